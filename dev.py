@@ -1,0 +1,394 @@
+#!/usr/bin/env python3
+"""The one door for whoever works on acode: set up, run, test, check, sweep, measure.
+
+    python3 dev.py run                run examples/hello in a fresh workspace
+    python3 dev.py run -- ARGS        any acode command line
+    python3 dev.py test [ARGS]        checks, then the tests; with ARGS only pytest ARGS
+    python3 dev.py check              lint, format, types on three platforms, layers, dependencies, dead code
+    python3 dev.py sweep [ARGS]       the long release sweeps
+    python3 dev.py bench [NAME]       the benchmarks
+
+Needs Python 3.11 and the standard library. What the project depends on is installed once into .dev/, by uv, by venv and
+pip, or by pip alone, whichever works first. It never touches the interpreter it was started with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+ROOT = Path(__file__).resolve().parent
+DEV = ROOT / ".dev"
+PYTHON_MIN = (3, 11)
+ENVIRONMENTS_KEPT_MAX = 3
+LOG_TAIL_LINES = 25
+WORKERS = 2
+
+# Debian's python3 has neither pip nor ensurepip; this wheel runs from its zip file and installs the rest.
+PIP_WHEEL_URL = (
+    "https://files.pythonhosted.org/packages/07/25/"
+    "ee8c38ae72d66b844ce8eb9711ba905dba21ca1a8a0c960057c41cd23337/pip-26.3-py3-none-any.whl"
+)
+PIP_WHEEL_SHA256 = "f3b60b20ffaadd4415ed7957212a38ac63fa4c5fa375bd0f4a797777940fad13"
+
+
+def main(argv: list[str]) -> int:
+    require_python()
+    command, rest = (argv[0], argv[1:]) if argv else ("help", [])
+    commands: dict[str, Callable[[list[str]], int]] = {
+        "run": run,
+        "test": test,
+        "check": check,
+        "sweep": sweep,
+        "bench": bench,
+    }
+    if command in commands:
+        return commands[command](rest)
+    print(__doc__)
+    return 0 if command in ("help", "-h", "--help") else 2
+
+
+# What can be asked for.
+
+
+def run(args: list[str]) -> int:
+    python = Environment.ready()
+    if args and args[0] == "--":
+        args = args[1:]
+    if args:
+        python.become("-m", "acode", *args)
+    # A workspace for each run: one that was killed stays there to be resumed, and never blocks the next.
+    workspaces = DEV / "workspaces"
+    workspaces.mkdir(exist_ok=True)
+    workspace = Path(tempfile.mkdtemp(prefix="hello-", dir=workspaces))
+    shutil.copytree(ROOT / "examples" / "hello", workspace, dirs_exist_ok=True)
+    shown = os.path.relpath(workspace)
+    say(f"workspace {shown}")
+    say(f"if you stop it: python3 dev.py run -- -C {shown} resume --last --yes")
+    python.become("-m", "acode", "-C", str(workspace), "run", str(workspace / "plan.yml"))
+
+
+def test(args: list[str]) -> int:
+    python = Environment.ready()
+    default_marks = [] if "-m" in args else ["-m", "not release"]
+    if args:
+        python.become("-m", "pytest", *default_marks, *args)
+    failed = failed_checks(python, CHECKS_BEFORE_TESTS)
+    status = python("-m", "pytest", "-n", str(WORKERS), *default_marks)
+    if failed and status == 0:
+        say(f"the tests passed, but these checks failed: {', '.join(failed)}")
+        return 1
+    return status
+
+
+def check(_args: list[str]) -> int:
+    failed = failed_checks(Environment.ready(), CHECKS_BEFORE_TESTS + CHECKS_FOR_RELEASE)
+    say(f"failed: {', '.join(failed)}" if failed else "all checks passed")
+    return 1 if failed else 0
+
+
+def sweep(args: list[str]) -> int:
+    Environment.ready().become("-m", "pytest", "-m", "release", "--timeout", "0", *args)
+
+
+def bench(args: list[str]) -> int:
+    Environment.ready().become(str(ROOT / "benchmarks" / "run.py"), *args)
+
+
+LINT_IMPORTS = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
+CHECKS_BEFORE_TESTS: list[tuple[str, list[str]]] = [
+    ("ruff check", ["-m", "ruff", "check", "--quiet"]),
+    ("ruff format", ["-m", "ruff", "format", "--check", "--quiet"]),
+    ("mypy", ["-m", "mypy", "--no-error-summary", "--cache-dir", ".dev/mypy"]),
+    ("layers", ["-c", LINT_IMPORTS, "--no-timing", "--cache-dir", ".dev/layers"]),
+]
+CHECKS_FOR_RELEASE: list[tuple[str, list[str]]] = [
+    ("mypy for macOS", ["-m", "mypy", "--no-error-summary", "--platform", "darwin", "--cache-dir", ".dev/mypy-darwin"]),
+    ("mypy for Windows", ["-m", "mypy", "--no-error-summary", "--platform", "win32", "--cache-dir", ".dev/mypy-win32"]),
+    ("dependencies", ["-m", "deptry", "src", "--no-ansi"]),
+    ("dead code", ["-m", "vulture"]),
+]
+
+
+def failed_checks(python: Environment, checks: list[tuple[str, list[str]]]) -> list[str]:
+    failed = []
+    for name, command in checks:
+        done = python.quietly(*command)
+        if done.returncode:
+            failed.append(name)
+            say(f"{name} failed\n{done.stdout.rstrip()}")
+    return failed
+
+
+# Setting up.
+
+
+class Environment:
+    """The interpreter that sees the project and what it depends on."""
+
+    def __init__(self, python: Path, variables: Mapping[str, str]) -> None:
+        self.python = python
+        self.variables = {**os.environ, **variables}
+
+    def __call__(self, *command: str) -> int:
+        """Run the command and wait for it; Ctrl+C is for the command, which has things to put away."""
+        with subprocess.Popen([str(self.python), *command], cwd=self.directory(command), env=self.variables) as child:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+            child.wait()
+        return exit_status(child.returncode)
+
+    def become(self, *command: str) -> NoReturn:
+        """Be replaced by the command, so that a signal, a kill -9 and the exit status are its own."""
+        if sys.platform == "win32":
+            raise SystemExit(self(*command))
+        else:
+            os.chdir(self.directory(command))
+            os.execve(self.python, [str(self.python), *command], self.variables)
+
+    def quietly(self, *command: str) -> subprocess.CompletedProcess[str]:
+        line = [str(self.python), *command]
+        return subprocess.run(
+            line, cwd=ROOT, env=self.variables, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+
+    @staticmethod
+    def directory(command: tuple[str, ...]) -> Path:
+        """acode works where the caller stands; everything else works on the project."""
+        return Path.cwd() if command[:2] == ("-m", "acode") else ROOT
+
+    @classmethod
+    def ready(cls) -> Environment:
+        place = DEV / f"env-{environment_key()}"
+        with only_one_at_a_time():
+            if not (place / "ready").exists():
+                set_up(place)
+            os.utime(place)
+        python = python_of(place)
+        if python.exists():
+            return cls(python, {})
+        seen = [str(ROOT / "src"), str(place / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        return cls(Path(sys.executable), {"PYTHONPATH": os.pathsep.join(seen)})
+
+
+def environment_key() -> str:
+    """Changes when other packages are wanted, not when a lint rule does."""
+    project = project_table()
+    wanted = json.dumps([project["dependencies"], project["optional-dependencies"], sys.version, sys.executable])
+    lock = ROOT / "uv.lock"
+    return hashlib.sha256(wanted.encode() + (lock.read_bytes() if lock.exists() else b"")).hexdigest()[:12]
+
+
+def set_up(place: Path) -> None:
+    """Leave a complete environment behind, marked as such at the very end, or stop with what each way said."""
+    reasons = []
+    for name, install in (("uv", with_uv), ("venv and pip", with_venv), ("pip", with_pip_alone)):
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        reason = unusable(name) or install(place)
+        if reason is None:
+            show_the_source(place)
+            (place / "ready").write_text(f"{name}\n")
+            forget_old_environments(place)
+            return
+        reasons.append(f"{name}: {reason}")
+    shutil.rmtree(place, ignore_errors=True)
+    stop("could not set up the environment.\n\n" + "\n\n".join(reasons) + "\n\nIs the package index reachable?")
+
+
+def unusable(name: str) -> str | None:
+    if name == "uv" and shutil.which("uv") is None:
+        return "not installed"
+    if name == "venv and pip" and not all(map(importlib.util.find_spec, ("venv", "ensurepip"))):
+        return "this Python has no venv (on Debian the package python3-venv)"
+    say(f"setting up once with {name} ...")
+    return None
+
+
+def with_uv(place: Path) -> str | None:
+    # Behind a company's own certificate authority uv needs the system's certificates, as pip takes them by itself.
+    variables = {"UV_PROJECT_ENVIRONMENT": str(place), "UV_SYSTEM_CERTS": os.environ.get("UV_SYSTEM_CERTS", "1")}
+    command = ["uv", "sync", "--frozen", "--quiet", "--extra", "dev", "--no-install-project", "--compile-bytecode"]
+    return complaint([*command, "--python", sys.executable], variables)
+
+
+def with_venv(place: Path) -> str | None:
+    made = complaint([sys.executable, "-m", "venv", "--clear", str(place)])
+    return made or complaint([str(python_of(place)), "-m", "pip", "install", "--quiet", *what_to_install(place)])
+
+
+def with_pip_alone(place: Path) -> str | None:
+    pip: list[str] = ["-m", "pip"]
+    if importlib.util.find_spec("pip") is None:
+        wheel = place / "pip-26.3-py3-none-any.whl"
+        try:
+            fetch_pip(wheel)
+        except (OSError, ValueError) as error:
+            return f"this Python has no pip, and it could not be fetched: {error}"
+        pip = [str(wheel / "pip")]
+    target = str(place / "site")
+    return complaint([sys.executable, *pip, "install", "--quiet", "--target", target, *what_to_install(place)])
+
+
+def fetch_pip(wheel: Path) -> None:
+    with urllib.request.urlopen(PIP_WHEEL_URL, timeout=60) as answer:
+        content: bytes = answer.read()
+    if hashlib.sha256(content).hexdigest() != PIP_WHEEL_SHA256:
+        raise ValueError(f"{PIP_WHEEL_URL} does not have the expected content")
+    wheel.write_bytes(content)
+
+
+def what_to_install(place: Path) -> list[str]:
+    """pip's arguments: the project's own requirements, held to the versions of the lock file."""
+    requirements, pins = place / "requirements.txt", place / "constraints.txt"
+    requirements.write_text("\n".join(wanted_packages("dev")) + "\n", encoding="utf-8")
+    pins.write_text("\n".join(locked_versions()) + "\n", encoding="utf-8")
+    return ["-r", str(requirements), "-c", str(pins)]
+
+
+def wanted_packages(extra: str) -> list[str]:
+    project = project_table()
+    wanted: list[str] = list(project["dependencies"])
+    waiting = [extra]
+    while waiting:
+        for line in project["optional-dependencies"][waiting.pop()]:
+            if line.startswith(f"{project['name']}["):
+                waiting += line.split("[")[1].rstrip("]").replace(" ", "").split(",")
+            else:
+                wanted.append(line)
+    return wanted
+
+
+def locked_versions() -> list[str]:
+    """One pin per package; a package locked twice, for different platforms, is left to pip."""
+    lock = ROOT / "uv.lock"
+    packages = read_toml(lock)["package"] if lock.exists() else []
+    versions: dict[str, set[str]] = {}
+    for package in packages:
+        if "registry" in package["source"]:
+            versions.setdefault(package["name"], set()).add(package["version"])
+    return [f"{name}=={found.pop()}" for name, found in versions.items() if len(found) == 1]
+
+
+def show_the_source(place: Path) -> None:
+    """A path file instead of an editable install: nothing to build, and an edit is seen at once."""
+    python = python_of(place)
+    if python.exists():
+        query = "import sysconfig; print(sysconfig.get_path('purelib'))"
+        packages = subprocess.check_output([str(python), "-c", query], text=True).strip()
+        (Path(packages) / "acode-source.pth").write_text(f"{ROOT / 'src'}\n", encoding="utf-8")
+
+
+def forget_old_environments(place: Path) -> None:
+    others = sorted(DEV.glob("env-*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for old in [path for path in others if path != place][ENVIRONMENTS_KEPT_MAX - 1 :]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+# Small print.
+
+
+def complaint(command: list[str], variables: Mapping[str, str] | None = None) -> str | None:
+    """Run the command; None if it succeeded, else the end of what it said."""
+    misleading = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")
+    kept = {name: value for name, value in os.environ.items() if name not in misleading}
+    try:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**kept, **(variables or {})},
+            check=False,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+    except OSError as error:
+        return f"{command[0]} could not be started: {error}"
+    if done.returncode == 0:
+        return None
+    return "\n".join(done.stdout.splitlines()[-LOG_TAIL_LINES:]) or f"exit status {done.returncode}"
+
+
+@contextlib.contextmanager
+def only_one_at_a_time() -> Iterator[None]:
+    """Two terminals may start at once; the second waits for the first's environment instead of breaking it."""
+    try:
+        DEV.mkdir(exist_ok=True)
+        file = (DEV / "lock").open("a+b")
+    except OSError as error:
+        stop(f"{DEV} cannot be written: {error}")
+    with file:
+        if sys.platform == "win32":
+            import msvcrt
+
+            while True:
+                # It gives up by itself after ten seconds, which is shorter than a first installation.
+                with contextlib.suppress(OSError):
+                    msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+                    break
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def python_of(place: Path) -> Path:
+    return place / "Scripts" / "python.exe" if platform.system() == "Windows" else place / "bin" / "python"
+
+
+def project_table() -> dict[str, Any]:
+    table: dict[str, Any] = read_toml(ROOT / "pyproject.toml")["project"]
+    return table
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def exit_status(returncode: int) -> int:
+    return 128 - returncode if returncode < 0 else returncode
+
+
+def require_python() -> None:
+    """Hand over to a newer interpreter if this one is too old and one is to be found."""
+    if sys.version_info >= PYTHON_MIN:
+        return
+    for minor in range(14, PYTHON_MIN[1] - 1, -1):
+        newer = shutil.which(f"python3.{minor}")
+        if newer and subprocess.run([newer, "-c", ""], check=False).returncode == 0:
+            os.execv(newer, [newer, str(ROOT / "dev.py"), *sys.argv[1:]])
+    stop("acode needs Python 3.11 or newer; this is " + platform.python_version())
+
+
+def say(text: str) -> None:
+    print(f"dev.py: {text}", file=sys.stderr, flush=True)
+
+
+def stop(text: str) -> NoReturn:
+    say(text)
+    raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
