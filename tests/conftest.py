@@ -1,0 +1,51 @@
+"""Fixtures of every test: a home and a workspace of its own, and a way to drive acode in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.driver import Acode
+
+SOURCE = Path(__file__).resolve().parent.parent / "src"
+CLEARED_PREFIXES = ("ACODE_", "XDG_", "OTEL_", "GIT_", "NO_COLOR", "FORCE_COLOR")
+KEPT = ("ACODE_TEST_PG_DSN",)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nothing of the caller's settings, keys or anchors is seen or touched."""
+    for name in list(os.environ):
+        if name.startswith(CLEARED_PREFIXES) and name not in KEPT:
+            monkeypatch.delenv(name)
+    place = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(place))
+    monkeypatch.setenv("ACODE_HOME", str(place / "acode"))
+    for name, below in (
+        ("CONFIG", ".config"),
+        ("STATE", ".local/state"),
+        ("DATA", ".local/share"),
+        ("CACHE", ".cache"),
+    ):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(place / below))
+    # A subprocess has another working directory, so a relative path to the source would be lost.
+    inherited = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SOURCE), *([inherited] if inherited else [])]))
+    return place
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    place = tmp_path / "workspace"
+    place.mkdir()
+    return place
+
+
+@pytest.fixture
+def acode(workspace: Path, home: Path) -> Iterator[Acode]:
+    driver = Acode(workspace)
+    yield driver
+    driver.stop_all()

@@ -1,0 +1,189 @@
+"""Driving acode from tests: in this process, for speed, or as a real one that can be signalled and killed.
+
+It knows the command line and nothing behind it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+import pytest
+
+WAIT_S_MAX = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What a command left: its exit status and both streams."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        """The one document on stdout."""
+        return json.loads(self.stdout)
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The JSON Lines on stdout."""
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+
+class Running:
+    """A real acode process. Waiting for a line replaces sleeping."""
+
+    def __init__(self, command: list[str], *, cwd: Path, env: Mapping[str, str] | None, stdin: int | None) -> None:
+        self._lines: list[str] = []
+        self._streams: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        self._news = threading.Condition()
+        self._process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # a test's Ctrl+C or kill of the group must not reach pytest
+        )
+        self._readers = [self._read("stdout", self._process.stdout), self._read("stderr", self._process.stderr)]
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_for_line(self, pattern: str, *, timeout_s: float = WAIT_S_MAX) -> str:
+        """The first line of either stream in which the pattern is found, waiting for it if need be."""
+
+        def found() -> str | None:
+            return next((line for line in self._lines if re.search(pattern, line)), None)
+
+        with self._news:
+            self._news.wait_for(lambda: found() is not None or not self._alive(), timeout_s)
+            line = found()
+        if line is None:
+            raise AssertionError(f"no line with {pattern!r} within {timeout_s} s in:\n{''.join(self._lines)}")
+        return line
+
+    def signal(self, number: int) -> None:
+        """To this process alone."""
+        self._process.send_signal(number)
+
+    def signal_group(self, number: int) -> None:
+        """To the process group, as a terminal does for Ctrl+C."""
+        os.killpg(self.pid, number)
+
+    def kill(self) -> Ended:
+        """kill -9 of acode alone; commands it started live on."""
+        self._process.kill()
+        return self.finish()
+
+    def kill_everything(self) -> Ended:
+        """kill -9 of acode and of everything it started, also in sessions of their own."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            acode = psutil.Process(self.pid)
+            # Stopped first, so that it cannot start another child between the look and the kill.
+            acode.suspend()
+            for process in [*acode.children(recursive=True), acode]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+        return self.finish()
+
+    def finish(self, *, timeout_s: float = WAIT_S_MAX) -> Ended:
+        """Wait for the end. A command that outlives acode may hold the streams; it is not waited for."""
+        self._process.wait(timeout_s)
+        for reader in self._readers:
+            reader.join(timeout=1.0)
+        stdout, stderr = ("".join(self._streams[name]) for name in ("stdout", "stderr"))
+        return Ended(exit_code=self._process.returncode, stdout=stdout, stderr=stderr)
+
+    def _alive(self) -> bool:
+        return any(reader.is_alive() for reader in self._readers)
+
+    def _read(self, name: str, stream: IO[str] | None) -> threading.Thread:
+        assert stream is not None
+
+        def pump() -> None:
+            with stream:
+                for line in stream:
+                    with self._news:
+                        self._lines.append(line)
+                        self._streams[name].append(line)
+                        self._news.notify_all()
+            with self._news:
+                self._news.notify_all()
+
+        thread = threading.Thread(target=pump, daemon=True)
+        thread.start()
+        return thread
+
+
+class Acode:
+    """`acode("status", "--json")` runs in this process; `acode.process(...)` starts a real one."""
+
+    def __init__(self, workspace: Path) -> None:
+        self.workspace = workspace
+        self._started: list[Running] = []
+
+    def __call__(
+        self, *args: str | Path, cwd: Path | None = None, stdin: str = "", env: Mapping[str, str] | None = None
+    ) -> Ended:
+        from acode.cli import main
+
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+        asked = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        with (
+            pytest.MonkeyPatch.context() as world,
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            world.chdir(cwd or self.workspace)
+            world.setattr(sys, "stdin", asked)
+            for name, value in (env or {}).items():
+                world.setenv(name, value)
+            try:
+                status = main([str(arg) for arg in args])
+            except SystemExit as end:
+                status = end.code if isinstance(end.code, int) else int(end.code is not None)
+            finally:
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+        return Ended(exit_code=int(status or 0), stdout=_text(out), stderr=_text(err))
+
+    def process(
+        self,
+        *args: str | Path,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: int | None = None,
+    ) -> Running:
+        command = [sys.executable, "-m", "acode", *(str(arg) for arg in args)]
+        running = Running(command, cwd=cwd or self.workspace, env=env, stdin=stdin)
+        self._started.append(running)
+        return running
+
+    def stop_all(self) -> None:
+        for running in self._started:
+            running.kill_everything()
+
+
+def _text(stream: io.TextIOWrapper) -> str:
+    buffer = stream.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue().decode()

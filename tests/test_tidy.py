@@ -1,0 +1,260 @@
+"""Style as a test: sizes, names, banned calls, docs that name real commands, requirements that have a test.
+
+The layers are import-linter's work; it runs before the tests in `python3 dev.py test`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import acode
+from tests.driver import Acode
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "acode"
+FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 600
+REQUIREMENTS_PER_TEST_MAX = 5
+REQUIREMENTS_TESTED_MIN = 0  # raise it when more are tested; it never goes down
+
+PURE = ("events", "redact", "state", "resume", "policy", "plan")
+VAGUE = ("utils", "helpers", "common", "manager", "service", "handler", "base", "impl")
+ARCHIVES = (".db", ".png", ".gz", ".zip", ".bin", ".gif", ".svg")
+
+
+def python_files(*places: Path) -> list[Path]:
+    found = [place for place in places if place.is_file()]
+    for place in places:
+        found += [path for path in sorted(place.rglob("*.py")) if not path.is_relative_to(ROOT / "tests" / "golden")]
+    return found
+
+
+OURS = python_files(SOURCE, ROOT / "tests", ROOT / "benchmarks", ROOT / "examples", ROOT / "dev.py")
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in OURS}
+
+
+def where(path: Path, node: ast.stmt | ast.expr) -> str:
+    return f"{path.relative_to(ROOT)}:{node.lineno}"
+
+
+def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def lines_without_docstring(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    assert function.end_lineno is not None
+    lines = function.end_lineno - function.lineno + 1
+    first = function.body[0]
+    if ast.get_docstring(function) is not None and first.end_lineno is not None:
+        lines -= first.end_lineno - first.lineno + 1
+    return lines
+
+
+def called(node: ast.Call) -> str:
+    """What stands before the parenthesis: `datetime.now`, `print`."""
+    return ast.unparse(node.func)
+
+
+def calls(path: Path) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(TREES[path]) if isinstance(node, ast.Call))
+
+
+def imported(path: Path) -> Iterator[tuple[ast.stmt, str]]:
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.Import):
+            yield from ((node, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node, node.module
+
+
+def tracked_files() -> list[Path]:
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=False, text=True, stdout=subprocess.PIPE).stdout
+    found = [ROOT / name for name in listing.split("\0") if name]
+    return [path for path in found if path.is_file() and path.suffix not in ARCHIVES] or OURS
+
+
+def test_no_function_and_no_file_has_taken_a_second_job() -> None:
+    too_long = [
+        f"{where(path, function)} {function.name}: {lines_without_docstring(function)} lines"
+        for path, tree in TREES.items()
+        for function in functions(tree)
+        if lines_without_docstring(function) > FUNCTION_LINES_MAX
+    ]
+    for path in OURS:
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        if lines > FILE_LINES_MAX:
+            too_long.append(f"{path.relative_to(ROOT)}: {lines} lines")
+    assert too_long == []
+
+
+def test_nothing_is_named_after_nothing() -> None:
+    vague = [str(path.relative_to(ROOT)) for path in OURS if set(path.stem.split("_")) & set(VAGUE)]
+    vague += [str(path.relative_to(ROOT)) for path in SOURCE.rglob("*") if path.is_dir() and path.name in VAGUE]
+    suffixes = tuple(word.capitalize() for word in VAGUE)
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and node.name.endswith(suffixes):
+                vague.append(f"{where(path, node)} {node.name}")
+    assert vague == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    assert [str(path.relative_to(ROOT)) for path in python_files(SOURCE) if not ast.get_docstring(TREES[path])] == []
+
+
+@pytest.mark.parametrize(
+    ("banned", "reason"),
+    [
+        (r"re\.match", "it accepts a trailing newline before $: use re.fullmatch"),
+        (r"eval|exec", "text is never code"),
+        (r"pickle\.\w+", "reading it executes what it says"),
+        (r"os\.(system|popen)", "a command is a list of arguments"),
+    ],
+)
+def test_dangerous_calls_are_not_made(banned: str, reason: str) -> None:
+    found = [where(path, call) for path in OURS for call in calls(path) if re.fullmatch(banned, called(call))]
+    assert found == [], reason
+
+
+def test_no_command_goes_through_a_shell_by_a_flag() -> None:
+    def through_shell(call: ast.Call) -> bool:
+        return any(word.arg == "shell" and ast.unparse(word.value) != "False" for word in call.keywords)
+
+    assert [where(path, call) for path in OURS for call in calls(path) if through_shell(call)] == []
+
+
+def test_pickle_is_imported_nowhere() -> None:
+    found = [where(path, node) for path in OURS for node, name in imported(path) if name.split(".")[0] == "pickle"]
+    assert found == []
+
+
+def test_only_the_command_line_prints_and_asks() -> None:
+    quiet = [path for path in python_files(SOURCE) if path.relative_to(SOURCE).parts[0] not in ("cli", "cli.py")]
+    banned = r"print|input|sys\.exit|click\.(echo|prompt|confirm)"
+    assert [where(path, call) for path in quiet for call in calls(path) if re.fullmatch(banned, called(call))] == []
+
+
+def test_pure_modules_never_ask_what_time_it_is() -> None:
+    pure = [path for name in PURE for path in python_files(SOURCE / f"{name}.py", SOURCE / name)]
+    banned = r"(datetime\.)*(now|utcnow|today)|time\.\w+|datetime\.datetime\.(now|utcnow|today)|open|(uuid\w*\.)?uuid\d"
+    assert [where(path, call) for path in pure for call in calls(path) if re.fullmatch(banned, called(call))] == []
+
+
+def test_the_repository_names_no_machine() -> None:
+    machine = re.compile(r"/(?:root|work|opt|srv|home/(?!user/|you/)\w+|Users/(?!you/)\w+)/")
+    found = []
+    for path in tracked_files():
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            if machine.search(line):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:80]}")
+    assert found == []
+
+
+def test_the_lock_file_names_only_the_public_index() -> None:
+    urls = re.findall(r'"(https?://[^/"]+)', (ROOT / "uv.lock").read_text(encoding="utf-8"))
+    assert set(urls) == {"https://pypi.org", "https://files.pythonhosted.org"}
+
+
+def test_the_lock_file_belongs_to_this_project_file() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
+    wanted = {re.split(r"[\[>=<;! ]", line)[0].replace(".", "-") for line in lines} - {project["name"]}
+    lock = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))
+    (own,) = [package for package in lock["package"] if package["name"] == project["name"]]
+    locked = {line["name"] for line in own["metadata"]["requires-dist"]} - {project["name"]}
+    assert locked == wanted, "run: uv lock"
+
+
+def test_the_package_and_its_project_file_agree_on_the_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert acode.__version__ == project["version"]
+
+
+# Requirements.
+
+
+def markers() -> Iterator[tuple[str, list[str]]]:
+    """Every `pytest.mark.req(...)` with its place and the ids it names."""
+    for path in python_files(ROOT / "tests"):
+        for call in calls(path):
+            if called(call) in ("pytest.mark.req", "mark.req"):
+                yield where(path, call), [ast.literal_eval(argument) for argument in call.args]
+
+
+def known_requirements() -> set[str]:
+    return set((ROOT / "tests" / "requirements.txt").read_text(encoding="utf-8").split())
+
+
+def test_a_marker_names_few_and_known_requirements() -> None:
+    known = known_requirements()
+    wrong = [f"{place}: {id_} is no requirement" for place, ids in markers() for id_ in ids if id_ not in known]
+    wrong += [f"{place}: {len(ids)} ids" for place, ids in markers() if not 1 <= len(ids) <= REQUIREMENTS_PER_TEST_MAX]
+    assert wrong == []
+
+
+def test_no_requirement_loses_its_test() -> None:
+    tested = {id_ for _, ids in markers() for id_ in ids}
+    assert len(tested) >= REQUIREMENTS_TESTED_MIN
+
+
+# Documents.
+
+FENCE = re.compile(r"^```(?:console|bash|sh|shell)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+GROUPS = ("session", "sync", "config", "key")
+
+
+def documents() -> list[Path]:
+    return [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if path.exists()]
+
+
+def documented_lines(document: Path) -> Iterator[list[str]]:
+    """Command lines of the fenced examples as words; in a console block only what follows a prompt."""
+    for block in FENCE.findall(document.read_text(encoding="utf-8")):
+        prompted = [line[2:] for line in block.splitlines() if line.startswith("$ ")]
+        for line in prompted or block.splitlines():
+            words = re.split(r"\s+", re.split(r"\s#|[|;&>]", line)[0].strip())
+            if words[:4] == ["python3", "dev.py", "run", "--"]:
+                words = ["acode", *words[4:]]
+            if words[0] == "acode" or words[:2] == ["python3", "dev.py"]:
+                yield words
+
+
+def command_and_options(words: list[str]) -> tuple[list[str], list[str]]:
+    """`-C DIR session list --all` is the command `session list` with the options `-C` and `--all`."""
+    options = [word.split("=")[0] for word in words if re.fullmatch(r"-\w|--[a-z][a-z-]+(=.*)?", word)]
+    if words[:1] == ["-C"]:
+        words = words[2:]
+    named = [word for word in words if not word.startswith("-")]
+    return named[: 2 if named[:1] and named[0] in GROUPS else 1], options
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_in_the_documents_leads_to_a_file_of_the_project(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    targets = [link.split("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+    found = {target: (document.parent / target).resolve() for target in targets if target}
+    assert [target for target, path in found.items() if not (path.exists() and path.is_relative_to(ROOT))] == []
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_line_in_the_documents_exists(document: Path, acode: Acode) -> None:
+    wrong = []
+    for program, *words in documented_lines(document):
+        if program == "python3":
+            if f'"{words[1]}": {words[1]}' not in (ROOT / "dev.py").read_text(encoding="utf-8"):
+                wrong.append(f"dev.py has no {words[1]}")
+            continue
+        command, options = command_and_options(words)
+        shown = acode(*command, "--help")
+        if shown.exit_code != 0:
+            wrong.append(f"acode {' '.join(command)}: {shown.stderr.strip()}")
+        text = shown.stdout + acode("--help").stdout
+        wrong += [f"acode {' '.join(command)} has no {option}" for option in options if option not in text]
+    assert wrong == []
