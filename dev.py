@@ -113,7 +113,7 @@ CHECKS_BEFORE_TESTS: list[tuple[str, list[str]]] = [
     ("ruff check", ["-m", "ruff", "check", "--quiet"]),
     ("ruff format", ["-m", "ruff", "format", "--check", "--quiet"]),
     ("mypy", ["-m", "mypy", "--no-error-summary", "--cache-dir", ".dev/mypy"]),
-    ("layers", ["-c", LINT_IMPORTS, "--no-timing", "--cache-dir", ".dev/layers"]),
+    ("layers", ["-c", LINT_IMPORTS, "--no-logo", "--cache-dir", ".dev/layers"]),
 ]
 CHECKS_FOR_RELEASE: list[tuple[str, list[str]]] = [
     ("mypy for macOS", ["-m", "mypy", "--no-error-summary", "--platform", "darwin", "--cache-dir", ".dev/mypy-darwin"]),
