@@ -1,0 +1,155 @@
+"""A value in a file that somebody wrote, its place, and the sentences that say what is wrong with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from acode.errors import AcodeError
+
+SHOWN_CHARS_MAX = 60
+
+Scalar: TypeAlias = bool | int | float | str | None
+
+
+class Mark(NamedTuple):
+    """A place in a file; both count from 1, as editors do."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Whose text it is: the name shown in messages, and the class of error that a mistake in it is."""
+
+    name: str
+    error: type[AcodeError]
+
+    def problem(self, text: str, *, where: str = "", at: Mark | None = None, hint: str | None = None) -> AcodeError:
+        place = f"{self.name}:{at.line}:{at.column}" if at else self.name
+        inside = f"{where}: " if where else ""
+        details: dict[str, Any] = {"path": self.name}
+        if at:
+            details |= {"line": at.line, "column": at.column}
+        return self.error(f"{place}: {inside}{text}", hint=hint, **details)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """A value and its place. Data that did not come from a file (a model's plan) has no mark."""
+
+    data: Scalar | tuple[Node, ...] | dict[str, Node]
+    source: Source
+    where: str = ""
+    at: Mark | None = None
+    key_at: Mark | None = None
+
+    def problem(self, text: str, *, hint: str | None = None) -> AcodeError:
+        return self.source.problem(text, where=self.where, at=self.at, hint=hint)
+
+    def wrong(self, expected: str, *, hint: str | None = None) -> AcodeError:
+        return self.problem(f"expected {expected}, found {self.found}", hint=hint)
+
+    @property
+    def found(self) -> str:
+        match self.data:
+            case None:
+                return "nothing"
+            case bool():
+                return "true" if self.data else "false"
+            case int() | float():
+                return f"a number ({self.data})"
+            case str():
+                return f"the text {shown(self.data)}"
+            case tuple():
+                return "a list" if self.data else "an empty list"
+            case _:
+                return "a mapping" if self.data else "an empty mapping"
+
+    def mapping(self, allowed: Iterable[str], expected: str) -> dict[str, Node]:
+        """The entries of a mapping that has only keys we know; `expected` says what it should be."""
+        if not isinstance(self.data, dict):
+            raise self.wrong(expected)
+        allowed = tuple(allowed)
+        for key, entry in self.data.items():
+            if key not in allowed:
+                raise self.source.problem(
+                    f"unknown key {shown(key)}{did_you_mean(key, allowed)}",
+                    where=self.where,
+                    at=entry.key_at,
+                    hint=f"Known here: {', '.join(allowed)}.",
+                )
+        return self.data
+
+    def items(self, expected: str, *, items_max: int) -> tuple[Node, ...]:
+        if not isinstance(self.data, tuple):
+            raise self.wrong(expected)
+        if len(self.data) > items_max:
+            raise self.problem(f"expected at most {items_max:,} items, found {len(self.data):,}")
+        return self.data
+
+    def text(self, expected: str = "text", *, chars_max: int, hint: str | None = None) -> str:
+        """A text that is not blank."""
+        if not isinstance(self.data, str):
+            raise self.wrong(expected, hint=hint or ("Quote it." if isinstance(self.data, int | float) else None))
+        if not self.data.strip():
+            raise self.problem(f"expected {expected}, found a blank text", hint=hint)
+        if len(self.data) > chars_max:
+            raise self.problem(f"expected at most {chars_max:,} characters, found {len(self.data):,}")
+        return self.data
+
+    def flag(self) -> bool:
+        if not isinstance(self.data, bool):
+            raise self.wrong("true or false")
+        return self.data
+
+    def number(self, low: float, high: float, *, above_low: bool = False, unit: str = "") -> float:
+        """A number from `low` to `high`; with `above_low` the lower bound itself is too small."""
+        value = self.data
+        bounds = f"more than {low:g} and at most {high:g}" if above_low else f"from {low:g} to {high:g}"
+        expected = f"a number {f'of {unit} ' if unit else ''}{bounds}"
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.wrong(expected)
+        if not low <= value <= high or (above_low and value == low):
+            raise self.wrong(expected)
+        return float(value)
+
+    def whole(self, low: int, high: int) -> int:
+        if isinstance(self.data, bool) or not isinstance(self.data, int) or not low <= self.data <= high:
+            raise self.wrong(f"a whole number from {low} to {high}")
+        return self.data
+
+    def choice(self, *choices: str) -> str:
+        if not isinstance(self.data, str) or self.data not in choices:
+            close = did_you_mean(self.data, choices) if isinstance(self.data, str) else ""
+            raise self.problem(f"expected {listed(choices)}, found {self.found}{close}")
+        return self.data
+
+
+# Sentences.
+
+
+def shown(text: str) -> str:
+    """Foreign text in a message: quoted, short, and without characters that a terminal would obey."""
+    clipped = text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "…"
+    return '"' + "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in clipped) + '"'
+
+
+def listed(choices: Iterable[str]) -> str:
+    *most, last = choices
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(word[:SHOWN_CHARS_MAX].lower(), tuple(known), n=1)
+    return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def inside(where: str, key: str) -> str:
+    plain = key if re.fullmatch(r"[\w-]{1,60}", key) else shown(key)
+    return f"{where}.{plain}" if where else plain
