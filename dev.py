@@ -87,7 +87,7 @@ def test(args: list[str]) -> int:
     if args:
         python.become("-m", "pytest", *default_marks, *args)
     failed = failed_checks(python, CHECKS_BEFORE_TESTS)
-    status = python("-m", "pytest", "-n", str(WORKERS), *default_marks)
+    status = python("-m", "pytest", "-n", str(WORKERS), "--inline-snapshot=disable", *default_marks)
     if failed and status == 0:
         say(f"the tests passed, but these checks failed: {', '.join(failed)}")
         return 1

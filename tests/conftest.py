@@ -10,6 +10,8 @@ import pytest
 
 from tests.driver import Acode
 
+pytest_plugins = ["tests.postgres"]
+
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 CLEARED_PREFIXES = ("ACODE_", "XDG_", "OTEL_", "GIT_", "NO_COLOR", "FORCE_COLOR")
 KEPT = ("ACODE_TEST_PG_DSN",)
