@@ -146,8 +146,9 @@ def listed(choices: Iterable[str]) -> str:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
-    close = get_close_matches(word[:SHOWN_CHARS_MAX].lower(), tuple(known), n=1)
-    return f'; did you mean "{close[0]}"?' if close else ""
+    spelled = {name.lower(): name for name in known}
+    close = get_close_matches(word[:SHOWN_CHARS_MAX].lower(), spelled, n=1)
+    return f'; did you mean "{spelled[close[0]]}"?' if close else ""
 
 
 def inside(where: str, key: str) -> str:

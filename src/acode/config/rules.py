@@ -1,0 +1,159 @@
+"""What each setting accepts: one rule per key, the same for a file, the environment and a flag."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from acode.yamlfile import Node
+
+DAY_S = 24 * 3600
+TIMEOUT_S_MAX = 30 * DAY_S
+NAME_CHARS_MAX = 200
+URL_CHARS_MAX = 2_000
+COMMAND_CHARS_MAX = 10_000
+ARGUMENTS_MAX = 200
+PLAN_BYTES_MAX = 64 * 1024 * 1024
+OUTPUT_BYTES_MAX = 1024 * 1024 * 1024
+
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+# No password, no query: the key is sent as a header, and a URL is shown and logged.
+_HTTP_URL = re.compile(r"https?://[^\s/@?#]{1,255}(/[^\s@?#]{0,1000})?")
+_POSTGRES_URL = re.compile(r"postgres(ql)?://\S{1,1980}")
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`read` turns a node into the value or raises the source's error; `of_text` gives the text of a variable a type."""
+
+    read: Callable[[Node], object]
+    of_text: Callable[[str], object] = str
+
+
+def _flag_of(text: str) -> object:
+    word = text.strip().lower()
+    return True if word in _TRUE else False if word in _FALSE else text
+
+
+def _number_of(text: str) -> object:
+    """A number if it is one; what is left as text is refused by the rule, which says what it wants."""
+    plain = text.strip()
+    if re.fullmatch(r"[-+]?[0-9]{1,18}", plain):
+        return int(plain)
+    return float(plain) if re.fullmatch(r"[-+]?[0-9]{1,18}\.[0-9]{0,18}", plain) else text
+
+
+FLAG = Rule(lambda node: node.flag(), _flag_of)
+
+
+def seconds(*, zero: bool = False, high: float = TIMEOUT_S_MAX) -> Rule:
+    return Rule(lambda node: node.number(0, high, above_low=not zero, unit="seconds"), _number_of)
+
+
+def whole(low: int, high: int) -> Rule:
+    return Rule(lambda node: node.whole(low, high), _number_of)
+
+
+def one_of(*choices: str) -> Rule:
+    return Rule(lambda node: node.choice(*choices))
+
+
+def _days(node: Node) -> float:
+    return node.number(0, 36_500, above_low=True, unit="days")
+
+
+def _name(node: Node) -> str:
+    text = node.text("a name", chars_max=NAME_CHARS_MAX)
+    if not text.isprintable():
+        raise node.wrong("a name")
+    return text.strip()
+
+
+def _env_name(node: Node) -> str:
+    # Not shown: a key pasted here by mistake must not end in a log.
+    if not isinstance(node.data, str) or not ENV_NAME.fullmatch(node.data):
+        raise node.problem(
+            "expected the name of an environment variable, found something else",
+            hint="The key itself belongs in the environment, not in a file.",
+        )
+    return node.data
+
+
+def _http_url(node: Node) -> str:
+    if not isinstance(node.data, str) or not _HTTP_URL.fullmatch(node.data):
+        raise node.problem(
+            "expected a URL such as http://127.0.0.1:11434/v1, without user, password or query, found something else"
+        )
+    return node.data
+
+
+def _postgres_url(node: Node) -> str | None:
+    if node.data is None:
+        return None
+    if not isinstance(node.data, str) or not _POSTGRES_URL.fullmatch(node.data):
+        raise node.problem("expected a URL that begins with postgresql://, or null, found something else")
+    return node.data
+
+
+def _command_or_none(node: Node) -> str | tuple[str, ...] | None:
+    if node.data is None:
+        return None
+    if isinstance(node.data, str):
+        return node.text(chars_max=COMMAND_CHARS_MAX)
+    if not isinstance(node.data, tuple):
+        raise node.wrong("text, a list of texts or null")
+    return arguments(node)
+
+
+def arguments(node: Node) -> tuple[str, ...]:
+    items = node.items("a list of texts", items_max=ARGUMENTS_MAX)
+    if not items:
+        raise node.wrong("a program and its arguments")
+    items[0].text("a program", chars_max=COMMAND_CHARS_MAX)
+    for item in items:
+        if not isinstance(item.data, str):
+            raise item.wrong("text", hint="Quote it.")
+    return tuple(str(item.data) for item in items)
+
+
+_ANSWER = one_of("ask", "allow", "deny")
+
+RULES: Mapping[str, Rule] = {
+    "resume.enabled": FLAG,
+    "resume.in_progress_strategy": one_of("rollback", "retry", "prompt"),
+    "resume.unknown_outcome": one_of("ask", "retry"),
+    "resume.validate_environment": FLAG,
+    "resume.validation": one_of("strict", "lenient"),
+    "resume.changed_files_action": one_of("prompt", "continue", "abort"),
+    "resume.validation_timeout_seconds": seconds(),
+    "resume.recovery_timeout_seconds": seconds(),
+    "resume.max_resume_attempts": whole(1, 1_000),
+    "resume.attempts": one_of("since_progress", "per_run"),
+    "resume.attempts_total_max": whole(1, 100_000),
+    "resume.cooldown_seconds.tool_failure": seconds(zero=True),
+    "resume.cooldown_seconds.timeout": seconds(zero=True),
+    "resume.cooldown_seconds.context_reset": seconds(zero=True),
+    "resume.cooldown_seconds.process_crash": seconds(zero=True),
+    "resume.stale_after_days": Rule(_days, _number_of),
+    "resume.backup": FLAG,
+    "session.lock_timeout_seconds": seconds(zero=True),
+    "steps.timeout_seconds": seconds(),
+    "steps.output_limit_bytes": whole(1_024, OUTPUT_BYTES_MAX),
+    "steps.stop_grace_seconds": seconds(zero=True),
+    "limits.plan_bytes": whole(1_024, PLAN_BYTES_MAX),
+    "redaction.strict": FLAG,
+    "model.name": Rule(_name),
+    "model.base_url": Rule(_http_url),
+    "model.api_key_env": Rule(_env_name),
+    "tools.run_command": _ANSWER,
+    "tools.write_file": _ANSWER,
+    "tools.edit_file": _ANSWER,
+    "tools.git_commit": _ANSWER,
+    "sync.url": Rule(_postgres_url),
+    "notify.command": Rule(_command_or_none),
+}
+
+DRIVERS = "drivers"
+DRIVER_NAMES = ("arc", "agent-memory")

@@ -1,0 +1,101 @@
+"""Every setting there is, with its type and default. Nothing here reads anything."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Answer = Literal["ask", "allow", "deny"]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """The root of the settings types: values, compared and stored by their fields."""
+
+
+class Cooldown(Section, frozen=True, kw_only=True):
+    """How long an automatic resume waits after an interruption, by its class."""
+
+    tool_failure: float = 30
+    timeout: float = 120
+    context_reset: float = 10
+    process_crash: float = 60
+
+
+class Resume(Section, frozen=True, kw_only=True):
+    enabled: bool = True
+    in_progress_strategy: Literal["rollback", "retry", "prompt"] = "rollback"
+    unknown_outcome: Literal["ask", "retry"] = "ask"
+    validate_environment: bool = True
+    validation: Literal["strict", "lenient"] = "strict"
+    changed_files_action: Literal["prompt", "continue", "abort"] = "prompt"
+    validation_timeout_seconds: float = 10
+    recovery_timeout_seconds: float = 300
+    max_resume_attempts: int = 3
+    attempts: Literal["since_progress", "per_run"] = "since_progress"
+    attempts_total_max: int = 20
+    cooldown_seconds: Cooldown = Cooldown()
+    stale_after_days: float = 7
+    backup: bool = False
+
+
+class SessionSection(Section, frozen=True, kw_only=True):
+    lock_timeout_seconds: float = 60
+
+
+class Steps(Section, frozen=True, kw_only=True):
+    timeout_seconds: float = 600
+    output_limit_bytes: int = 1_048_576
+    stop_grace_seconds: float = 30
+
+
+class Limits(Section, frozen=True, kw_only=True):
+    plan_bytes: int = 262_144
+
+
+class Redaction(Section, frozen=True, kw_only=True):
+    strict: bool = False
+
+
+class Model(Section, frozen=True, kw_only=True):
+    name: str = "llama3.2"
+    base_url: str = "http://127.0.0.1:11434/v1"
+    api_key_env: str = "OPENAI_API_KEY"
+
+
+class Tools(Section, frozen=True, kw_only=True):
+    run_command: Answer = "ask"
+    write_file: Answer = "allow"
+    edit_file: Answer = "allow"
+    git_commit: Answer = "ask"
+
+
+class Sync(Section, frozen=True, kw_only=True):
+    url: str | None = None
+
+
+class Notify(Section, frozen=True, kw_only=True):
+    command: str | tuple[str, ...] | None = None
+
+
+class Driver(Section, frozen=True, kw_only=True):
+    """The program that carries on a foreign run. Idempotent unless said otherwise: those formats define re-running."""
+
+    command: tuple[str, ...]
+    idempotent: bool = True
+    timeout_s: float = 3600
+    probe: str | None = None
+    cwd: str | None = None
+
+
+class Settings(Section, frozen=True, kw_only=True):
+    resume: Resume = Resume()
+    session: SessionSection = SessionSection()
+    steps: Steps = Steps()
+    limits: Limits = Limits()
+    redaction: Redaction = Redaction()
+    model: Model = Model()
+    tools: Tools = Tools()
+    sync: Sync = Sync()
+    notify: Notify = Notify()
+    drivers: dict[str, Driver] = {}

@@ -1,0 +1,91 @@
+"""Which workspace settings the user has agreed to: one private file per workspace and content.
+
+Agreement is to a hash, so any change of the file asks again. Whatever is odd about a trust file (a link, another owner,
+open to others, other content) means that there is no trust; nothing here ever errs towards trusting.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import stat
+import sys
+from pathlib import Path
+
+from acode.errors import BadConfig
+
+TRUST_BYTES_MAX = 65_536
+
+# Neither follow a link nor wait for a pipe; Windows knows neither, and needs to be told not to touch line ends.
+_AS_IT_IS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_BINARY = getattr(os, "O_BINARY", 0)
+
+
+def trust(state_dir: Path, workspace: Path, sha256: str) -> None:
+    """Remember it, whole or not at all: a torn file would be no trust, but a person would be asked for no reason."""
+    place = _place(state_dir, workspace, sha256)
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.parent.mkdir(mode=0o700, exist_ok=True)
+        _write_private(place, _content(workspace, sha256))
+    except OSError as error:
+        raise BadConfig(
+            f"{state_dir}: trust cannot be kept there: {error.strerror}",
+            hint="Set ACODE_HOME to a directory that you can write.",
+        ) from error
+
+
+def _write_private(place: Path, content: bytes) -> None:
+    temporary = place.with_name(f"{place.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(temporary, place)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_directory(place.parent)
+
+
+def is_trusted(state_dir: Path, workspace: Path, sha256: str) -> bool:
+    try:
+        descriptor = os.open(_place(state_dir, workspace, sha256), os.O_RDONLY | _AS_IT_IS | _BINARY)
+    except (OSError, ValueError):
+        return False
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        private = stat.S_ISREG(found.st_mode) and _is_ours(found)
+        return private and file.read(TRUST_BYTES_MAX) == _content(workspace, sha256)
+
+
+def _place(state_dir: Path, workspace: Path, sha256: str) -> Path:
+    """A fixed-length name, so that no workspace path and no hash can lead anywhere else."""
+    return state_dir / "trusted" / hashlib.sha256(_content(workspace, sha256)).hexdigest()
+
+
+def _content(workspace: Path, sha256: str) -> bytes:
+    """What is agreed to, readable by whoever wonders what the file is. A link to the workspace is the workspace."""
+    return json.dumps({"workspace": os.path.realpath(workspace), "config_sha256": sha256}).encode() + b"\n"
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    """Windows keeps others out by the profile directory's access list instead."""
+    if sys.platform == "win32":
+        return True
+    return found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077 == 0
+
+
+def _sync_directory(directory: Path) -> None:
+    """Windows cannot open a directory, and writes the entry with the file."""
+    if sys.platform == "win32":
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
