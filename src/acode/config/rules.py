@@ -26,7 +26,7 @@ _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`read` turns a node into the value or raises the source's error; `of_text` gives the text of a variable a type."""
+    """`read` turns a node into the value or raises the source's error; `of_text` gives a variable's text a type."""
 
     read: Callable[[Node], object]
     of_text: Callable[[str], object] = str
