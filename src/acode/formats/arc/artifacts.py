@@ -1,0 +1,77 @@
+"""Do the completed phases hold? Steps 4 and 5 of the format's own resume: the order of their times, and the hashes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from acode.formats.arc import phases as p
+from acode.formats.arc.facts import Artifact, Facts
+from acode.formats.arc.findings import Demotion
+from acode.formats.arc.value import Raw, moment, shown
+
+
+def order_warnings(value: Raw, schema_from: int) -> list[str]:
+    """Completed phases that ended before one they follow. It can be honest (a phase that ran twice), so: a warning."""
+    latest: tuple[str, datetime] | None = None
+    warnings = []
+    for name in p.order_for(schema_from):
+        entry = value["phases"].get(name)
+        at = moment(entry.get("completed_at") or entry.get("started_at")) if isinstance(entry, dict) else None
+        if at is None or p.status_of(entry) != "completed":
+            continue
+        if latest is not None and at < latest[1]:
+            warnings.append(f"The phase {name} ended at {at.isoformat()}, before {latest[0]}, which comes earlier.")
+        else:
+            latest = (name, at)
+    return warnings
+
+
+def judge_artifacts(value: Raw, facts: Facts) -> tuple[tuple[Demotion, ...], list[str]]:
+    """Completed phases whose recorded artifact is gone or changed, and those that cannot be verified."""
+    demoted, warnings = [], []
+    for name, entry in p.entries(value["phases"]):
+        if entry.get("status") != "completed":
+            continue
+        artifact = entry.get("artifact")
+        if not isinstance(artifact, str) or not artifact:
+            warnings.append(f"The phase {shown(name, 60)} is completed without an artifact; it cannot be verified.")
+            continue
+        outcome = _judge_artifact(name, artifact, entry.get("artifact_hash"), facts.artifacts.get(artifact))
+        if isinstance(outcome, Demotion):
+            demoted.append(outcome)
+            warnings.append(outcome.warning(_downstream(value, name)))
+        elif outcome is not None:
+            warnings.append(outcome)
+    return tuple(demoted), warnings
+
+
+def _judge_artifact(phase: str, artifact: str, recorded: object, fact: Artifact | None) -> Demotion | str | None:
+    kind = fact.kind if fact else "missing"
+    sha256 = fact.sha256 if fact else None
+    expected = shown(recorded, 80) if isinstance(recorded, str) and recorded else None
+    named = f"The artifact {shown(artifact)} of the phase {shown(phase, 60)}"
+    if kind in ("missing", "unsafe"):
+        found = None if kind == "missing" else "a path that leaves the workspace or goes through a link"
+        return Demotion(phase=phase, artifact=shown(artifact), expected=expected, found=found)
+    if kind != "file":
+        return f"{named} is {kind.replace('_', ' ')}; it cannot be verified."
+    if expected is None:
+        return f"{named} has no recorded hash; it cannot be verified."
+    if expected.removeprefix("sha256:").lower() == sha256:
+        return None
+    return Demotion(phase=phase, artifact=shown(artifact), expected=expected, found=sha256)
+
+
+def _downstream(value: Raw, phase: str) -> tuple[str, ...]:
+    order = p.NEWER_ORDER if value["schema_version"] > p.SCHEMA_CURRENT else p.PHASE_ORDER
+    if phase not in order:
+        return ()
+    later = order[order.index(phase) + 1 :]
+    return tuple(name for name in later if p.status_of(value["phases"].get(name)) == "completed")
+
+
+def recorded_artifacts(value: Raw) -> list[str]:
+    """The artifacts of completed phases."""
+    entries = [entry for _, entry in p.entries(value["phases"]) if entry.get("status") == "completed"]
+    found = [entry["artifact"] for entry in entries if isinstance(entry.get("artifact"), str) and entry["artifact"]]
+    return list(dict.fromkeys(found))

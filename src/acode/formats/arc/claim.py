@@ -1,0 +1,97 @@
+"""Make a run ours: under a kernel lock, so that of two resumers that both see a dead owner exactly one wins.
+
+The host tool claims in memory and writes later, which lets two sessions work on one run. Here the look at the owner and
+the writing of the new one happen while the lock is held, and it stays held until the run is left.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from acode.errors import SessionLocked
+from acode.formats.arc import disk
+from acode.formats.arc.discover import place_of, read
+from acode.formats.arc.facts import Facts
+from acode.formats.arc.findings import raise_refusal
+from acode.formats.arc.look import canonical, process
+from acode.formats.arc.migrations import schema_of
+from acode.formats.arc.permission import config_dir_refusal, nonce_refusal, owner_refusal
+from acode.formats.arc.phases import SCHEMA_CURRENT
+from acode.formats.arc.repair import with_owner
+from acode.formats.arc.save import write
+from acode.formats.arc.value import Checkpoint, stamp
+
+LOCK_NAME: Final = ".acode.lock"
+OWNER_BYTES_MAX: Final = 64
+LOCKED_BYTE: Final = 1 << 30  # far behind the text, so that Windows, whose locks are mandatory, lets others read it
+
+
+@contextmanager
+def claim(path: Path, *, own_pid: int, config_dir: str, now: datetime) -> Iterator[Checkpoint]:
+    """The checkpoint, read after the claim was written; ours until the block ends or the process dies."""
+    root, relative = place_of(path)
+    with disk.parent_of(root, relative) as (holder, _), _locked(holder, own_pid):
+        checkpoint = read(path)
+        _refuse_foreign(checkpoint, own_pid=own_pid, config_dir=config_dir)
+        claimed = with_owner(checkpoint.raw, own_pid=own_pid, config_dir=os.path.realpath(config_dir))
+        write(path, {**claimed, "updated_at": stamp(now)}, now=now)
+        yield read(path)
+
+
+def _refuse_foreign(checkpoint: Checkpoint, *, own_pid: int, config_dir: str) -> None:
+    value = checkpoint.raw
+    recorded = value.get("config_dir")
+    facts = Facts(
+        own_pid=own_pid,
+        own_config_dir=os.path.realpath(config_dir),
+        recorded_config_dir=canonical(recorded) if isinstance(recorded, str) and recorded else None,
+        owner=process(value.get("owner_pid")),
+    )
+    newer = schema_of(value) > SCHEMA_CURRENT
+    for refusal in (nonce_refusal(value, newer=newer), config_dir_refusal(value, facts), owner_refusal(value, facts)):
+        if refusal is not None:
+            raise_refusal(refusal)
+
+
+@contextmanager
+def _locked(holder: disk.Directory, own_pid: int) -> Iterator[None]:
+    """The file is never deleted: a lock on an unlinked file keeps nobody out who opens the name anew."""
+    with disk.translated(os.path.join(holder.path, LOCK_NAME)):
+        fd = holder.open(LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if not _lock(fd):
+            owner = os.pread(fd, OWNER_BYTES_MAX, 0) if sys.platform != "win32" else b""
+            named = f" (process {owner.decode('ascii')})" if owner.isdigit() else ""
+            raise SessionLocked(f"Another acode{named} works on this run.", hint="Wait for it to end, then resume.")
+        os.ftruncate(fd, 0)
+        os.write(fd, str(own_pid).encode("ascii"))
+        yield
+    finally:
+        os.close(fd)  # releases the lock; so does the death of the process
+
+
+def _lock(fd: int) -> bool:
+    """Take the kernel's lock on an open file at once, or say that somebody has it."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            os.lseek(fd, LOCKED_BYTE, os.SEEK_SET)
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+            os.lseek(fd, 0, os.SEEK_SET)
+        except OSError:
+            return False
+    else:
+        import fcntl
+
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True

@@ -1,0 +1,79 @@
+"""What the world looked like when a run was diagnosed: plain values, gathered by `look`, judged by `diagnose`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from acode.formats.arc.disk import Kind
+from acode.formats.arc.value import Raw
+
+ArtifactKind = Literal["file", "directory", "missing", "unsafe", "unreadable", "too_large"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """Whoever a file names as its owner. `pid` is None where nothing usable is recorded."""
+
+    pid: int | None = None
+    alive: bool = False
+    started_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    kind: ArtifactKind
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Team:
+    """What lies under teams/ and tasks/ of the config directory for one team name."""
+
+    teams: Kind = "absent"
+    tasks: Kind = "absent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateFile:
+    path: str
+    document: Raw | None = None
+    problem: str | None = None
+    owner: Process = field(default_factory=Process)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFile:
+    """A file read for its content: data is None where `problem` says why."""
+
+    data: bytes | None = None
+    problem: str | None = None
+    missing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """How far the repository has moved since the plan's commit. None: not found out within the time."""
+
+    sha_reachable: bool
+    commits_since: int | None = None
+    changed_since: frozenset[str] | None = None
+    identifiers_lost: tuple[str, ...] | None = None
+    current_branch: str | None = None
+    committed_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    own_pid: int
+    own_config_dir: str
+    recorded_config_dir: str | None = None
+    owner: Process = field(default_factory=Process)
+    artifacts: Mapping[str, Artifact] = field(default_factory=dict)
+    teams: Mapping[str, Team] = field(default_factory=dict)
+    state_files: tuple[StateFile, ...] = ()
+    contexts: Mapping[str, TextFile] = field(default_factory=dict)
+    plan: TextFile = field(default_factory=lambda: TextFile(missing=True))
+    drift: Drift | None = None
+    modified_files: frozenset[str] | None = None

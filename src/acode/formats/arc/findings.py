@@ -1,0 +1,114 @@
+"""What a diagnosis found: plain values that a person is shown and that a repair obeys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
+
+from acode.errors import (
+    AcodeError,
+    CannotContinue,
+    ChangedFiles,
+    EnvironmentInvalid,
+    ForeignTampered,
+    SessionLocked,
+)
+from acode.formats.arc.freshness import Freshness
+from acode.formats.arc.suspended import Verdict
+from acode.formats.arc.value import Raw
+
+RefusalKind = Literal["tampered", "other_config_dir", "live_owner", "unknown_phases", "stale_plan"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why the run may not be carried on now; showing it is always allowed."""
+
+    kind: RefusalKind
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demotion:
+    """A completed phase whose artifact is not the one that was recorded: it will run again."""
+
+    phase: str
+    artifact: str
+    expected: str | None
+    found: str | None
+
+    def warning(self, downstream: tuple[str, ...]) -> str:
+        after = f" Built on it and left as they are: {', '.join(downstream)}." if downstream else ""
+        return (
+            f"The artifact of the phase {self.phase} ({self.artifact}) is not the recorded one: "
+            f"expected {self.expected or 'no hash'}, found {self.found or 'nothing'}. "
+            f"The phase goes back to pending and will run again.{after}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """A team that a dead session left behind. `resets` tells whether its phase starts over."""
+
+    phase: str
+    team: str
+    resets: bool
+    on_disk: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaleStateFile:
+    path: str
+    document: Raw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    checkpoint_path: str
+    run_id: str
+    plan_file: str | None
+    schema_from: int
+    schema_to: int
+    next_phase: str | None
+    demoted: tuple[Demotion, ...]
+    orphans: tuple[Orphan, ...]
+    reset_phases: tuple[str, ...]
+    stale_state_files: tuple[StaleStateFile, ...]
+    verdicts: tuple[Verdict, ...]
+    freshness: Freshness
+    warnings: tuple[str, ...]
+    refusals: tuple[Refusal, ...]
+    phases: dict[str, str]
+
+    @property
+    def finished(self) -> bool:
+        return self.next_phase is None and not any(refusal.kind == "unknown_phases" for refusal in self.refusals)
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of `resume --dry-run --json` that only arc has."""
+        return {
+            "checkpoint_path": self.checkpoint_path,
+            "schema_from": self.schema_from,
+            "schema_to": self.schema_to,
+            "next_phase": self.next_phase,
+            "demoted": [{"phase": d.phase, "expected": d.expected, "found": d.found} for d in self.demoted],
+            "orphans_cleaned": list(dict.fromkeys(o.team for o in self.orphans if o.resets or o.on_disk)),
+            "reset_phases": list(self.reset_phases),
+            "stale_state_files": [stale.path for stale in self.stale_state_files],
+            "suspended": {v.task: {"action": v.action, "reason": v.reason} for v in self.verdicts},
+            "warnings": list(self.warnings),
+        }
+
+
+ERRORS: dict[RefusalKind, type[AcodeError]] = {
+    "tampered": ForeignTampered,
+    "other_config_dir": EnvironmentInvalid,
+    "live_owner": SessionLocked,
+    "unknown_phases": CannotContinue,
+    "stale_plan": ChangedFiles,
+}
+
+
+def raise_refusal(refusal: Refusal) -> NoReturn:
+    raise ERRORS[refusal.kind](refusal.message, hint=refusal.hint)

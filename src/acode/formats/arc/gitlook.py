@@ -1,0 +1,97 @@
+"""Ask git about a workspace without changing it and without running what a repository may have configured.
+
+Every call is bounded in time, takes no optional lock (a plain `git diff` rewrites the index), starts no file monitor,
+no external diff and no pager, and gets foreign text only as separate arguments, never inside a command line.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Final
+
+from acode.formats.arc.facts import Drift
+
+CALL_SECONDS_MAX: Final = 5.0
+BUDGET_SECONDS_MAX: Final = 10.0
+OUTPUT_BYTES_MAX: Final = 16 * 1024 * 1024
+OPTIONS: Final = ("--no-pager", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+LEFT_OUT: Final = ("node_modules", "vendor", "tmp", ".git")
+
+
+def git(root: Path, *arguments: str, seconds: float = CALL_SECONDS_MAX) -> tuple[int, bytes] | None:
+    """Exit status and output; None when git is not there, takes too long or says too much."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    try:
+        ended = subprocess.run(
+            ["git", *OPTIONS, *arguments],
+            cwd=root,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=max(seconds, 0.1),
+            check=False,
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+    return None if len(ended.stdout) > OUTPUT_BYTES_MAX else (ended.returncode, ended.stdout)
+
+
+def _answer(root: Path, *arguments: str, seconds: float = CALL_SECONDS_MAX) -> str | None:
+    ended = git(root, *arguments, seconds=seconds)
+    return ended[1].decode("utf-8", errors="replace") if ended and ended[0] == 0 else None
+
+
+def modified_files(root: Path) -> frozenset[str] | None:
+    """The files that differ from the last commit; None where git cannot tell."""
+    listed = _answer(root, "diff", "--no-ext-diff", "--no-textconv", "--name-only", "-z", "HEAD", "--")
+    return None if listed is None else frozenset(path for path in listed.split("\0") if path)
+
+
+def drift_since(root: Path, sha: str, names: list[str], plan_file: str) -> Drift | None:
+    """How far the repository has moved since a commit; None where there is no repository."""
+    if _answer(root, "rev-parse", "--git-dir") is None:
+        return None
+    deadline = time.monotonic() + BUDGET_SECONDS_MAX
+    reachable = (_answer(root, "cat-file", "-t", sha) or "").strip() == "commit"
+    branch = (_answer(root, "branch", "--show-current") or "").strip() or None
+    count = _answer(root, "rev-list", "--count", f"{sha}..HEAD", "--") if reachable else None
+    committed = _answer(root, "show", "-s", "--format=%ct", sha, "--") if reachable else None
+    return Drift(
+        sha_reachable=reachable,
+        commits_since=_number(count),
+        changed_since=_changed_since(root, sha) if reachable else None,
+        identifiers_lost=_lost(root, names, plan_file, deadline),
+        current_branch=branch,
+        committed_at=_number(committed),
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.strip().isdigit() else None
+
+
+def _changed_since(root: Path, sha: str) -> frozenset[str] | None:
+    """Every path that was changed, added, removed or renamed away since the commit."""
+    listed = _answer(
+        root, "diff", "--no-ext-diff", "--no-textconv", "--no-renames", "--name-only", "-z", f"{sha}..HEAD", "--"
+    )
+    return None if listed is None else frozenset(path for path in listed.split("\0") if path)
+
+
+def _lost(root: Path, names: list[str], plan_file: str, deadline: float) -> tuple[str, ...] | None:
+    """The names that no tracked file holds any more. The plan itself does not count: it quotes every one of them."""
+    outside = [f":(top,exclude){path}" for path in LEFT_OUT]
+    outside.append(f":(exclude,literal){plan_file}")
+    lost = []
+    for name in names:
+        left = deadline - time.monotonic()
+        ended = git(root, "grep", "-q", "-F", "-e", name, "--", ".", *outside, seconds=left) if left > 0 else None
+        if ended is None or ended[0] > 1:
+            return None
+        if ended[0] == 1:
+            lost.append(name)
+    return tuple(lost)

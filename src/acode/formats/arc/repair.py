@@ -1,0 +1,135 @@
+"""Repair a checkpoint by the format's own rules: pure functions from a dict to a new dict.
+
+The diagnosis calls the same functions to foresee the next phase, so that a preview and a resume cannot disagree.
+Unknown fields are never touched; what acode has to remember itself goes under one key of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+from acode.formats.arc import phases as p
+from acode.formats.arc.findings import Demotion, Diagnosis
+from acode.formats.arc.freshness import Freshness
+from acode.formats.arc.migrations import OWN_FIELD, migrate
+from acode.formats.arc.suspended import Verdict, entries_of, task_name
+from acode.formats.arc.value import Raw, object_at, stamp
+
+RECORDS_MAX: Final = 200
+
+
+def repair(
+    raw: Raw, diagnosis: Diagnosis, *, now: datetime, own_pid: int, config_dir: str, accept_stale: bool = False
+) -> Raw:
+    """The checkpoint as the next phase should find it: migrated, demoted, cleaned, claimed."""
+    value = with_timeouts_failed(migrate(raw).value)
+    value = with_freshness(value, diagnosis.freshness, accept_stale=accept_stale)
+    value = with_demoted(value, diagnosis.demoted)
+    value = with_orphans_reset(value, diagnosis)
+    value = with_suspended_settled(value, diagnosis.verdicts, now)
+    value = with_records(value, diagnosis, now)
+    return {**with_owner(value, own_pid=own_pid, config_dir=config_dir), "updated_at": stamp(now)}
+
+
+def with_phase(value: Raw, name: str, **changes: object) -> Raw:
+    """One phase with some fields changed; an entry that is no object is replaced by a fresh one."""
+    entry = value["phases"].get(name)
+    if not isinstance(entry, dict):
+        entry = p.fresh_entry(name, "pending")
+    return {**value, "phases": {**value["phases"], name: {**entry, **changes}}}
+
+
+def with_timeouts_failed(value: Raw) -> Raw:
+    """A phase that ran out of time is a failed one: both may run again."""
+    for name, entry in p.entries(value["phases"]):
+        if entry.get("status") == "timeout":
+            value = with_phase(value, name, status="failed")
+    return value
+
+
+def with_freshness(value: Raw, freshness: Freshness, *, accept_stale: bool = False) -> Raw:
+    if freshness.result is None:
+        return value
+    overridden = {"status": "STALE-OVERRIDE"} if freshness.stale and accept_stale else {}
+    return {**value, "freshness": {**freshness.result, **overridden}}
+
+
+def with_demoted(value: Raw, demoted: Iterable[Demotion]) -> Raw:
+    """Completed phases whose artifact does not hold go back to pending. Phases built on them are left alone."""
+    for demotion in demoted:
+        value = with_phase(value, demotion.phase, status="pending")
+    return value
+
+
+def with_orphans_reset(value: Raw, diagnosis: Diagnosis) -> Raw:
+    """Phases that a crash left open start over, with a team of their own or without."""
+    for orphan in diagnosis.orphans:
+        if orphan.resets:
+            value = with_phase(value, orphan.phase, status="pending", team_name=None)
+    for name in diagnosis.reset_phases:
+        value = with_phase(value, name, status="pending")
+    return value
+
+
+def with_suspended_settled(value: Raw, verdicts: tuple[Verdict, ...], now: datetime) -> Raw:
+    """Every verdict is recorded, then the list is emptied: nothing that was refused is lost without a reason."""
+    if not verdicts:
+        return value
+    own = object_at(value, OWN_FIELD)
+    tasks = {**object_at(own, "tasks"), **{v.task: _task_record(v, now) for v in verdicts if v.action != "rejected"}}
+    named = {task_name(entry): entry for entry in reversed(entries_of(value))}
+    rejected = [
+        {"task": v.task, "entry": named.get(v.task), "reason": v.reason, "at": stamp(now)}
+        for v in verdicts
+        if v.action == "rejected"
+    ]
+    kept = _records(own, "rejected_tasks", rejected)
+    value = {**value, OWN_FIELD: {**own, "tasks": tasks, "rejected_tasks": kept}}
+    return with_phase(value, "work", suspended_tasks=[])
+
+
+def _task_record(verdict: Verdict, now: datetime) -> Raw:
+    """What the host tool's own task list would say: free to be taken again, or failed for good."""
+    record: Raw = {"suspended": False, "action": verdict.action, "reason": verdict.reason, "at": stamp(now)}
+    record |= {"suspended_because": verdict.suspended_because, "context_path": verdict.context_path}
+    if verdict.action == "permanently_failed":
+        return {**record, "permanently_failed": True, "resume_count": verdict.resume_count}
+    record |= {"status": "pending", "owner": ""}
+    if verdict.action == "cold_restart":
+        return record
+    counted = {"resume_count": verdict.resume_count, "before_sha256": verdict.before_sha256}
+    return {**record, **counted, "after_sha256": verdict.after_sha256}
+
+
+def with_records(value: Raw, diagnosis: Diagnosis, now: datetime) -> Raw:
+    """What was demoted and which teams were released, for whoever asks later."""
+    at = stamp(now)
+    demoted = [
+        {"phase": d.phase, "artifact": d.artifact, "expected": d.expected, "found": d.found, "at": at}
+        for d in diagnosis.demoted
+    ]
+    released = [{"phase": o.phase, "team": o.team, "at": at} for o in diagnosis.orphans if o.resets or o.on_disk]
+    own = object_at(value, OWN_FIELD)
+    if not demoted and not released:
+        return value
+    records = {
+        "demoted": _records(own, "demoted", demoted),
+        "released_teams": _records(own, "released_teams", released),
+    }
+    return {**value, OWN_FIELD: {**own, **records}}
+
+
+def _records(own: Raw, key: str, more: list[Raw]) -> list[Raw]:
+    found = own.get(key)
+    return [*(found if isinstance(found, list) else []), *more][-RECORDS_MAX:]
+
+
+def with_owner(value: Raw, *, own_pid: int, config_dir: str) -> Raw:
+    return {**value, "owner_pid": own_pid, "config_dir": config_dir}
+
+
+def recovered_state(document: Raw, now: datetime) -> Raw:
+    """A state file whose session crashed, closed in the words of the host tool."""
+    return {**document, "status": "completed", "completed": stamp(now), "crash_recovered": True}
