@@ -1,0 +1,62 @@
+"""The `.agent-memory` run format: found, explained, carried on in its own terms.
+
+`locate` finds runs, `read` makes a value of one, `diagnose` (pure) says where it stands and what comes next, `prompt`
+words that for a driver, and `record` tells the run what acode did. Nothing of a run is executed or trusted, and no file
+of it is changed but acode's own event file.
+"""
+
+from __future__ import annotations
+
+from acode.formats.agent_memory.diagnosis import Findings, NextAction, as_json, diagnose, repair, report
+from acode.formats.agent_memory.locating import Ask, Found, FreshStart, Located, choose, locate
+from acode.formats.agent_memory.prompts import prompt
+from acode.formats.agent_memory.reading import read, read_task_contract
+from acode.formats.agent_memory.record import (
+    Stamp,
+    append,
+    events_on_failure,
+    events_on_start,
+    events_on_success,
+    phase_transition,
+    plan_approved,
+    session_resumed,
+    task_completed,
+    task_failed,
+    task_started,
+    told_by_driver,
+)
+from acode.formats.agent_memory.shape import Run
+from acode.formats.agent_memory.wording import resume_report, shown
+
+__all__ = [
+    "Ask",
+    "Findings",
+    "Found",
+    "FreshStart",
+    "Located",
+    "NextAction",
+    "Run",
+    "Stamp",
+    "append",
+    "as_json",
+    "choose",
+    "diagnose",
+    "events_on_failure",
+    "events_on_start",
+    "events_on_success",
+    "locate",
+    "phase_transition",
+    "plan_approved",
+    "prompt",
+    "read",
+    "read_task_contract",
+    "repair",
+    "report",
+    "resume_report",
+    "session_resumed",
+    "shown",
+    "task_completed",
+    "task_failed",
+    "task_started",
+    "told_by_driver",
+]

@@ -1,0 +1,144 @@
+"""The values that a `.agent-memory` run becomes once it is read: frozen, bounded, free of any handle to the disk.
+
+Everything in here came from files that somebody else wrote. It is data: nothing of it is ever executed, used as a path
+without a check, or shown without `wording.shown`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+TaskState = Literal["pending", "in_progress", "done", "failed", "blocked"]
+Ending = Literal["completed", "failed", "cancelled"]
+
+OUR_ACTOR = "acode"
+CORE_ARTIFACTS = ("constitution.md", "prd.md", "plan.md", "task-graph.json")
+PHASE_NAMES = (
+    "Intake and validation",
+    "Planning",
+    "Execution and verification",
+    "Clean-up and PR preparation",
+    "Memory consolidation",
+)
+LAST_PHASE = len(PHASE_NAMES) - 1
+
+RUNS_MAX = 10_000
+EVENT_FILES_PER_RUN_MAX = 10_000
+EVENT_FOLDER_DEPTH_MAX = 8
+EVENT_LINE_BYTES_MAX = 1024 * 1024
+EVENT_BYTES_PER_RUN_MAX = 4 * 1024 * 1024 * 1024
+ARTIFACT_BYTES_MAX = 256 * 1024
+GRAPH_BYTES_MAX = 16 * 1024 * 1024
+TASKS_MAX = 10_000
+TASK_ID_CHARS_MAX = 128
+NAME_CHARS_MAX = 255
+DUPLICATES_TRACKED_MAX = 100_000
+SKIPPED_RANGES_MAX = 200
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and when something was said: the event that decided, so that every answer can name its evidence."""
+
+    name: str
+    """The event's type as folded: lower case, hyphens."""
+    at_us: int | None
+    """Microseconds since 1970, or None where the event has no usable time of its own."""
+    event_id: str
+    actor: str
+    file: str
+    """Relative to the run's folder."""
+    line: int
+    order: tuple[int, str, str, str, int]
+    """The sort key: (timestamp, event id, actor, file, line), with the timestamp the event was given its place by."""
+
+
+class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The latest event of each kind for one task. That is all that its state depends on."""
+
+    id: str
+    title: str = ""
+    started: Mark | None = None
+    """claimed, started or implemented"""
+    verified: Mark | None = None
+    completed: Mark | None = None
+    failed: Mark | None = None
+    blocked: Mark | None = None
+    failure: str = ""
+    """The details of the latest failure, as JSON text, cut to a limit."""
+
+
+class PhaseMark(msgspec.Struct, frozen=True, kw_only=True):
+    phase: int
+    mark: Mark
+
+
+class EndMark(msgspec.Struct, frozen=True, kw_only=True):
+    ending: Ending
+    mark: Mark
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """What all event files together say. The same whatever order the files are read in."""
+
+    tasks: tuple[TaskRecord, ...] = ()
+    """In order of first appearance in the logs, by sort key."""
+    phase: PhaseMark | None = None
+    """The latest phase transition, or start of a phase."""
+    phase_done: PhaseMark | None = None
+    """The latest `phase-complete(d)`; it moves nothing unless the dialect has no transitions at all."""
+    plan_approved: Mark | None = None
+    """The latest `phase-gate-passed` of phase 1."""
+    made: tuple[str, ...] = ()
+    """Core artifacts that an event says were created."""
+    end: EndMark | None = None
+    reopened: Mark | None = None
+    """The latest event that shows work going on; after `end` it means that the run was taken up again."""
+    last_activity_us: int | None = None
+    verified_is_done: bool = True
+    """No actor but acode ever says `completed`, so that in this run's dialect `verified` is the last word on a task."""
+    events_read: int = 0
+    duplicates: int = 0
+    """Events seen before, by id or content, among the first DUPLICATES_TRACKED_MAX; they change nothing."""
+    lines_skipped: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of task-graph.json."""
+
+    id: str
+    title: str = ""
+    plan_phase: int = 0
+    dependencies: tuple[str, ...] = ()
+    contract: str = ""
+    """The entry as the file has it, as indented JSON: what a driver is told about the task."""
+
+
+class Graph(msgspec.Struct, frozen=True, kw_only=True):
+    tasks: tuple[Task, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Artifact(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    size_bytes: int
+    text: str
+    """Cut to ARTIFACT_BYTES_MAX; the task graph's text is kept in `Run.graph` instead."""
+    truncated: bool = False
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One run, read from disk and complete in itself: diagnosing it needs nothing else but the time."""
+
+    run_id: str
+    path: str
+    artifacts: dict[str, Artifact]
+    """The core artifacts that are there and not empty, by file name."""
+    graph: Graph | None
+    """None: no task-graph.json, or none that can be used (a warning says which)."""
+    story: Story
+    files_touched_us: int | None = None
+    """The newest modification time of any file of the run, for runs whose events carry no time."""
+    warnings: tuple[str, ...] = ()
