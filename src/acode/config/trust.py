@@ -57,10 +57,15 @@ def is_trusted(state_dir: Path, workspace: Path, sha256: str) -> bool:
         descriptor = os.open(_place(state_dir, workspace, sha256), os.O_RDONLY | _AS_IT_IS | _BINARY)
     except (OSError, ValueError):
         return False
-    with open(descriptor, "rb") as file:
+    try:
         found = os.fstat(descriptor)
-        private = stat.S_ISREG(found.st_mode) and _is_ours(found)
-        return private and file.read(TRUST_BYTES_MAX) == _content(workspace, sha256)
+        if not stat.S_ISREG(found.st_mode) or not _is_ours(found):
+            return False
+        return os.read(descriptor, TRUST_BYTES_MAX) == _content(workspace, sha256)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
 
 
 def _place(state_dir: Path, workspace: Path, sha256: str) -> Path:

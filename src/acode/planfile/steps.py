@@ -65,10 +65,10 @@ def read_step(node: Node, task_id: str, number: int, defaults: Defaults) -> Step
     for key, entry in entries.items():
         if key != kind and key not in MODIFIERS[kind]:
             raise node.source.problem(
-                f"{shown(key)} does not apply to a {kind} step",
+                f"{shown(key)} does not apply to {kind} steps",
                 where=node.where,
                 at=entry.key_at,
-                hint=f"A {kind} step may have: {', '.join(MODIFIERS[kind])}.",
+                hint=f"Beside {kind} may stand: {', '.join(MODIFIERS[kind])}.",
             )
     own_id = read_id(entries["id"]) if "id" in entries else str(number)
     return Step(
@@ -269,10 +269,11 @@ def _read_sql(node: Node, _entries: Mapping[str, Node]) -> Sql:
         _check_env_name(name, source)
         return Sql(file=file, database_env=name)
     expected = "a sqlite file in the workspace, a postgres URL or {env: NAME}"
-    text = database.text(expected, chars_max=4_000)
-    if _POSTGRES.fullmatch(text):
-        return Sql(file=file, database=text)
-    if "://" in text:
+    if not isinstance(database.data, str):
+        raise database.wrong(expected)
+    if _POSTGRES.fullmatch(database.data):
+        return Sql(file=file, database=database.data)
+    if "://" in database.data:
         # Not shown: a URL may hold a password.
         raise database.problem(f"expected {expected}, found another URL")
     return Sql(file=file, database=read_path(database, changes=True))

@@ -18,18 +18,25 @@ def read_bytes(path: Path, source: Source, *, bytes_max: int, setting: str | Non
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        try:
+            raw = _read_regular(descriptor, bytes_max)
+        finally:
+            os.close(descriptor)
     except (OSError, ValueError) as error:
         raise source.problem(f"cannot be read: {_reason(error)}", hint="Check the path.") from error
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise source.problem("is not a regular file")
-        try:
-            raw = file.read(bytes_max + 1)
-        except OSError as error:
-            raise source.problem(f"cannot be read: {_reason(error)}") from error
+    if raw is None:
+        raise source.problem("is not a regular file", hint="Check the path.")
     if len(raw) > bytes_max:
         raise too_large(source, bytes_max=bytes_max, setting=setting)
     return raw
+
+
+def _read_regular(descriptor: int, bytes_max: int) -> bytes | None:
+    """At most one byte more than the cap; None if it is no regular file."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return None
+    with open(descriptor, "rb", closefd=False) as file:
+        return file.read(bytes_max + 1)
 
 
 def too_large(source: Source, *, bytes_max: int, setting: str | None) -> AcodeError:

@@ -104,6 +104,8 @@ class _Builder:
             self.key(top, event, mark)
             return
         where, key_at = self.next_place()
+        if key_at and event.value == "" and event.style is None:
+            mark = key_at  # Nothing stands after the key; the parser would point at whatever comes next.
         self.place(Node(self.value_of(event, where, mark), self.source, where, mark, key_at))
 
     def key(self, top: _Open, event: Any, mark: Mark) -> None:
