@@ -1,0 +1,1 @@
+"""Append: the SQLite log, checkpoints, blobs and the sync cursor. All SQL of the log lives here."""

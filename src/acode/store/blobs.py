@@ -1,0 +1,160 @@
+"""Bytes too large for the log, kept in files that are named after their content.
+
+A blob is whole or absent: it is written beside its place, synced and renamed. What comes out was hashed on the way, so
+damaged bytes are never used. Sensitive blobs stand in a directory of their own, so that they can be kept from leaving
+the machine. Nothing here decides how long a blob lives.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from acode.errors import BlobDamaged, FileTooLarge
+from acode.store.durable import naming_what_failed, sync_directory, sync_file, write_all
+
+CHUNK_BYTES = 1_048_576
+LEFTOVER_AGE_S = 3600
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_TEMP_PREFIX = ".writing-"
+_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+class Blobs:
+    """The blob files below one directory; several processes may use it at once."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.sensitive_directory = directory / "sensitive"
+
+    def put(self, chunks: Iterable[bytes], *, sensitive: bool = False) -> str:
+        """Store the bytes durably and return their SHA-256; storing them again changes nothing."""
+        place = self.sensitive_directory if sensitive else self.directory
+        with naming_what_failed("a blob cannot be stored"):
+            _make_private(place)
+            temp = place / f"{_TEMP_PREFIX}{secrets.token_hex(8)}"
+            try:
+                sha256 = _write_hashed(temp, chunks)
+                shard = place / sha256[:2]
+                _make_private(shard)
+                # Renamed even where the blob exists: the bytes at hand are known to be good, those on the disk are not.
+                os.replace(temp, shard / sha256)
+                sync_directory(shard)
+            except BaseException:
+                temp.unlink(missing_ok=True)
+                raise
+        return sha256
+
+    def read(self, sha256: str, bytes_max: int) -> bytes:
+        """The blob's bytes, verified, where they fit into memory."""
+        size = self._path(sha256).stat().st_size
+        if size > bytes_max:
+            raise FileTooLarge(f"blob {sha256} has {size:,} bytes, over the limit of {bytes_max:,}")
+        return b"".join(self.stream(sha256))
+
+    def stream(self, sha256: str) -> Iterator[bytes]:
+        """The blob in chunks. Only when the last one has come without an error are they known to be good."""
+        digest = hashlib.sha256()
+        try:
+            descriptor = os.open(self._path(sha256), _READ)
+        except OSError as error:
+            raise _damaged(sha256, error.strerror or str(error)) from error
+        try:
+            while chunk := os.read(descriptor, CHUNK_BYTES):
+                digest.update(chunk)
+                yield chunk
+        except OSError as error:
+            raise _damaged(sha256, error.strerror or str(error)) from error
+        finally:
+            os.close(descriptor)
+        if digest.hexdigest() != sha256:
+            raise _damaged(sha256, f"its content has the hash {digest.hexdigest()}")
+
+    def has(self, sha256: str) -> bool:
+        return any(path.is_file() for path in self._places(sha256))
+
+    def remove(self, sha256: str) -> bool:
+        """Remove the blob, sensitive or not; whether there was one."""
+        removed = False
+        for path in self._places(sha256):
+            try:
+                path.unlink()
+            except FileNotFoundError:
+                continue
+            removed = True
+        return removed
+
+    def all(self, *, sensitive: bool | None = None) -> Iterator[tuple[str, int]]:
+        """Every blob with its size, in order; `sensitive` chooses one of the two kinds."""
+        places = {None: (self.directory, self.sensitive_directory), False: (self.directory,)}
+        for place in places.get(sensitive, (self.sensitive_directory,)):
+            for path in sorted(place.glob("[0-9a-f][0-9a-f]/*")):
+                if _SHA256.fullmatch(path.name):
+                    try:
+                        yield path.name, path.lstat().st_size
+                    except FileNotFoundError:
+                        continue  # removed by another process since it was listed
+
+    def remove_leftovers(self, now_s: float, *, age_s: float = LEFTOVER_AGE_S) -> int:
+        """Remove what killed writers left behind; young files may belong to a writer that lives."""
+        removed = 0
+        for place in (self.directory, self.sensitive_directory):
+            for path in place.glob(f"{_TEMP_PREFIX}*"):
+                try:
+                    if now_s - path.lstat().st_mtime < age_s:
+                        continue
+                    path.unlink()
+                except FileNotFoundError:
+                    continue
+                removed += 1
+        return removed
+
+    def _places(self, sha256: str) -> tuple[Path, Path]:
+        # The name may come from an edited log, so nothing but a hash becomes a path.
+        if not _SHA256.fullmatch(sha256):
+            raise _damaged(sha256[:80], "this is not the name of a blob")
+        return tuple(place / sha256[:2] / sha256 for place in (self.directory, self.sensitive_directory))  # type: ignore[return-value]
+
+    def _path(self, sha256: str) -> Path:
+        for path in self._places(sha256):
+            if path.is_file():
+                return path
+        raise _damaged(sha256, "it is gone")
+
+
+def _damaged(sha256: str, reason: str) -> BlobDamaged:
+    return BlobDamaged(
+        f"blob {sha256} cannot be used: {reason}",
+        hint="Look with: acode session verify; put the file back from a backup of .agent/blobs.",
+        sha256=sha256,
+    )
+
+
+def _make_private(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=0o700)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        _make_private(directory.parent)
+        directory.mkdir(mode=0o700, exist_ok=True)
+    sync_directory(directory.parent)
+
+
+def _write_hashed(path: Path, chunks: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    descriptor = os.open(path, _WRITE, 0o600)
+    try:
+        for chunk in chunks:
+            digest.update(chunk)
+            write_all(descriptor, chunk)
+        sync_file(descriptor)
+    finally:
+        os.close(descriptor)
+    return digest.hexdigest()
