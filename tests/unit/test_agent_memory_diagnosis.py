@@ -270,6 +270,22 @@ def test_tasks_that_only_events_know_are_shown_but_not_run() -> None:
     assert any("H001" in w for w in findings.warnings)
 
 
+def test_without_a_graph_the_tasks_of_the_events_stand_in_order_of_their_first_event() -> None:
+    files = {
+        "a": [said("task_started", 5, "LATE"), said("task_completed", 9, "EARLY")],
+        "b": [said("task-created", 1, "EARLY")],
+    }
+    findings = found_in(to_phase(2), files=files)
+    assert list(findings.tasks.items()) == [("EARLY", "done"), ("LATE", "in_progress")]
+    assert (findings.done, findings.total, findings.runnable) == (1, 2, ())
+
+
+def test_a_task_named_twice_in_the_graph_is_the_first_one() -> None:
+    graph = graph_of(("A", []), ("A", ["B"]), ("B", []))
+    assert [(task.id, task.dependencies) for task in graph.tasks] == [("A", ()), ("B", ())]
+    assert any("names task A twice" in warning for warning in graph.warnings)
+
+
 @pytest.mark.parametrize(
     "data",
     [b"", b"nope", b"[]", b"{}", b'{"tasks": {}}', b'{"tasks": []}', b'{"tasks": [{}]}', b"[" * 100_000, b"\xff\xfe"],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -159,7 +160,11 @@ def _append(run_path: str, name: str, data: bytes) -> None:
                 here = _descriptor(opened, _make_folder(part, here))
             descriptor = _open_file(name, here)
         opened.callback(os.close, descriptor)
-        size = os.fstat(descriptor).st_size
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+            # A second name for somebody else's log would let acode change what is not its own.
+            raise UnsafePath(f"{EVENTS_FOLDER}/{OUR_ACTOR}/{name} is no file of acode's own; nothing is written there")
+        size = status.st_size
         # A crash of ours may have torn the last line: without a break the new event would be lost with it.
         if size and not _ends_with_newline(descriptor, size):
             data = b"\n" + data
