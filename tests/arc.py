@@ -40,7 +40,9 @@ def diagnosed(value: dict[str, Any], **known: Any) -> Diagnosis:
     return diagnose(at_rest(value), NOW, facts(**known))
 
 
-def context(*, count: int | str | None = 0, body: str = "Parser done.", files: tuple[str, ...] = (), more: str = "") -> bytes:
+def context(
+    *, count: int | str | None = 0, body: str = "Parser done.", files: tuple[str, ...] = (), more: str = ""
+) -> bytes:
     """A context file as a worker writes it, with the hash it should have."""
     listed = "".join(f"  - {path}\n" for path in files)
     head = "---\ntask_id: 7\nstatus: suspended\n" + (f"files_modified:\n{listed}" if files else "") + more
