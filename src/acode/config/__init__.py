@@ -31,6 +31,7 @@ __all__ = [
     "Settings",
     "effective",
     "is_trusted",
+    "known_keys",
     "load_config",
     "state_dir",
     "trust",
