@@ -132,7 +132,8 @@ def test_a_resume_setting_of_the_workspace_file_takes_each_of_its_values_and_no_
     for value in values:
         text = msgspec.json.encode({"resume": {key: value}}).decode()
         assert getattr(loaded(workspace, text).settings.resume, key) == value
-    for wrong in ("nonsense", None, [], {}, -1):
+    wrong_values: list[object] = ["nonsense", None, [], {}, -1]
+    for wrong in wrong_values:
         error = refusal(workspace, msgspec.json.encode({"resume": {key: wrong}}).decode())
         assert ".agent/config.yml:1:" in error.message
         assert f": resume.{key}: expected " in error.message

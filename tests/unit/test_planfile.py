@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -210,7 +211,7 @@ OUTSIDE = {
     "x" * 256: "it is longer than",
     "x/" * 2001: "it is longer than",
 }
-PLACES = {
+PLACES: dict[str, Callable[[str], object]] = {
     "read": lambda path: {"read": path},
     "write": lambda path: {"write": {"path": path, "content": ""}},
     "cwd": lambda path: {"run": "x", "cwd": path},

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -44,8 +42,7 @@ SectionT = TypeVar("SectionT", bound=Section)
 _SENDS = ("model.base_url", "model.api_key_env", "sync.url", "notify.command")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The settings in force and where each was said.
 
     `executes` names the workspace's settings that execute or send something; they are in `settings` only if `trusted`.
@@ -56,7 +53,7 @@ class Config:
     workspace_file_sha256: str | None
     warnings: tuple[str, ...]
     trusted: bool
-    layers: tuple[Layer, ...] = field(repr=False)  # strongest first
+    layers: tuple[Layer, ...]  # strongest first
     workspace_layer: int
 
     def origin(self, key: str) -> str:
@@ -108,7 +105,7 @@ def effective(config: Config, *, trusted: bool) -> Config:
     held_back = () if trusted else config.executes
     merged = _merge(config.layers, config.workspace_layer, held_back)
     settings = _assemble({key: entry.value for key, entry in merged.items()})
-    return replace(config, settings=settings, trusted=trusted)
+    return msgspec.structs.replace(config, settings=settings, trusted=trusted)
 
 
 def known_keys() -> tuple[str, ...]:
@@ -138,7 +135,7 @@ def _parse_file(raw: bytes | None, path: Path) -> Layer:
     if raw is None:
         return {}
     source = Source(str(path), BadConfig)
-    return MappingProxyType(from_file(parse(decode_text(raw, source), source)))
+    return from_file(parse(decode_text(raw, source), source))
 
 
 def _executing(layers: tuple[Layer, ...], *, workspace_layer: int) -> tuple[str, ...]:

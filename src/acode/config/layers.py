@@ -15,10 +15,13 @@ PROBE_CHARS_MAX = 10_000
 
 
 class Entry(NamedTuple):
-    """A value and where it was said."""
+    """A value and where it was said. Shown without the value, which may hold a password."""
 
     value: object
     origin: str
+
+    def __repr__(self) -> str:
+        return f"<{self.origin}>"
 
 
 Layer = Mapping[str, Entry]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from acode.yamlfile import Node
 
@@ -24,8 +25,7 @@ _POSTGRES_URL = re.compile(r"postgres(ql)?://\S{1,1980}")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """`read` turns a node into the value or raises the source's error; `of_text` gives a variable's text a type."""
 
     read: Callable[[Node], object]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import stat
 import sys
 from pathlib import Path
@@ -38,7 +37,7 @@ def trust(state_dir: Path, workspace: Path, sha256: str) -> None:
 
 
 def _write_private(place: Path, content: bytes) -> None:
-    temporary = place.with_name(f"{place.name}.{secrets.token_hex(8)}")
+    temporary = place.with_name(f"{place.name}.{os.urandom(8).hex()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o600)
     try:
         with open(descriptor, "wb") as file:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
 
 from acode.errors import AcodeError
 
@@ -21,8 +22,7 @@ class Mark(NamedTuple):
     column: int
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """Whose text it is: the name shown in messages, and the class of error that a mistake in it is."""
 
     name: str
@@ -37,8 +37,7 @@ class Source:
         return self.error(f"{place}: {inside}{text}", hint=hint, **details)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Node:
+class Node(msgspec.Struct, frozen=True, eq=False):
     """A value and its place. Data that did not come from a file (a model's plan) has no mark."""
 
     data: Scalar | tuple[Node, ...] | dict[str, Node]

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from acode.yamlfile.node import Mark, Node, Scalar, Source, inside, shown
 from acode.yamlfile.scalars import checked_text, plain_value
 
 NESTING_DEPTH_MAX = 20
 
-# What YAML 1.2 allows in a stream; everything else is a control character, a surrogate or no character at all.
-_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# All but what YAML 1.2 allows in a stream: control characters, surrogates, no characters at all. Compiled on first use,
+# because that takes longer than the rest of the import and most starts have no file to parse.
+_FORBIDDEN = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 _BYTE_ORDER_MARK = "\ufeff"
 
 
 def parse(text: str, source: Source) -> Node:
     """The one document in the text. An empty text is a document that says nothing."""
     text = text.removeprefix(_BYTE_ORDER_MARK)
-    if forbidden := _FORBIDDEN.search(text):
+    if forbidden := re.search(_FORBIDDEN, text):
         character = f"U+{ord(forbidden[0]):04X}"
         raise source.problem(f"a file may not hold the character {character}", at=_mark_of(text, forbidden.start()))
     from ruamel.yaml import YAML
@@ -44,15 +46,14 @@ def _mark_of(text: str, index: int) -> Mark:
     return Mark(text.count("\n", 0, index) + 1, index - (text.rfind("\n", 0, index) + 1) + 1)
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct):
     """A list or mapping whose end has not come yet. `key` is set between a key and its value."""
 
     where: str
     at: Mark
     key_at: Mark | None
     entries: dict[str, Node] | None = None
-    elements: list[Node] = field(default_factory=list)
+    elements: list[Node] = msgspec.field(default_factory=list)
     key: str | None = None
     pending_key_at: Mark | None = None
 
