@@ -108,16 +108,17 @@ def bench(args: list[str]) -> int:
     Environment.ready().become(str(ROOT / "benchmarks" / "run.py"), *args)
 
 
+MYPY = ["-m", "mypy", "--no-error-summary"]
 LINT_IMPORTS = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
 CHECKS_BEFORE_TESTS: list[tuple[str, list[str]]] = [
     ("ruff check", ["-m", "ruff", "check", "--quiet"]),
     ("ruff format", ["-m", "ruff", "format", "--check", "--quiet"]),
-    ("mypy", ["-m", "mypy", "--no-error-summary", "--cache-dir", ".dev/mypy"]),
+    ("mypy", [*MYPY, "--cache-dir", ".dev/mypy"]),
     ("layers", ["-c", LINT_IMPORTS, "--no-logo", "--cache-dir", ".dev/layers"]),
 ]
 CHECKS_FOR_RELEASE: list[tuple[str, list[str]]] = [
-    ("mypy for macOS", ["-m", "mypy", "--no-error-summary", "--platform", "darwin", "--cache-dir", ".dev/mypy-darwin"]),
-    ("mypy for Windows", ["-m", "mypy", "--no-error-summary", "--platform", "win32", "--cache-dir", ".dev/mypy-win32"]),
+    ("mypy for macOS", [*MYPY, "--platform", "darwin", "--cache-dir", ".dev/mypy-darwin", "src/acode", "dev.py"]),
+    ("mypy for Windows", [*MYPY, "--platform", "win32", "--cache-dir", ".dev/mypy-win32", "src/acode", "dev.py"]),
     ("dependencies", ["-m", "deptry", "src", "--no-ansi"]),
     ("dead code", ["-m", "vulture"]),
 ]
