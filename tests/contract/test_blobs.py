@@ -138,7 +138,8 @@ def test_a_failing_source_leaves_nothing_behind(blobs: Blobs) -> None:
 def test_a_full_disk_is_said_to_be_full() -> None:
     with (
         open("/dev/full", "wb", buffering=0) as full,
-        pytest.raises(DiskFull, match="a blob cannot be stored: No space"),naming_what_failed("a blob cannot be stored")
+        pytest.raises(DiskFull, match="a blob cannot be stored: No space"),
+        naming_what_failed("a blob cannot be stored"),
     ):
         write_all(full.fileno(), b"x")
 
@@ -152,7 +153,8 @@ def test_a_write_that_fails_half_way_leaves_no_blob(blobs: Blobs) -> None:
             blobs.put([b"x" * 10_000])
         except WriteFailed:
             os._exit(42)
-        os._exit(1)
+        finally:
+            os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
     assert list(blobs.all()) == []
     assert list(blobs.directory.iterdir()) == []
@@ -166,7 +168,10 @@ def test_a_killed_writer_leaves_no_blob_and_its_leftover_is_removed_when_it_is_o
 
     child = os.fork()
     if child == 0:
-        blobs.put(source())
+        try:
+            blobs.put(source())
+        finally:
+            os._exit(1)
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
     assert list(blobs.all()) == []
     (leftover,) = blobs.directory.iterdir()

@@ -1,0 +1,46 @@
+"""Validate, keep and put back the files of the workspace.
+
+All access goes through `Root`, which opens nothing outside of the workspace and follows no link. Paths are text as
+`names` describes it. Nothing here decides what to do about a changed file; that is the engine's and a person's work.
+"""
+
+from acode.workspace.agentdir import ensure_agent_dir
+from acode.workspace.beneath import Directory, Root
+from acode.workspace.files import hash_file, look, read_file, remove_temp, temp_name, write_atomic
+from acode.workspace.images import Captured, capture, capture_outputs, missing_parents
+from acode.workspace.listing import Listing, matching_paths
+from acode.workspace.manifest import ChangedFile, changed, restat
+from acode.workspace.names import bytes_of, text_of, visible
+from acode.workspace.report import IntegrityReport, SuspiciousFile, diff, integrity_report
+from acode.workspace.rollback import PutBack, put_back, restore
+
+__all__ = [
+    "Captured",
+    "ChangedFile",
+    "Directory",
+    "IntegrityReport",
+    "Listing",
+    "PutBack",
+    "Root",
+    "SuspiciousFile",
+    "bytes_of",
+    "capture",
+    "capture_outputs",
+    "changed",
+    "diff",
+    "ensure_agent_dir",
+    "hash_file",
+    "integrity_report",
+    "look",
+    "matching_paths",
+    "missing_parents",
+    "put_back",
+    "read_file",
+    "remove_temp",
+    "restat",
+    "restore",
+    "temp_name",
+    "text_of",
+    "visible",
+    "write_atomic",
+]

@@ -1,0 +1,288 @@
+"""Opening what lies beneath the workspace's root, and nothing else.
+
+No symbolic link is followed in any component, and nothing outside the root is reached, however fast somebody swaps
+directories for links: the kernel resolves the whole path under these rules (openat2), or each component is opened
+beneath the one before it. A name that was checked is never resolved a second time: callers keep the descriptor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from types import TracebackType
+
+from acode.errors import UnsafePath
+from acode.store.durable import sync_entries
+from acode.workspace.names import below, bytes_of, parts_of, text_of, visible
+
+# O_NONBLOCK, because opening a FIFO would wait for its other end for ever; regular files do not notice it.
+_ALWAYS = (
+    getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOCTTY", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+_MODE_NEW_DIRECTORY = 0o777  # less the umask
+_OPENAT2 = 437
+_RESOLVE = 0x02 | 0x04 | 0x08  # no magic links, no symbolic links, beneath
+_TRIES_MAX = 8
+
+
+class Directory:
+    """An open directory of the workspace; names are looked up in it, not along a path."""
+
+    __slots__ = ("_fd", "_path", "rel")
+
+    def __init__(self, rel: str, descriptor: int | None, path: bytes) -> None:
+        self.rel = rel
+        self._fd = descriptor  # None on Windows, which has no such descriptors: there the path stands in
+        self._path = path
+
+    def __enter__(self) -> Directory:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _at(self, name: str) -> bytes:
+        return bytes_of(name) if self._fd is not None else os.path.join(self._path, bytes_of(name))
+
+    def open(self, name: str, flags: int, mode: int = 0) -> int:
+        if sys.platform == "win32":
+            _refuse_link(self._at(name), name)
+        try:
+            return os.open(self._at(name), flags | _ALWAYS, mode, dir_fd=self._fd)
+        except OSError as error:
+            raise self._named(error, name) from error
+
+    def _named(self, error: OSError, name: str) -> Exception:
+        # The kernels disagree on what a link in place of a directory is, so the entry itself is asked.
+        found = self.stat(name) if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK) else None
+        if found is not None and stat.S_ISLNK(found.st_mode):
+            return _through_link(below(self.rel, name))
+        return error
+
+    def stat(self, name: str) -> os.stat_result | None:
+        """What stands at the name, links not followed; None: nothing."""
+        try:
+            return os.stat(self._at(name), dir_fd=self._fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def directory(self, name: str) -> Directory:
+        path = os.path.join(self._path, bytes_of(name))
+        if sys.platform == "win32":
+            _refuse_link(path, name)
+            return Directory(below(self.rel, name), None, path)
+        else:
+            return Directory(below(self.rel, name), self.open(name, _DIRECTORY), path)
+
+    def names(self) -> list[str]:
+        with os.scandir(self._path if self._fd is None else self._fd) as entries:
+            return sorted(text_of(os.fsencode(entry.name)) for entry in entries)
+
+    def unlink(self, name: str) -> None:
+        os.unlink(self._at(name), dir_fd=self._fd)
+
+    def rmdir(self, name: str) -> None:
+        os.rmdir(self._at(name), dir_fd=self._fd)
+
+    def mkdir(self, name: str, mode: int = _MODE_NEW_DIRECTORY) -> None:
+        os.mkdir(self._at(name), mode, dir_fd=self._fd)
+
+    def readlink(self, name: str) -> str:
+        return text_of(os.readlink(self._at(name), dir_fd=self._fd))
+
+    def symlink(self, target: str, name: str) -> None:
+        os.symlink(bytes_of(target), self._at(name), dir_fd=self._fd)
+
+    def rename(self, old: str, new: str) -> None:
+        """Atomic, replacing what stands at `new`; a link there is replaced, not followed."""
+        os.replace(self._at(old), self._at(new), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
+    def set_mtime(self, name: str, mtime_ns: int) -> None:
+        follow = os.utime not in os.supports_follow_symlinks
+        os.utime(self._at(name), ns=(mtime_ns, mtime_ns), dir_fd=self._fd, follow_symlinks=follow)
+
+    def set_mode(self, name: str, mode: int) -> None:
+        """Change the permissions of a file or directory, never of what a link points to."""
+        if sys.platform == "linux":
+            # chmod follows links here, and an unreadable file cannot be opened for fchmod: a path descriptor can.
+            descriptor = os.open(self._at(name), os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+            try:
+                os.chmod(f"/proc/self/fd/{descriptor}", mode)
+            finally:
+                os.close(descriptor)
+        elif os.chmod in os.supports_follow_symlinks:
+            os.chmod(self._at(name), mode, dir_fd=self._fd, follow_symlinks=False)
+        else:
+            os.chmod(self._at(name), mode)
+
+    def sync(self) -> None:
+        """The directory's entries are on the disk."""
+        if self._fd is not None:
+            sync_entries(self._fd)
+
+
+class Root:
+    """The workspace's root, opened once; all that is done beneath it goes through this descriptor."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.path.realpath(path)
+        self._top = Directory(".", _open_root(self.path), os.fsencode(self.path))
+
+    def __enter__(self) -> Root:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._top.close()
+
+    def open_beneath(self, rel: str, flags: int, mode: int = 0) -> int:
+        """A descriptor for the path; UnsafePath where it leaves the root or goes through a link.
+
+        It never blocks. What it is (a file, a FIFO, a device) is for the caller to ask with fstat before using it.
+        """
+        parts = parts_of(rel)
+        if sys.platform == "linux" and _kernel_knows_openat2():
+            return self._open_in_kernel(rel, flags, mode)
+        if not parts:
+            return os.open(b".", flags | _ALWAYS, mode, dir_fd=self._top._fd)
+        with self._walk(parts[:-1]) as directory:
+            return directory.open(parts[-1], flags, mode)
+
+    def directory(self, rel: str) -> Directory:
+        """The directory at the path, open; the caller closes it."""
+        if not _kernel_knows_openat2():
+            return self._walk(parts_of(rel))
+        return Directory(rel, self.open_beneath(rel, _DIRECTORY), os.path.join(self._top._path, bytes_of(rel)))
+
+    @contextmanager
+    def at(self, rel: str) -> Iterator[tuple[Directory, str]]:
+        """The open directory that the path stands in, and its name there."""
+        parts = parts_of(rel)
+        if not parts:
+            raise UnsafePath("the root of the workspace is no file in it", path=rel)
+        with self.directory("/".join(parts[:-1]) or ".") as directory:
+            yield directory, parts[-1]
+
+    def make_directories(self, rel: str) -> tuple[str, ...]:
+        """Make the directory and those above it where they are missing, durably; which ones were made."""
+        made: list[str] = []
+        directory = self._walk(())
+        for name in parts_of(rel):
+            with directory:
+                if directory.stat(name) is None:
+                    try:
+                        directory.mkdir(name)
+                        made.append(below(directory.rel, name))
+                    except FileExistsError:
+                        pass  # somebody else was faster; what they made is checked like any other component
+                    directory.sync()
+                deeper = directory.directory(name)
+            directory = deeper
+        directory.close()
+        return tuple(made)
+
+    def _walk(self, parts: tuple[str, ...]) -> Directory:
+        """Component by component, each opened beneath the one before: for kernels without openat2, and for making."""
+        top = self._top
+        descriptor = None if top._fd is None else os.open(b".", _DIRECTORY | _ALWAYS, dir_fd=top._fd)
+        directory = Directory(".", descriptor, top._path)
+        for name in parts:
+            with directory:
+                deeper = directory.directory(name)
+            directory = deeper
+        return directory
+
+    def _open_in_kernel(self, rel: str, flags: int, mode: int) -> int:
+        assert self._top._fd is not None
+        for _ in range(_TRIES_MAX):
+            descriptor = _openat2(self._top._fd, bytes_of(rel), flags | _ALWAYS, mode)
+            if descriptor >= 0:
+                return descriptor
+            if -descriptor not in (errno.EAGAIN, errno.EINTR):
+                break  # the two say that a rename came in between, or a signal: nothing was decided, so it asks again
+        if -descriptor in (errno.ELOOP, errno.EXDEV):
+            raise _through_link(rel)
+        if -descriptor == errno.ENOTDIR and self._is_link(rel):
+            raise _through_link(rel)
+        raise OSError(-descriptor, os.strerror(-descriptor), visible(rel))
+
+    def _is_link(self, rel: str) -> bool:
+        with self.at(rel) as (directory, name):
+            found = directory.stat(name)
+        return found is not None and stat.S_ISLNK(found.st_mode)
+
+
+def _through_link(rel: str) -> UnsafePath:
+    return UnsafePath(
+        f"{visible(rel)!r} is a symbolic link, goes through one, or leaves the workspace",
+        hint="acode follows no links inside the workspace: name the file itself.",
+        path=visible(rel),
+    )
+
+
+def _open_root(path: str) -> int | None:
+    if sys.platform == "win32":
+        return None
+    else:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _refuse_link(path: bytes, name: str) -> None:
+    """Windows: look, then use. Weaker than the other platforms, because the entry may be swapped in between."""
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return  # the call that follows says what is wrong
+    attributes = getattr(found, "st_file_attributes", 0)
+    if stat.S_ISLNK(found.st_mode) or attributes & getattr(stat, "FILE_ATTRIBUTE_REPARSE_POINT", 0):
+        raise _through_link(name)
+
+
+@lru_cache(maxsize=1)
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _openat2(directory: int, path: bytes, flags: int, mode: int) -> int:
+    """The descriptor, or the negative error number."""
+    how = struct.pack("QQQ", flags, mode if flags & os.O_CREAT else 0, _RESOLVE)
+    # ctypes hands over plain integers as C ints, and a system call takes longs.
+    result: int = _libc().syscall(
+        ctypes.c_long(_OPENAT2), ctypes.c_long(directory), ctypes.c_char_p(path), how, ctypes.c_size_t(len(how))
+    )
+    return result if result >= 0 else -ctypes.get_errno()
+
+
+@lru_cache(maxsize=1)
+def _kernel_knows_openat2() -> bool:
+    """Asked once by trying: old kernels lack it, and the filters of some containers forbid it."""
+    if sys.platform != "linux":
+        return False
+    else:
+        here = os.open(b"/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            found = _openat2(here, b".", os.O_RDONLY | os.O_CLOEXEC, 0)
+        finally:
+            os.close(here)
+        if found >= 0:
+            os.close(found)
+        return found >= 0
