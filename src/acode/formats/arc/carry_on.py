@@ -28,7 +28,7 @@ def expected_artifact(value: Raw, phase: str, *, run_id: str) -> str | None:
     """Where the format expects the phase's artifact; None for phases whose place is not known here."""
     name = p.ARTIFACT_NAMES.get(phase)
     run = run_name(value, run_id)
-    return f"tmp/arc/{run}/{name}" if name and re.fullmatch(r"[a-zA-Z0-9._-]{1,100}", run) else None
+    return f"tmp/arc/{run}/{name}" if name and re.fullmatch(r"[a-zA-Z0-9_-][a-zA-Z0-9._-]{0,99}", run) else None
 
 
 def prompt_for_phase(

@@ -10,6 +10,7 @@ import errno
 import hashlib
 import itertools
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterator
@@ -17,12 +18,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import psutil
+
 from acode.errors import AcodeError, DiskFull, NotWritable, UnsafePath, WriteFailed
 
 Kind = Literal["absent", "file", "directory", "link", "other"]
 
 CHUNK_BYTES: Final = 1024 * 1024
 TREE_DEPTH_MAX: Final = 64
+LEFTOVER_ENTRIES_MAX: Final = 10_000
+TEMPORARY_END: Final = ".acode-tmp"
+TEMPORARY: Final = re.compile(r"\..+\.([0-9]{1,9})\.acode-tmp")
 WINDOWS_JUNCTION: Final = 0xA0000003
 # Flags that a platform lacks count as nothing. NONBLOCK: a planted pipe must not make a reader wait for ever.
 SAFE_FLAGS: Final = (
@@ -160,15 +166,11 @@ def digest(holder: Directory, name: str, bytes_max: int) -> str | None:
 
 
 def put(holder: Directory, name: str, data: bytes, *, mode: int) -> None:
-    """Replace a file as a whole: a crash at any point leaves the old content or the new, never a mixture.
-
-    The temporary name is fixed, because the caller holds the run's lock: what lies there is a dead writer's.
-    """
-    temporary = f".{name}.acode-tmp"
+    """Replace a file as a whole: a crash at any point leaves the old content or the new, never a mixture."""
+    temporary = f".{name}.{os.getpid()}{TEMPORARY_END}"
     with translated(os.path.join(holder.path, name)):
+        _forget_leftovers(holder)
         try:
-            with suppress(FileNotFoundError):
-                holder.unlink(temporary)
             _write_synced(holder, temporary, data, mode)
             if read_bounded(holder, temporary, len(data))[0] != data:
                 raise WriteFailed(f"{name} was read back with other content than was written; the old file stands.")
@@ -178,6 +180,15 @@ def put(holder: Directory, name: str, data: bytes, *, mode: int) -> None:
             with suppress(OSError):
                 holder.unlink(temporary)
             raise
+
+
+def _forget_leftovers(holder: Directory) -> None:
+    """Half-written files of writers that were killed. The name tells the writer: a living one keeps its file."""
+    for name in holder.names(LEFTOVER_ENTRIES_MAX):
+        match = TEMPORARY.fullmatch(name)
+        if match and (int(match[1]) == os.getpid() or not psutil.pid_exists(int(match[1]))):
+            with suppress(OSError):
+                holder.unlink(name)
 
 
 def _write_synced(holder: Directory, name: str, data: bytes, mode: int) -> None:

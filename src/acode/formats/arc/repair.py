@@ -14,7 +14,7 @@ from acode.formats.arc import phases as p
 from acode.formats.arc.findings import Demotion, Diagnosis
 from acode.formats.arc.freshness import Freshness
 from acode.formats.arc.migrations import OWN_FIELD, migrate
-from acode.formats.arc.suspended import Verdict, entries_of, task_name
+from acode.formats.arc.suspended import Verdict
 from acode.formats.arc.value import Raw, object_at, stamp
 
 RECORDS_MAX: Final = 200
@@ -79,9 +79,8 @@ def with_suspended_settled(value: Raw, verdicts: tuple[Verdict, ...], now: datet
         return value
     own = object_at(value, OWN_FIELD)
     tasks = {**object_at(own, "tasks"), **{v.task: _task_record(v, now) for v in verdicts if v.action != "rejected"}}
-    named = {task_name(entry): entry for entry in reversed(entries_of(value))}
     rejected = [
-        {"task": v.task, "entry": named.get(v.task), "reason": v.reason, "at": stamp(now)}
+        {"task": v.task, "entry": v.entry, "reason": v.reason, "at": stamp(now)}
         for v in verdicts
         if v.action == "rejected"
     ]

@@ -36,6 +36,7 @@ class Verdict:
     task: str
     action: Action
     reason: str
+    entry: object = None  # what the checkpoint said, so that a rejected task is not lost
     context_path: str | None = None
     suspended_because: str = ""
     resume_count: int = 0
@@ -78,10 +79,11 @@ def judge(
         task = task_name(entry)
         if task is None:
             key, reason = f"#{number}", "the entry names no task"
-            verdicts[key] = Verdict(task=key, action="rejected", reason=reason)
+            verdicts[key] = Verdict(task=key, action="rejected", reason=reason, entry=entry)
         elif task in verdicts:
             reason = f"the task {task} is listed more than once; the first entry counts"
-            verdicts[f"{task}#{number}"] = Verdict(task=f"{task}#{number}", action="rejected", reason=reason)
+            key = f"{task}#{number}"
+            verdicts[key] = Verdict(task=key, action="rejected", reason=reason, entry=entry)
         else:
             verdicts[task] = _judge_one(task, entry, run_id, contexts, modified)
     return tuple(verdicts.values())
@@ -93,7 +95,7 @@ def _judge_one(
     path = entry.get("context_path")
     because = shown(entry.get("reason") or "")
     if problem := path_problem(path, run_id, task):
-        return Verdict(task=task, action="rejected", reason=problem, suspended_because=because)
+        return Verdict(task=task, action="rejected", reason=problem, entry=entry, suspended_because=because)
     assert isinstance(path, str)
     context = contexts.get(path, TextFile(missing=True))
     if context.data is None:
