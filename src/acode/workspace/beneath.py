@@ -35,6 +35,7 @@ _MODE_NEW_DIRECTORY = 0o777  # less the umask
 _OPENAT2 = 437
 _RESOLVE = 0x02 | 0x04 | 0x08  # no magic links, no symbolic links, beneath
 _TRIES_MAX = 8
+_CLOSED = -1  # no call takes it; None would have them use the path, which a closed directory must not
 
 
 class Directory:
@@ -54,9 +55,9 @@ class Directory:
         self.close()
 
     def close(self) -> None:
-        if self._fd is not None:
+        if self._fd is not None and self._fd != _CLOSED:
             os.close(self._fd)
-            self._fd = None
+            self._fd = _CLOSED
 
     def _at(self, name: str) -> bytes:
         return bytes_of(name) if self._fd is not None else os.path.join(self._path, bytes_of(name))
@@ -163,7 +164,7 @@ class Root:
         if sys.platform == "linux" and _kernel_knows_openat2():
             return self._open_in_kernel(rel, flags, mode)
         if not parts:
-            return os.open(b".", flags | _ALWAYS, mode, dir_fd=self._top._fd)
+            return os.open(self._top._at("."), flags | _ALWAYS, mode, dir_fd=self._top._fd)
         with self._walk(parts[:-1]) as directory:
             return directory.open(parts[-1], flags, mode)
 

@@ -118,7 +118,14 @@ def hash_of_link(target: str) -> str:
 @contextmanager
 def open_regular(directory: Directory, name: str) -> Iterator[tuple[int, os.stat_result]]:
     """A regular file, open for reading; anything else is refused without waiting for it."""
-    descriptor = directory.open(name, os.O_RDONLY)
+    try:
+        descriptor = directory.open(name, os.O_RDONLY)
+    except OSError:
+        # A socket, or a device without a driver, cannot even be opened: it is named for what it is.
+        there = directory.stat(name)
+        if there is not None and not stat.S_ISREG(there.st_mode):
+            raise _not_a_file(below(directory.rel, name), there.st_mode) from None
+        raise
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):

@@ -24,7 +24,11 @@ _DEADLINE_EVERY_FILES = 256
 
 
 class ChangedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that somebody else changed; `suspicious` is a hint for the person who looks at it."""
+    """A file that somebody else changed; `suspicious` is a hint for the person who looks at it.
+
+    Equal hashes: only what kind of thing it is, or whether it can be executed, changed. `found_hash` None with a file
+    that was not deleted: it cannot be read, or has no bytes.
+    """
 
     path: str
     change: Literal["modified", "deleted", "created"]

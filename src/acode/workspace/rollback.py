@@ -13,14 +13,15 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
 from acode.errors import BlobDamaged, UnsafePath
 from acode.events.types import FileState, PreImage
-from acode.store.durable import naming_what_failed
+from acode.store.durable import naming_what_failed, sync_file
 from acode.workspace.beneath import Root
-from acode.workspace.files import hash_file, look, replace_file, temp_name
+from acode.workspace.files import hash_file, look, open_regular, replace_file, temp_name
 from acode.workspace.images import image_at, image_now
 from acode.workspace.names import parent_of, parts_of, visible
 
@@ -95,7 +96,8 @@ def restore(
 ) -> Literal["restored", "nothing", "kept"]:
     """Take a finished step's change of one path back, unless somebody has changed the path since."""
     try:
-        seen, now, state = _seen(root, pre.path), image_now(root, pre.path), hash_file(root, pre.path)
+        with naming_what_failed(f"{visible(pre.path)} cannot be compared"):
+            seen, now, state = _seen(root, pre.path), image_now(root, pre.path), hash_file(root, pre.path)
     except UnsafePath:
         return "kept"
     if _same(pre, now, times=False):
@@ -122,7 +124,8 @@ def _survey(
         listed = path in before
         want = before.get(path, PreImage(path=path, kind="absent"))
         try:
-            seen, now = _seen(root, path), image_now(root, path)
+            with naming_what_failed(f"{visible(path)} cannot be compared"):
+                seen, now = _seen(root, path), image_now(root, path)
         except UnsafePath:
             # A directory above it became a link. That link goes first, and then there is nothing here.
             seen, now = (), PreImage(path=path, kind="absent")
@@ -299,6 +302,8 @@ class _Rollback:
                 directory.set_mode(name, want.mode)
                 if want.mtime_ns:
                     directory.set_mtime(name, want.mtime_ns)
+                with suppress(PermissionError), open_regular(directory, name) as (descriptor, _):
+                    sync_file(descriptor)
         self._did(want.path)
 
     def _may_go(self, difference: _Difference) -> bool:
