@@ -66,7 +66,8 @@ def _locked(holder: disk.Directory, own_pid: int) -> Iterator[None]:
         fd = holder.open(LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if not _lock(fd):
-            owner = os.pread(fd, OWNER_BYTES_MAX, 0) if sys.platform != "win32" else b""
+            os.lseek(fd, 0, os.SEEK_SET)
+            owner = os.read(fd, OWNER_BYTES_MAX)  # empty in the instant between the owner's lock and its signature
             named = f" (process {owner.decode('ascii')})" if owner.isdigit() else ""
             raise SessionLocked(f"Another acode{named} works on this run.", hint="Wait for it to end, then resume.")
         os.ftruncate(fd, 0)

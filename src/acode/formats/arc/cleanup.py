@@ -63,7 +63,7 @@ def release_and_remove(config_dir: str, teams: Sequence[str], *, sleep: Sleep, r
     warnings += _retried(teams, lambda team: _remove(config_dir, team), sleep=sleep)
     warnings += _retried(teams, lambda team: _release(config_dir, team), sleep=sleep, delays_s=(0.0,))
     record({"action": "teams_released", "when": "after", "teams": list(teams)})
-    return warnings
+    return list(dict.fromkeys(warnings))
 
 
 def _retried(
@@ -71,6 +71,7 @@ def _retried(
 ) -> list[str]:
     """Each team up to three times, with growing pauses: a worker that is just dying still writes into its directory."""
     left = dict.fromkeys(teams, "")
+    refused: dict[str, str] = {}
     for delay_s in delays_s:
         if delay_s:
             sleep(delay_s)
@@ -79,12 +80,13 @@ def _retried(
                 act(team)
                 del left[team]
             except UnsafePath as problem:
-                left[team] = problem.message
+                refused[team] = problem.message
+                del left[team]  # a link stays a link, however long one waits
             except OSError as problem:
                 left[team] = problem.strerror or str(problem)
         if not left:
             break
-    return [f"The team {team} could not be removed: {shown(problem)}" for team, problem in left.items()]
+    return [f"The team {team} could not be removed: {shown(why)}" for team, why in (refused | left).items()]
 
 
 def _release(config_dir: str, team: str) -> None:

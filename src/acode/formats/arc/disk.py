@@ -92,12 +92,12 @@ class Directory:
         """The directory of this name inside this one; the caller closes it."""
         kind = self.kind(name)
         path = os.path.join(self.path, name)
+        if kind == "link":
+            raise UnsafePath(f"{path} is a link; links are not followed.")
         if kind == "absent":
             raise FileNotFoundError(errno.ENOENT, "No such directory", path)
         if kind != "directory":
-            raise UnsafePath(
-                f"{path} is a link; links are not followed." if kind == "link" else f"{path} is no directory."
-            )
+            raise NotADirectoryError(errno.ENOTDIR, "Not a directory", path)
         if self.fd is None:
             return Directory(path, None)
         # Between the look above and this open a link may have been swapped in: O_NOFOLLOW refuses it.
