@@ -1,0 +1,165 @@
+"""What a person does to a session besides running it: settle, answer, save, pause, end, unlock.
+
+Each is one recorded event with the person as its actor. None of them executes a step.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import msgspec
+
+from acode import lock as locks
+from acode.engine.hold import Held, held, opened, resolve_id
+from acode.engine.settle import resolve as settle_by_person
+from acode.engine.survey import look_at, step_named
+from acode.engine.world import World, short
+from acode.errors import CannotContinue, SessionLocked, StepStillRunning, TerminalState, Usage
+from acode.events import types as ev
+from acode.events.definition import Approve, Step
+from acode.plan import approval_digest
+from acode.state import Session, State
+
+
+def resolve(world: World, text: str, step_id: str, answer: str, *, note: str, force: bool) -> Session:
+    """A person says what became of a step: applied, not_applied, or retry."""
+    with held(world, text) as run:
+        flight, record = run.session.in_flight.get(step_id), run.session.record(step_id)
+        if flight is None and (record is None or record.status != "failed"):
+            open_steps = [*run.session.in_flight, *failed_steps(run.session)]
+            raise Usage(
+                f"step {step_id} of session {short(run.session.session_id)} is not open",
+                hint=f"Open steps: {', '.join(open_steps)}" if open_steps else "No step is open.",
+            )
+        if flight is not None:
+            finding = look_at(step_named(run.session, step_id), run.site(probes=False), run.session)
+            if finding.still_running and not force:
+                raise StepStillRunning(
+                    f"the command of step {step_id} is {finding.evidence}",
+                    hint="Wait for it or stop it; --force settles it all the same.",
+                )
+        settle_by_person(run, step_id, answer, evidence="said by a person", note=world.redactor.text(note))
+        return run.session
+
+
+def failed_steps(session: Session) -> list[str]:
+    if session.records is None:
+        return []
+    return [step for step, record in session.records.steps.items() if record.status == "failed"]
+
+
+def answer_gate(world: World, text: str, gate: str | None, *, granted: bool, note: str) -> tuple[Session, str]:
+    """Grant or deny the gate a session waits at; the grant covers exactly what stands behind it now."""
+    with held(world, text) as run:
+        step = waiting_gate(run.session, gate)
+        assert isinstance(step.action, Approve)
+        allowed = approval_digest(run.session, step)
+        clean_note = world.redactor.text(note)
+        if granted:
+            run.say(
+                ev.ApprovalGranted(step=step.id, question=step.action.question, action_digest=allowed, note=clean_note),
+                actor="user",
+            )
+            return run.session, step.id
+        denied = ev.ApprovalDenied(step=step.id, question=step.action.question, action_digest=allowed, note=clean_note)
+        run.say(denied, *after_denial(run, step), actor="user")
+        return run.session, step.id
+
+
+def after_denial(run: Held, step: Step) -> tuple[ev.Known, ...]:
+    if run.session.plan is not None and run.session.plan.on_failure == "abort":
+        return (ev.SessionFailed(reason="approval denied", step=step.id),)
+    if run.session.state is State.PAUSED:
+        return ()
+    return (ev.SessionPaused(reason="denied", step=step.id, message="approval denied"),)
+
+
+def waiting_gate(session: Session, gate: str | None) -> Step:
+    """The gate that is asked about; a gate that is not the next open one cannot be answered in advance."""
+    gates = [step for step in session.steps() if isinstance(step.action, Approve) and not session.done(step.id)]
+    if session.state is State.AWAITING_APPROVAL and session.waiting_for is not None:
+        gates = [step for step in gates if step.id == session.waiting_for.step]
+    else:
+        pending = next((step for step in session.steps() if not session.done(step.id)), None)
+        gates = [step for step in gates if pending is not None and step.id == pending.id]
+    if gate is not None:
+        gates = [step for step in gates if step.id == gate]
+    if not gates:
+        raise Usage(
+            f"session {short(session.session_id)} does not wait at {'gate ' + gate if gate else 'a gate'}",
+            hint=f"See where it stands: acode status {short(session.session_id)}",
+        )
+    return gates[0]
+
+
+def save_point(world: World, text: str, label: str) -> tuple[Session, int]:
+    """A checkpoint on demand."""
+    with held(world, text) as run:
+        if run.session.in_flight:
+            raise CannotContinue(
+                f"session {short(run.session.session_id)} has a step in flight, and none is made in the middle of one",
+                hint=f"Settle it first: acode resume {short(run.session.session_id)}",
+            )
+        run.say(ev.CheckpointCreated(label=world.redactor.text(label)), actor="user")
+        assert run.journal.checkpoint is not None
+        return run.session, run.journal.checkpoint.id
+
+
+def pause(world: World, text: str) -> tuple[Session, int | None]:
+    """Ask the process that runs the session to pause at the next boundary; without one, note the pause ourselves."""
+    with opened(world, look_only=True) as store:
+        session_id = resolve_id(world, store, text)
+        session, _ = store.peek(session_id)
+        seen = locks.look(world.agent_dir / "locks", session_id, store.generation(session_id))
+    if session.terminal:
+        raise TerminalState(f"session {short(session_id)} has ended: {session.state}")
+    if seen.held and seen.holder is not None and locks.alive(seen.holder):
+        if sys.platform == "win32":
+            raise SessionLocked(f"session {short(session_id)} runs as pid {seen.holder.pid}: press Ctrl+C there")
+        os.kill(seen.holder.pid, signal.SIGINT)
+        return session, seen.holder.pid
+    with held(world, session_id) as run:
+        if run.session.state in (State.PAUSED, State.AWAITING_APPROVAL):
+            return run.session, None
+        run.say(ev.SessionPaused(reason="user", message="paused after it had stopped"), actor="user")
+        return run.session, None
+
+
+def end(world: World, text: str, *, cancelled: bool, reason: str) -> Session:
+    """Cancel: the user does not want it any more. Abandon: it has failed for good. Both are terminal."""
+    with held(world, text) as run:
+        words = world.redactor.text(reason)
+        event: ev.Known = (
+            ev.SessionCancelled(reason=words) if cancelled else ev.SessionFailed(reason=words or "abandoned")
+        )
+        run.say(event, actor="user")
+        run.store.forget_preimages(run.session.session_id)
+        return run.session
+
+
+def unlock(world: World, text: str, *, force: bool, reason: str) -> tuple[Session, locks.Holder | None, bool]:
+    """Break the lock of a dead owner, or of any by force; whoever wakes up later is fenced off by the generation."""
+    with opened(world, look_only=False) as store:
+        session_id = resolve_id(world, store, text)
+        generation = store.generation(session_id)
+        seen = locks.look(world.agent_dir / "locks", session_id, generation)
+        if not seen.held:
+            session, _ = store.peek(session_id)
+            return session, seen.holder, False
+        if not force and seen.holder is not None and locks.alive(seen.holder):
+            raise SessionLocked(
+                f"session {short(session_id)} is in use by pid {seen.holder.pid} of {seen.holder.user}, which is alive",
+                hint=f"Pause it: acode session pause {short(session_id)}; or break its lock all the same: --force",
+                owner=msgspec.to_builtins(seen.holder),
+            )
+        store.raise_generation(session_id, generation)
+    with held(world, session_id, ended_ok=True) as run:
+        owner = msgspec.to_builtins(seen.holder) if seen.holder else {}
+        if not run.session.terminal:
+            run.say(
+                ev.LockBroken(generation=generation, owner=owner, forced=force, reason=world.redactor.text(reason)),
+                actor="user",
+            )
+        return run.session, seen.holder, True

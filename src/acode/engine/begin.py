@@ -1,0 +1,97 @@
+"""Begin a session: store the plan with it, and execute.
+
+From its creation on, a session lives by its log alone: the plan file may change or vanish.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from acode import __version__
+from acode import lock as locks
+from acode.engine.hold import created
+from acode.engine.perform import complete, perform_all
+from acode.engine.trouble import carried_on
+from acode.engine.validate import git_position
+from acode.engine.world import Result, World, short
+from acode.events import types as ev
+from acode.events.definition import Plan, digest
+from acode.planfile import PlanFile
+from acode.store.journal import Blob
+from acode.store.store import INLINE_BYTES_MAX
+
+PLAN_IN_LOG_BYTES_MAX = 524_288  # an event holds 1 MiB at the most; a larger plan goes to a blob
+TITLE_CHARACTERS_MAX = 200
+
+
+def run_plan(world: World, planfile: PlanFile) -> Result:
+    """A new session from a plan file, from creation to its end."""
+    event, blobs = creation(world, planfile)
+    plan = planfile.plan
+    steps = sum(len(task.steps) for task in plan.tasks)
+    planned = ev.SessionPlanned(tasks=len(plan.tasks), steps=steps, plan_digest=event.plan_digest)
+    executing = ev.SessionExecuting(reason="run")
+    with created(world, event, planned, executing, blobs=blobs) as run:
+        run.journal.session.plan = plan
+        run.tell(
+            "session_start",
+            title=run.session.title,
+            short_id=short(run.session.session_id),
+            tasks=len(plan.tasks),
+            steps=steps,
+            resumed=False,
+            workspace=str(world.workspace),
+        )
+        return carried_on(run, lambda: perform_all(run, 0, complete))
+
+
+def creation(world: World, planfile: PlanFile) -> tuple[ev.SessionCreated, dict[str, Blob]]:
+    """The first event, and the plan as a blob where it is too large, or too secret, to stand in the log."""
+    plan = planfile.plan
+    encoded = msgspec.json.encode(plan)
+    sensitive = world.redactor.matches(encoded.decode())
+    head, branch = git_position(world.workspace)
+    blobs: dict[str, Blob] = {}
+    plan_blob = None
+    if sensitive or len(encoded) > PLAN_IN_LOG_BYTES_MAX:
+        plan_blob, blob = keep_plan(world, encoded, sensitive=sensitive)
+        blobs[plan_blob] = blob
+    event = ev.SessionCreated(
+        title=world.redactor.text(plan.title)[:TITLE_CHARACTERS_MAX],
+        task=world.redactor.text(plan.title),
+        plan=None if plan_blob else plan,
+        plan_blob=plan_blob,
+        plan_sensitive=sensitive,
+        plan_digest=digest(plan),
+        plan_path=planfile.path,
+        plan_sha256=planfile.sha256,
+        config_digest=world.config.digest,
+        git_head=head,
+        git_branch=branch,
+        owner=locks.owner(),
+        acode_version=__version__,
+    )
+    return event, blobs
+
+
+def keep_plan(world: World, encoded: bytes, *, sensitive: bool) -> tuple[str, Blob]:
+    """A secret plan is a private file of its own, never a row: rows are synced, and linger in the database."""
+    import hashlib
+
+    from acode.store.blobs import Blobs
+    from acode.workspace import Root, ensure_agent_dir
+
+    purpose = "sensitive" if sensitive else "plan"
+    if not sensitive and len(encoded) <= INLINE_BYTES_MAX:
+        return hashlib.sha256(encoded).hexdigest(), (purpose, encoded)
+    with Root(world.workspace) as root:
+        directory = ensure_agent_dir(root)
+    return Blobs(directory / "blobs").put([encoded], sensitive=sensitive), (purpose, None)
+
+
+def same_plan(session: ev.SessionCreated, planfile: PlanFile) -> bool:
+    """Whether a session was made from this file or from the same plan."""
+    return session.plan_path == planfile.path or session.plan_digest == digest(planfile.plan)
+
+
+__all__ = ["Plan", "creation", "run_plan", "same_plan"]

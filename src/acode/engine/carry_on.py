@@ -1,0 +1,398 @@
+"""Resume: the story of the house, told once.
+
+Lock, fold, look around, decide, validate, plan, settle, step, step, checkpoint. What the story says is what happens;
+there is no second way through the engine.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+import msgspec
+
+from acode import lock as locks
+from acode.engine.hold import Held, held, refuse_unknown_events
+from acode.engine.perform import complete, ending, perform_all
+from acode.engine.settle import ask_about_unknowns, note_unknown, settle_flights, unknown_error
+from acode.engine.survey import Survey, chosen_strategy, retries_unknown, survey
+from acode.engine.trouble import carried_on
+from acode.engine.validate import Report, validate
+from acode.engine.world import Options, Result, World, short
+from acode.errors import (
+    AcodeError,
+    ChangedFiles,
+    CheckpointMissing,
+    CoolingDown,
+    EnvironmentInvalid,
+    Escalated,
+    MissingArtifacts,
+    OutcomeUnknown,
+    RecoveryTimeout,
+    RefusedByPolicy,
+)
+from acode.events import types as ev
+from acode.plan import Action
+from acode.policy import Reason, counted
+from acode.state import State
+from acode.steps.run import outputs_directory
+from acode.workspace import changed, diff
+
+
+def resume(world: World, text: str, options: Options) -> Result:
+    """Carry the session named `text` on from where its log says it stopped."""
+    with held(world, text, wait=options.wait) as run:
+        began = world.monotonic()
+        announce(run)
+        accept_unknown_events(run, options)
+        back_up(run)
+        found = look_around(run, options)
+        decide_on_record(run, found, options)
+        report = check_environment(run, found, options)
+        start_on_record(run, found, report, options)
+        refuse_slow_recovery(run, began)
+        return carried_on(run, lambda: settle_and_perform(run, found, options))
+
+
+def settle_and_perform(run: Held, found: Survey, options: Options) -> Result:
+    skipped = len(found.continuation.skipped_steps)
+    stopped = settle_flights(
+        run,
+        found.continuation.in_flight,
+        found.interruption,
+        skipped,
+        retry_unknown=retries_unknown(run.world),
+        strategy=chosen_strategy(run.world, options),
+    )
+    if stopped is not None:
+        return stopped
+    restore_outputs(run)
+    result = perform_all(run, skipped, finish_resume)
+    return escalate_if_due(run, result)
+
+
+def announce(run: Held) -> None:
+    session = run.session
+    run.tell(
+        "session_start",
+        title=session.title,
+        short_id=short(session.session_id),
+        state=str(session.state),
+        resumed=True,
+        tasks=session.tasks_total,
+        steps=session.steps_total,
+    )
+    for warning in run.warnings:
+        run.tell("warning", message=warning)
+
+
+def accept_unknown_events(run: Held, options: Options) -> None:
+    """An unknown event may be a revocation; going on past it is somebody's recorded decision."""
+    if not run.session.unknown_types:
+        return
+    if not options.lenient:
+        refuse_unknown_events(run.session)
+    names = ", ".join(sorted(set(run.session.unknown_types.values())))
+    run.warn(f"events of unknown type are skipped: {names}")
+    run.say(
+        ev.Forced(what=f"unknown events skipped: {names}", reason=options.reason or "none given"), actor=options.actor
+    )
+
+
+def back_up(run: Held) -> None:
+    """A copy of the database before anything changes, where the user wants one; by SQLite's own means."""
+    if run.world.config.settings.resume.backup:
+        target = run.store.back_up()
+        run.tell("backup", path=str(target))
+
+
+def look_around(run: Held, options: Options) -> Survey:
+    """The survey; a person at the terminal settles what no evidence can, and then it is looked again."""
+
+    def look() -> Survey:
+        return survey(run.world, run.session, run.site(), options, lock_touched_at=run.owner_seen_at)
+
+    found = look()
+    asks = options.actor == "user" and found.continuation.needs_person
+    if asks and ask_about_unknowns(run, found.continuation.in_flight, found.findings):
+        found = look()
+    return found
+
+
+# The decision.
+
+
+def decide_on_record(run: Held, found: Survey, options: Options) -> None:
+    """Every decision is an event, also a refusal; a refusal changes no counter."""
+    decision = found.decision
+    said = run.say(decision_event(run, found), actor=decision.actor)
+    run.tell(
+        "resume_decision",
+        seq=said[0].seq,
+        eligible=decision.eligible,
+        reason_code=str(decision.reason),
+        attempt=decision.attempt,
+        max_attempts=decision.attempts_max,
+        cooldown_seconds_remaining=decision.cooldown_s_remaining,
+        advice=[f"{rule.name}: no ({rule.because})" for rule in decision.advice],
+    )
+    if not decision.eligible:
+        if decision.reason is Reason.LIMIT and not run.session.escalated:
+            escalate(run, decision.reason)
+        if found.continuation.needs_person:
+            for settlement in found.continuation.in_flight:
+                if settlement.action is Action.ASK:
+                    note_unknown(run, settlement)
+        raise refusal(run, found)
+    if options.force:
+        what = "attempt limit" if counted(run.session, run.world.limits) >= decision.attempts_max else "changed files"
+        run.say(ev.Forced(what=what, reason=options.reason or "none given"), actor=options.actor)
+
+
+def decision_event(run: Held, found: Survey) -> ev.ResumeDecision:
+    decision = found.decision
+    return ev.ResumeDecision(
+        run_id=run.session.session_id,
+        interruption_class=found.interruption.cls,
+        eligible=decision.eligible,
+        reason_code=str(decision.reason),
+        cooldown_seconds_remaining=decision.cooldown_s_remaining,
+        attempt=decision.attempt,
+        max_attempts=decision.attempts_max,
+        at=run.world.clock().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        actor=decision.actor,
+    )
+
+
+def refusal(run: Held, found: Survey) -> AcodeError:
+    """The reason code as an error: what, why, and the way out."""
+    decision, name = found.decision, short(run.session.session_id)
+    details = {"reason_code": str(decision.reason), "session_id": run.session.session_id}
+    broken = next((rule for rule in decision.rules if not rule.met and rule.reason is decision.reason), None)
+    because = broken.because if broken else ""
+    match decision.reason:
+        case Reason.MISSING_CHECKPOINT:
+            return CheckpointMissing(f"session {name} has no valid checkpoint: {because}", **details)
+        case Reason.MISSING_ARTIFACTS:
+            return MissingArtifacts(f"session {name} cannot be resumed: {because}", **details)
+        case Reason.LIMIT:
+            return Escalated(
+                f"session {name} is escalated: {because}; it needs a person",
+                hint=f"Read why: acode explain {name}. When it is mended: acode resume {name} --force --reason TEXT",
+                **details,
+            )
+        case Reason.NON_IDEMPOTENT:
+            unknown = next((one for one in found.continuation.in_flight if one.action is Action.ASK), None)
+            if unknown is not None:
+                return unknown_error(run.session.session_id, unknown)
+            return OutcomeUnknown(
+                f"the last attempted step may not be repeated automatically: {because}",
+                hint=f"A person may retry it: acode resume {name}; or settle it: acode session resolve {name} STEP",
+                **details,
+            )
+        case Reason.COOLDOWN:
+            return CoolingDown(
+                f"session {name} is cooling down: {decision.cooldown_s_remaining} s remain",
+                hint=f"Try again in {decision.cooldown_s_remaining} s, or as a person now: acode resume {name}",
+                cooldown_seconds_remaining=decision.cooldown_s_remaining,
+                **details,
+            )
+        case _:
+            return RefusedByPolicy(
+                f"session {name} is not resumed automatically: {because}",
+                hint=f"A person may: acode resume {name}",
+                **details,
+            )
+
+
+def escalate(run: Held, reason: str) -> None:
+    """The limit is reached: from here on a person must look, and finds what failed last."""
+    failure = run.session.failure
+    context = msgspec.to_builtins(failure) if failure is not None else {}
+    run.say(
+        ev.EscalatedToPerson(
+            reason_code=str(reason),
+            attempt=run.session.resumes_since_progress,
+            step=failure.step if failure else run.session.last_attempted,
+            context=context,
+        )
+    )
+    run.tell("escalated", reason_code=str(reason), context=context)
+
+
+def escalate_if_due(run: Held, result: Result) -> Result:
+    """An attempt that failed and was the last one leaves an escalated session behind, not one that looks resumable."""
+    limits = run.world.limits
+    failed = result.error is not None and run.session.pause is not None and run.session.pause.interruption is not None
+    if failed and counted(run.session, limits) >= limits.attempts_max and not run.session.escalated:
+        escalate(run, Reason.LIMIT)
+    return result
+
+
+# The environment.
+
+
+def check_environment(run: Held, found: Survey, options: Options) -> Report:
+    settings = run.world.config.settings.resume
+    wanted = options.validate_environment if options.validate_environment is not None else settings.validate_environment
+    if not wanted:
+        run.say(ev.ValidationSkipped(reason=options.reason or "none given"), actor=options.actor)
+        run.warn("the environment is not validated: the workspace may not be the one the session left")
+        return Report(valid=True, total_files=0)
+    report = validate(
+        run.world,
+        run.session,
+        run.site(),
+        pending=found.continuation.pending,
+        lenient=options.lenient or settings.validation == "lenient",
+    )
+    run.tell("environment", report=msgspec.to_builtins(report))
+    name = short(run.session.session_id)
+    if report.errors and not options.force:
+        raise EnvironmentInvalid(
+            f"session {name} cannot go on here: " + "; ".join(one.message for one in report.errors),
+            hint=f"Look: acode resume --dry-run {name}. Mend it and resume, use --force, or start a new session.",
+            mismatches=[msgspec.to_builtins(one) for one in report.errors],
+        )
+    if report.changed_files:
+        accept_changes(run, report, options)
+    return report
+
+
+def accept_changes(run: Held, report: Report, options: Options) -> None:
+    """Files were changed by somebody else: continue only by a recorded decision."""
+    choice = options.changed_files or run.world.config.settings.resume.changed_files_action
+    if options.force:
+        choice = "continue"
+    answer = choice if choice != "prompt" else run.world.answers.changed_files(report.changed_files, differ(run))
+    names = ", ".join(one.path for one in report.changed_files[:5])
+    if answer != "continue":
+        raise ChangedFiles(
+            f"{len(report.changed_files)} files that the session works on were changed by somebody else: {names}",
+            mismatches=[msgspec.to_builtins(one) for one in report.changed_files],
+            recommendation=report.recommendation,
+        )
+    states = tuple(hash_now(run, one.path) for one in report.changed_files)
+    run.say(ev.ChangesAccepted(files=states, reason=options.reason or choice), actor=options.actor)
+    run.tell("changes_accepted", paths=[one.path for one in report.changed_files])
+
+
+def hash_now(run: Held, path: str) -> ev.FileState:
+    from acode.workspace import hash_file
+
+    return hash_file(run.root, path)
+
+
+def differ(run: Held) -> Callable[[str], str]:
+    """A real diff of a changed file against the content the session knows, where it holds that content."""
+
+    def view(path: str) -> str:
+        known = run.session.records.manifest[path] if run.session.records else None
+        old = known_content(run, path, known.sha256) if known and known.sha256 else None
+        if old is None:
+            return f"{path}: the session knows the hash of the earlier content, not the content itself"
+        return diff(run.root, path, old)
+
+    return view
+
+
+def known_content(run: Held, path: str, sha256: str) -> bytes | None:
+    """Content the session can show: what its plan wrote, or a pre-image."""
+    import hashlib
+
+    from acode.events.definition import Write
+
+    for step in run.session.steps():
+        if isinstance(step.action, Write) and step.action.path == path:
+            data = step.action.content.encode()
+            if hashlib.sha256(data).hexdigest() == sha256:
+                return data
+    try:
+        return run.store.blob(run.session.session_id, sha256)
+    except (AcodeError, OSError):
+        return None
+
+
+# On with it.
+
+
+def start_on_record(run: Held, found: Survey, report: Report, options: Options) -> None:
+    """The plan is logged before anything of it is executed."""
+    continuation, session = found.continuation, run.session
+    checkpoint = run.journal.checkpoint
+    action = continuation.in_progress.action if continuation.in_progress else None
+    started = ev.ResumeStarted(
+        scenario=str(found.scenario),
+        interruption_class=found.interruption.cls,
+        counted=found.interruption.cls is not None or not found.interruption.known,
+        automatic=options.actor == "system",
+        checkpoint_id=checkpoint.id if checkpoint else 0,
+        point_seq=found.point.seq if found.point else None,
+        point_event_id=found.point.event_id if found.point else None,
+        skipped_tasks=len(continuation.skipped_tasks),
+        skipped_steps=len(continuation.skipped_steps),
+        remaining_steps=len(continuation.pending),
+        in_progress_action=str(action) if action else None,
+        environment_valid=report.valid,
+        replay_last=session.seq,
+        owner=locks.owner(),
+    )
+    executing: tuple[ev.Known, ...] = ()
+    if session.state in (State.PAUSED, State.PLANNING):
+        executing = (ev.SessionExecuting(reason="resume"),)
+    said = run.say(started, *executing, actor=options.actor)
+    run.tell(
+        "resume_started",
+        seq=said[0].seq,
+        **{name: value for name, value in msgspec.to_builtins(started).items() if name not in ("type", "owner")},
+        state=str(session.state),
+        skipped_task_ids=list(continuation.skipped_tasks),
+        skipped_step_ids=list(continuation.skipped_steps),
+        remaining_step_ids=list(continuation.pending),
+        sync_status="disabled",
+        task_ms=dict(session.records.task_ms) if session.records else {},
+    )
+
+
+def refuse_slow_recovery(run: Held, began: float) -> None:
+    limit = run.world.config.settings.resume.recovery_timeout_seconds
+    took = run.world.monotonic() - began
+    if took > limit:
+        raise RecoveryTimeout(f"recovery took {took:.0f} s, the limit is {limit:g} s; nothing was executed")
+
+
+def restore_outputs(run: Held) -> None:
+    """The outputs of finished steps are the variables of those to come: made again from the log where they are gone."""
+    assert run.session.records is not None
+    directory = outputs_directory(run.site())
+    for step, output in run.session.records.outputs.items():
+        if output.blob is None or (directory / step).exists():
+            continue
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (directory / step).write_bytes(run.store.blob(run.session.session_id, output.blob))
+
+
+def finish_resume(run: Held, skipped: int) -> Result:
+    """Nothing is left to do: check once more that the workspace is what the log says, then end."""
+    assert run.session.records is not None
+    mismatches = changed(run.root, run.session.records.manifest)
+    if not mismatches:
+        run.say(ev.ResumeCompleted(executed_steps=run.executed, skipped_steps=skipped))
+        return complete(run, skipped)
+    names = ", ".join(one.path for one in mismatches[:5])
+    error = EnvironmentInvalid(
+        f"after the resume {len(mismatches)} files are not what the session wrote: {names}",
+        hint=f"Look: acode explain {short(run.session.session_id)}. To accept them: acode resume"
+        f" {short(run.session.session_id)} --force",
+        mismatches=[msgspec.to_builtins(one) for one in mismatches],
+    )
+    run.say(
+        ev.SessionPaused(reason="environment", interruption=ev.InterruptionClass.TOOL_FAILURE, message=error.message)
+    )
+    escalate(run, "post_resume_validation_failed")
+    return ending(run, error, "post_resume_validation_failed", skipped)
+
+
+def clear_run_files(run: Held) -> None:
+    """The keepers' files of an ended session are not needed any more."""
+    shutil.rmtree(outputs_directory(run.site()).parent, ignore_errors=True)

@@ -1,0 +1,294 @@
+"""Hold a session: its lock, its verified log, and the journal that writes it on.
+
+Opening and holding is the same for every command that changes a session, and every start goes through here: the log is
+read, verified and folded, the anchor compared. There is no recovery mode beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from acode import lock as locks
+from acode import seal
+from acode.engine.world import Notice, World, short
+from acode.errors import AcodeError, LogRolledBack, NoResumableSession, TerminalState, UnknownEventType
+from acode.events import Envelope
+from acode.events import types as ev
+from acode.seal import Anchor
+from acode.state import Session
+from acode.steps.shape import Site
+from acode.store.journal import Blob, Journal
+from acode.store.store import DATABASE, Loaded, Store, find_session, refuse_unreadable
+from acode.workspace import Root, ensure_agent_dir
+
+ANCHOR_EVERY_S = 1.0
+ANCHORED_AT_ONCE = (
+    ev.SessionCreated,
+    ev.ApprovalGranted,
+    ev.ApprovalDenied,
+    ev.SessionAwaitingApproval,
+    ev.SessionPaused,
+    ev.SessionCompleted,
+    ev.SessionFailed,
+    ev.SessionCancelled,
+    ev.StepSettled,
+    ev.ResumeStarted,
+    ev.StepsRolledBack,
+    ev.Quarantined,
+)
+
+
+class Held:
+    """A session in our hands: append, tell, anchor."""
+
+    def __init__(self, world: World, store: Store, journal: Journal, root: Root, lock: locks.Lock | None) -> None:
+        self.world = world
+        self.store = store
+        self.journal = journal
+        self.root = root
+        self.lock = lock
+        self.warnings: list[str] = []
+        self.owner_seen_at: datetime | None = None  # the last sign of life of the process that held the lock before
+        self.executed = 0
+        self._anchors = seal.anchor_directory(world.state_dir, world.workspace)
+        self._anchored_at = world.monotonic()
+
+    @property
+    def session(self) -> Session:
+        return self.journal.session
+
+    def say(
+        self, *events: ev.Known, actor: str = "system", durable: bool = True, blobs: dict[str, Blob] | None = None
+    ) -> list[Envelope]:
+        """Append in one transaction, and let it be known once it cannot be lost any more."""
+        envelopes = self.journal.append(*events, actor=actor, durable=durable, blobs=blobs)
+        if durable:
+            self.acknowledge(at_once=any(isinstance(event, ANCHORED_AT_ONCE) for event in events))
+        return envelopes
+
+    def acknowledge(self, *, at_once: bool) -> None:
+        """The database is synced: only now may the anchor and the outside world hear of it."""
+        if at_once or self.world.monotonic() - self._anchored_at >= ANCHOR_EVERY_S:
+            self.anchor(durable=at_once)
+        self.world.listener.durable(self.journal.durable_seq)
+
+    def anchor(self, *, durable: bool) -> None:
+        session = self.session
+        anchor = Anchor(
+            session_id=session.session_id,
+            seq=session.seq,
+            head=self.journal.head.hex(),
+            title=session.title,
+            workspace=str(self.world.workspace),
+            at=session.updated_at,
+            ended=session.terminal,
+        )
+        seal.write_anchor(self._anchors, anchor, durable=durable)
+        self._anchored_at = self.world.monotonic()
+
+    def flush(self) -> None:
+        """Make what was committed power-safe; called while waiting, so that it is never over a second behind."""
+        if self.journal.durable_seq < self.session.seq:
+            self.journal.flush()
+            self.acknowledge(at_once=False)
+
+    def tell(
+        self, event: str, *, seq: int | None = None, step: str | None = None, task: str | None = None, **data: object
+    ) -> None:
+        self.world.listener.tell(
+            Notice(
+                event=event,
+                at=self.world.clock(),
+                session_id=self.session.session_id,
+                seq=seq if seq is not None else self.session.seq,
+                task=task if task is not None or step is None else step.partition(".")[0],
+                step=step,
+                data=data,
+            )
+        )
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
+        self.tell("warning", message=message)
+
+    def site(self, *, probes: bool = True) -> Site:
+        return make_site(self.world, self.store, self.root, self.session, probes=probes, idle=self.flush)
+
+
+def make_site(world: World, store: Store, root: Root, session: Session, *, probes: bool, idle: object = None) -> Site:
+    def show(step: str, piece: bytes) -> None:
+        world.listener.tell(
+            Notice(
+                event="step_output",
+                at=world.clock(),
+                session_id=session.session_id,
+                task=step.partition(".")[0],
+                step=step,
+                data={"text": piece.decode("utf-8", "replace")},
+            )
+        )
+
+    assert session.records is not None
+    settings = world.config.settings
+    return Site(
+        root=root,
+        agent_dir=world.agent_dir,
+        session_id=session.session_id,
+        store=store,
+        env=world.env,
+        redactor=world.redactor,
+        manifest=session.records.manifest,
+        stop=world.stop,
+        show=show,
+        idle=idle if callable(idle) else lambda: None,
+        output_limit_bytes=settings.steps.output_limit_bytes,
+        timeout_s=settings.steps.timeout_seconds,
+        probes=probes,
+        boot_id=locks.boot_id(),
+        strict_redaction=settings.redaction.strict,
+    )
+
+
+# Opening.
+
+
+def has_database(world: World) -> bool:
+    refuse_unreadable(world.agent_dir)
+    return (world.agent_dir / DATABASE).exists()
+
+
+@contextlib.contextmanager
+def opened(world: World, *, look_only: bool, create: bool = False) -> Iterator[Store]:
+    """The workspace's store; a lost database is an error that says what was lost, not an empty workspace."""
+    if not has_database(world):
+        lost = list(seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace)))
+        if lost and not create:
+            raise _lost(world.workspace, lost)
+        if not create:
+            raise NoResumableSession("there is no session in this workspace")
+    if create:
+        with Root(world.workspace) as root:
+            ensure_agent_dir(root)
+    keyring = seal.load_keyring(world.state_dir, world.env, create=not look_only)
+    store = Store(world.agent_dir, keyring, clock=world.clock, new_id=world.new_id, look_only=look_only)
+    with store:
+        yield store
+
+
+def _lost(workspace: Path, lost: list[Anchor]) -> LogRolledBack:
+    what = "; ".join(f"{short(one.session_id)} “{one.title}” at event {one.seq}" for one in lost[:5])
+    return LogRolledBack(
+        f"the database of {workspace} is gone, but sessions were recorded here: {what}",
+        hint="Bring .agent/ back from a backup, or let the sessions go: acode session repair --accept-rollback",
+        sessions=[one.session_id for one in lost],
+    )
+
+
+def resolve_id(world: World, store: Store, text: str) -> str:
+    """A session by id, prefix or suffix; one that only an anchor remembers was lost, and that is said."""
+    ids = store.session_ids()
+    known = list(seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace)))
+    lost = [one for one in known if one.session_id not in ids and text in (one.session_id, short(one.session_id))]
+    if lost:
+        raise _lost(world.workspace, lost)
+    return find_session(ids, text)
+
+
+def load_verified(world: World, store: Store, session_id: str) -> tuple[Loaded, list[str]]:
+    """The session from the verified log, compared with its anchor; and what there is to warn about."""
+    loaded = store.load(session_id)
+    return loaded, check_anchor(world, store, loaded)
+
+
+def check_anchor(world: World, store: Store, loaded: Loaded) -> list[str]:
+    session = loaded.session
+    anchor = seal.read_anchor(seal.anchor_directory(world.state_dir, world.workspace), session.session_id)
+    if anchor is None:
+        return [
+            f"session {short(session.session_id)} has no anchor here (new home, or moved): a rollback would go unseen"
+        ]
+    if anchor.seq > session.seq:
+        raise LogRolledBack(
+            f"session {short(session.session_id)} ends at event {session.seq}, but it was at {anchor.seq} already:"
+            " the database was rolled back to an older state",
+            seq=session.seq,
+            anchor=anchor.seq,
+        )
+    found = (
+        loaded.head
+        if anchor.seq == session.seq
+        else next((mac for seq, _, mac in store.rows(session.session_id, anchor.seq - 1, 1)), b"")
+    )
+    if found.hex() != anchor.head:
+        raise LogRolledBack(
+            f"event {anchor.seq} of session {short(session.session_id)} is not the one that was recorded outside the"
+            " database: the log was replaced",
+            seq=anchor.seq,
+        )
+    return []
+
+
+def refuse_unknown_events(session: Session) -> None:
+    """An event this version does not know may be a revocation: nothing is executed past it."""
+    if session.unknown_types:
+        seq, kind = next(iter(session.unknown_types.items()))
+        raise UnknownEventType(
+            f"event {seq} of session {short(session.session_id)} has the type {kind}, which this acode does not know"
+        )
+
+
+@contextlib.contextmanager
+def held(world: World, text: str, *, wait: bool = False, ended_ok: bool = False) -> Iterator[Held]:
+    """Lock, verify, fold: the session named `text`, ready to be carried on."""
+    with opened(world, look_only=False) as store, Root(world.workspace) as root:
+        session_id = resolve_id(world, store, text)
+        peeked, _ = store.peek(session_id)
+        if peeked.terminal and not ended_ok:
+            raise ended(peeked)
+        ensure_agent_dir(root)
+        seen = locks.look(world.agent_dir / "locks", session_id, store.generation(session_id))
+        wait_s = world.config.settings.session.lock_timeout_seconds if wait else 0.0
+        lock, generation = locks.acquire(
+            world.agent_dir / "locks", session_id, lambda: store.generation(session_id), wait_s=wait_s, now=world.clock
+        )
+        try:
+            loaded, warnings = load_verified(world, store, session_id)
+            if loaded.session.terminal and not ended_ok:
+                raise ended(loaded.session)
+            in_hand = Held(world, store, store.journal(loaded, generation), root, lock)
+            in_hand.warnings.extend(warnings)
+            in_hand.owner_seen_at = seen.touched_at
+            yield in_hand
+        finally:
+            lock.release()
+
+
+@contextlib.contextmanager
+def created(world: World, event: ev.SessionCreated, *others: ev.Known, blobs: dict[str, Blob]) -> Iterator[Held]:
+    """A new session, locked before anybody can see it."""
+    with opened(world, look_only=False, create=True) as store, Root(world.workspace) as root:
+        journal = store.create()
+        in_hand = Held(world, store, journal, root, None)
+        envelopes = journal.append(event, *others, actor="user", blobs=blobs)
+        session_id = envelopes[0].session_id
+        lock, _ = locks.acquire(
+            world.agent_dir / "locks", session_id, lambda: store.generation(session_id), now=world.clock
+        )
+        in_hand.lock = lock
+        try:
+            in_hand.acknowledge(at_once=True)
+            yield in_hand
+        finally:
+            lock.release()
+
+
+def ended(session: Session) -> AcodeError:
+    return TerminalState(
+        f"Cannot resume {session.state} session {short(session.session_id)}: “{session.title}” has ended",
+        hint="COMPLETED, FAILED and CANCELLED sessions are not resumed. Start a new one: acode run --new PLAN.yml",
+        state=str(session.state),
+        session_id=session.session_id,
+    )

@@ -1,0 +1,399 @@
+"""Perform steps: say it, do it, say it is done; each saying is one transaction.
+
+Between two durable writes exactly one thing happens. A step that changes something starts durably, so that every
+change in the world is explained by the log; one that changes nothing ends durably, so that a step costs one sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from acode import lock as locks
+from acode.engine.hold import Held
+from acode.engine.world import Result, short
+from acode.errors import (
+    AcodeError,
+    ApprovalDenied,
+    InputRequired,
+    StepFailed,
+    StepTimeout,
+)
+from acode.events import make_key
+from acode.events import types as ev
+from acode.events.definition import Approve, Step, Task, describe, digest, execution_order
+from acode.plan import approval_digest, covered_by, repeatable
+from acode.state import State
+from acode.steps import kind_of
+from acode.steps.run import outputs_directory
+from acode.steps.shape import Done, Failed, Prepared
+
+Ending = Result | None  # None: go on
+
+
+def perform_all(run: Held, skipped: int, finish: Callable[[Held, int], Result]) -> Result:
+    """Walk the plan's one order from the first step that is not done; `finish` ends what has no step left."""
+    assert run.session.plan is not None
+    order = execution_order(run.session.plan)
+    total = sum(len(task.steps) for task in order)
+    for task in order:
+        for number, step in enumerate(task.steps, 1):
+            if run.session.done(step.id):
+                continue
+            if run.world.stop.at_boundary():
+                return pause_by_signal(run, skipped)
+            is_last = run.session.steps_done + 1 == total
+            ending = perform(run, task, step, number, is_last=is_last, skipped=skipped)
+            if ending is not None:
+                return ending
+    return finish(run, skipped)
+
+
+def perform(run: Held, task: Task, step: Step, number: int, *, is_last: bool, skipped: int) -> Ending:
+    if isinstance(step.action, Approve):
+        return pass_gate(run, task, step, skipped=skipped)
+    while True:
+        outcome = attempt(run, task, step, number, is_last=is_last)
+        if isinstance(outcome, Done):
+            return None
+        again = retry_after_s(run, step, outcome)
+        if again is None:
+            return stop_at_failure(run, step, outcome, skipped)
+        run.tell("step_retry", step=step.id, after_seconds=again, attempt=run.session.next_attempt(step.id))
+        run.flush()
+        wait(run, again)
+        if run.world.stop.at_boundary():
+            return pause_by_signal(run, skipped)
+
+
+def attempt(run: Held, task: Task, step: Step, number: int, *, is_last: bool) -> Done | Failed:
+    """One attempt, from its start to its recorded end."""
+    kind = kind_of(step.kind)
+    put_back_leftovers(run, step)
+    site = run.site()
+    number_of_attempt = run.session.next_attempt(step.id)
+    key = make_key(run.session.session_id, step.id, number_of_attempt)
+    prepared = kind.prepare(step, site)
+    if prepared.warning is not None and number_of_attempt == 1:
+        run.tell("step_warning", step=step.id, message=prepared.warning)
+    careful = prepared.changes_workspace or not harmless(step)
+    started = start_of(step, task, number_of_attempt, key, prepared)
+    said = run.say(started, durable=careful, blobs=prepared.blobs)
+    run.tell(
+        "step_started",
+        seq=said[0].seq,
+        step=step.id,
+        kind=step.kind,
+        title=describe(step),
+        attempt=number_of_attempt,
+        number=number,
+        of=len(task.steps),
+        key=key,
+    )
+    before = run.world.monotonic()
+    outcome = kind.execute(step, site, started)
+    took_ms = int((run.world.monotonic() - before) * 1000)
+    if isinstance(outcome, Done):
+        record_done(run, task, step, started, outcome, took_ms=took_ms, durable=not careful or is_last)
+    else:
+        record_failure(run, step, started, outcome, took_ms)
+    return outcome
+
+
+def harmless(step: Step) -> bool:
+    """Idempotent and without effect on the workspace: its start need not survive a power cut, its end must."""
+    return step.kind == "read" or (step.kind == "run" and step.idempotent)
+
+
+def start_of(step: Step, task: Task, attempt_number: int, key: str, prepared: Prepared) -> ev.StepStarted:
+    return ev.StepStarted(
+        step=step.id,
+        task=task.id,
+        kind=step.kind,
+        attempt=attempt_number,
+        key=key,
+        action_digest=digest(step),
+        idempotent=step.idempotent,
+        boot_id=locks.boot_id(),
+        before=prepared.before,
+        before_complete=prepared.before_complete,
+        after_sha256=prepared.after_sha256,
+        after_mode=prepared.after_mode,
+        target=prepared.target,
+    )
+
+
+def record_done(
+    run: Held,
+    task: Task,
+    step: Step,
+    started: ev.StepStarted,
+    done: Done,
+    *,
+    took_ms: int,
+    durable: bool,
+    settled: bool = False,
+    before: tuple[ev.Known, ...] = (),
+    actor: str = "system",
+) -> None:
+    """The completion, its task's completion and the checkpoint, in one transaction."""
+    assert run.session.records is not None
+    duration = done.duration_ms if done.duration_ms is not None else took_ms
+    completed = ev.StepCompleted(
+        step=step.id,
+        task=task.id,
+        attempt=started.attempt,
+        key=started.key,
+        duration_ms=duration,
+        settled=settled,
+        output=done.output,
+        files=done.files,
+        touched=done.touched,
+        result=done.result,
+    )
+    others = [one for one in task.steps if one.id != step.id]
+    task_done = all(run.session.done(one.id) for one in others)
+    task_ms = run.session.records.task_ms.get(task.id, 0) + duration
+    ending = (ev.TaskCompleted(task=task.id, duration_ms=task_ms),) if task_done else ()
+    said = run.say(*before, completed, *ending, durable=durable, blobs=done.blobs, actor=actor)
+    keep_output(run, step, done)
+    run.executed += not settled
+    run.tell(
+        "step_completed",
+        seq=said[-1].seq,
+        step=step.id,
+        duration_ms=duration,
+        settled=settled,
+        touched=list(done.touched),
+        done=run.session.steps_done,
+        total=run.session.steps_total,
+    )
+    if task_done:
+        run.tell("task_completed", seq=said[-1].seq, task=task.id, duration_ms=task_ms)
+
+
+def keep_output(run: Held, step: Step, done: Done) -> None:
+    """The captured output under the step's name, for the commands that follow; a copy that can always be made again."""
+    if done.output is None or done.output.blob is None:
+        return
+    directory = outputs_directory(run.site())
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    data = done.blobs.get(done.output.blob, ("", None))[1]
+    (directory / step.id).write_bytes(
+        data if data is not None else run.store.blob(run.session.session_id, done.output.blob)
+    )
+
+
+def record_failure(run: Held, step: Step, started: ev.StepStarted, failed: Failed, took_ms: int) -> None:
+    """The failure, and what it means: a step that ended by itself did not take effect; a stopped one is still open."""
+    failure = ev.StepFailed(
+        step=step.id,
+        task=step.task,
+        attempt=started.attempt,
+        reason=failed.reason,
+        message=run.world.redactor.text(failed.message),
+        exit_status=failed.exit_status,
+        signal=failed.signal,
+        duration_ms=took_ms,
+        output=failed.output,
+        files=failed.files,
+        touched=failed.touched,
+    )
+    events: list[ev.Known] = [failure]
+    if failed.reason in ("exit", "error"):
+        events.append(
+            ev.StepSettled(
+                step=step.id, attempt=started.attempt, outcome=ev.Settled.NOT_APPLIED, evidence=failure.message
+            )
+        )
+    said = run.say(*events, blobs=failed.blobs)
+    run.tell(
+        "step_failed",
+        seq=said[-1].seq,
+        step=step.id,
+        reason=failed.reason,
+        message=failure.message,
+        exit_status=failed.exit_status,
+        output_tail=failed.output.tail if failed.output else "",
+        touched=list(failed.touched),
+    )
+
+
+def put_back_leftovers(run: Held, step: Step) -> None:
+    """A failed attempt left its outputs for the person to look at; before the next one they are put back."""
+    record = run.session.record(step.id)
+    if record is None or record.left_behind is None:
+        return
+    rolled = kind_of(step.kind).roll_back(step, run.site(), record.left_behind)
+    run.say(
+        ev.StepSettled(
+            step=step.id,
+            attempt=record.attempt,
+            outcome=ev.Settled.ROLLED_BACK,
+            evidence="the outputs of the failed attempt were put back",
+            restored=rolled.restored,
+            saved=rolled.saved,
+            files=rolled.files,
+        ),
+        blobs=rolled.blobs,
+    )
+    if rolled.restored:
+        run.tell("step_rolled_back", step=step.id, restored=list(rolled.restored), saved=len(rolled.saved))
+
+
+def retry_after_s(run: Held, step: Step, failed: Failed) -> float | None:
+    """Seconds until the next try, or None. The count is in the log, so a resume goes on counting."""
+    record = run.session.record(step.id)
+    if step.retry is None or record is None or record.status != "failed" or not repeatable(step):
+        return None
+    return step.retry.backoff_s if record.failures < step.retry.attempts else None
+
+
+def wait(run: Held, seconds: float) -> None:
+    until = run.world.monotonic() + seconds
+    while (left := until - run.world.monotonic()) > 0 and not run.world.stop.at_boundary():
+        run.world.sleep(min(left, 0.2))
+
+
+# Gates.
+
+
+def pass_gate(run: Held, task: Task, step: Step, *, skipped: int) -> Ending:
+    """Ask, unless a grant for exactly this is on record; a grant for anything else is none."""
+    assert isinstance(step.action, Approve) and run.session.plan is not None and run.session.records is not None
+    allowed = approval_digest(run.session, step)
+    question = step.action.question
+    on_record = run.session.records.approvals.get(step.id)
+    if on_record is not None and on_record.granted and on_record.action_digest == allowed:
+        open_gate(run, task, step, before=())
+        return None
+    if run.session.state is not State.AWAITING_APPROVAL:
+        run.say(ev.SessionAwaitingApproval(step=step.id, question=question, action_digest=allowed))
+    covers = [describe(one) for _, one in covered_by(execution_order(run.session.plan), step)]
+    run.tell("approval_request", step=step.id, question=question, covers=covers)
+    match run.world.answers.approve(run.session, step.id, question, covers):
+        case "yes":
+            grant = ev.ApprovalGranted(step=step.id, question=question, action_digest=allowed)
+            open_gate(run, task, step, before=(grant,))
+            return None
+        case "no":
+            return deny(run, step, question, allowed, skipped)
+        case "stop":
+            run.world.stop.press("SIGINT")
+            return pause_by_signal(run, skipped)
+        case None:
+            return wait_for_approval(run, step, question, skipped)
+
+
+def open_gate(run: Held, task: Task, step: Step, *, before: tuple[ev.Known, ...]) -> None:
+    number = run.session.next_attempt(step.id)
+    started = ev.StepStarted(
+        step=step.id,
+        task=task.id,
+        kind="approve",
+        attempt=number,
+        key=make_key(run.session.session_id, step.id, number),
+        action_digest=digest(step),
+    )
+    executing: tuple[ev.Known, ...] = (
+        () if run.session.state is State.EXECUTING else (ev.SessionExecuting(reason="approved"),)
+    )
+    record_done(
+        run,
+        task,
+        step,
+        started,
+        Done(),
+        took_ms=0,
+        durable=True,
+        before=(*before, *executing),
+        actor="user" if before else "system",
+    )
+
+
+def deny(run: Held, step: Step, question: str, allowed: str, skipped: int) -> Result:
+    denied = ev.ApprovalDenied(step=step.id, question=question, action_digest=allowed)
+    error = ApprovalDenied(
+        f"approval denied at {step.id}: {question}",
+        hint=f"The session waits at the gate; ask again with: acode resume {short(run.session.session_id)}",
+    )
+    if aborts(run):
+        run.say(denied, ev.SessionFailed(reason="approval denied", step=step.id), actor="user")
+        return ending(run, error, "approval_denied", skipped)
+    run.say(denied, ev.SessionPaused(reason="denied", step=step.id, message=f"denied: {question}"), actor="user")
+    return ending(run, error, "approval_denied", skipped)
+
+
+def wait_for_approval(run: Held, step: Step, question: str, skipped: int) -> Result:
+    name = short(run.session.session_id)
+    error = InputRequired(
+        f"step {step.id} needs an approval and nobody can be asked: {question}",
+        hint=f"Answer with: acode session approve {name} (or deny), then: acode resume {name}",
+        gate=step.id,
+    )
+    return ending(run, error, "approval_required", skipped)
+
+
+# Endings.
+
+
+def aborts(run: Held) -> bool:
+    return run.session.plan is not None and run.session.plan.on_failure == "abort"
+
+
+def stop_at_failure(run: Held, step: Step, failed: Failed, skipped: int) -> Result:
+    message = run.world.redactor.text(failed.message)
+    name = short(run.session.session_id)
+    if failed.reason == "signal" and run.world.stop.at_boundary():
+        return pause_by_signal(run, skipped)
+    if failed.reason == "timeout":
+        error: AcodeError = StepTimeout(f"step {step.id}: {message}", hint=f"Then: acode resume {name}", step=step.id)
+        paused = ev.SessionPaused(
+            reason="timeout", interruption=ev.InterruptionClass.TIMEOUT, step=step.id, message=message
+        )
+    else:
+        error = StepFailed(
+            f"step {step.id}: {message}",
+            hint=f"Mend the cause, then: acode resume {name}",
+            step=step.id,
+            exit_status=failed.exit_status,
+        )
+        paused = ev.SessionPaused(
+            reason="step_failed", interruption=ev.InterruptionClass.TOOL_FAILURE, step=step.id, message=message
+        )
+    if aborts(run):
+        run.say(ev.SessionFailed(reason=message, step=step.id))
+    else:
+        run.say(paused)
+    return ending(run, error, "step_failed", skipped)
+
+
+def pause_by_signal(run: Held, skipped: int) -> Result:
+    """A person wanted it: no interruption class, no cool-down, no attempt used."""
+    signal = run.world.stop.signal or "SIGINT"
+    if run.session.state is not State.PAUSED:
+        run.say(ev.SessionPaused(reason="user" if signal == "SIGINT" else "signal", signal=signal), actor="user")
+    return ending(run, None, "paused_by_user", skipped, exit_code=130 if signal == "SIGINT" else 143)
+
+
+def complete(run: Held, skipped: int) -> Result:
+    if run.session.state is not State.EXECUTING:
+        run.say(ev.SessionExecuting(reason="finishing"))
+    run.say(ev.SessionCompleted(executed_steps=run.executed))
+    run.store.forget_preimages(run.session.session_id)
+    return ending(run, None, "completed", skipped, exit_code=0)
+
+
+def ending(run: Held, error: AcodeError | None, reason: str, skipped: int, *, exit_code: int | None = None) -> Result:
+    session = run.session
+    name = short(session.session_id)
+    return Result(
+        session_id=session.session_id,
+        state=session.state,
+        exit_code=exit_code if exit_code is not None else (error.exit_code if error else 0),
+        reason_code=reason,
+        executed_steps=run.executed,
+        skipped_steps=skipped,
+        remaining_steps=session.steps_total - session.steps_done,
+        next_action="" if session.terminal else f"acode resume {name}",
+        error=error,
+    )

@@ -1,0 +1,268 @@
+"""Look without touching: what a session is, why it stopped, and what a resume would do.
+
+Previews append nothing and take no lock. They call the same pure functions as the resume itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from acode.engine.hold import check_anchor, load_verified, make_site, opened, resolve_id
+from acode.engine.survey import Survey, lock_seen, survey
+from acode.engine.validate import Report, validate
+from acode.engine.world import Options, World, short
+from acode.errors import AcodeError, NoResumableSession
+from acode.events import Envelope
+from acode.lock import Seen
+from acode.policy import Decision, Facts, decide
+from acode.resume import Interruption, classify
+from acode.state import Session, State
+from acode.store.checkpoints import Checkpoint
+from acode.store.store import Loaded, Store, Verified
+from acode.workspace import Root
+
+LISTED_MAX = 1_000
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a dry run knows."""
+
+    session: Session
+    checkpoint: Checkpoint | None
+    survey: Survey | None  # None: the session has ended
+    environment: Report | None
+    lock: Seen
+    warnings: tuple[str, ...] = ()
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One session in a list; `error` where its log cannot be trusted."""
+
+    session_id: str
+    session: Session | None
+    interruption: Interruption | None
+    decision: Decision | None
+    lock: Seen | None
+    error: AcodeError | None = None
+
+
+def preview(world: World, text: str, options: Options, *, probes: bool = True, environment: bool = True) -> Preview:
+    """What `resume` would do, if it were asked now."""
+    with opened(world, look_only=True) as store, Root(world.workspace) as root:
+        session_id = resolve_id(world, store, text)
+        loaded, warnings = load_verified(world, store, session_id)
+        seen = lock_seen(world, session_id, store.generation(session_id))
+        session = loaded.session
+        if session.terminal:
+            return Preview(session=session, checkpoint=loaded.checkpoint, survey=None, environment=None, lock=seen)
+        site = make_site(world, store, root, session, probes=probes)
+        missing = missing_artifacts(store, loaded)
+        found = survey(world, session, site, options, lock_touched_at=seen.touched_at, artifacts_missing=missing)
+        lenient = options.lenient or world.config.settings.resume.validation == "lenient"
+        report = (
+            validate(world, session, site, pending=found.continuation.pending, lenient=lenient) if environment else None
+        )
+        return Preview(
+            session=session,
+            checkpoint=loaded.checkpoint,
+            survey=found,
+            environment=report,
+            lock=seen,
+            warnings=tuple(warnings),
+        )
+
+
+def missing_artifacts(store: Store, loaded: Loaded) -> tuple[str, ...]:
+    """Files or rows that the log says exist and that a resume would need."""
+    assert loaded.session.records is not None
+    missing = [] if loaded.session.plan is not None or loaded.session.kind != "plan" else ["plan snapshot"]
+    for step, output in loaded.session.records.outputs.items():
+        if output.blob is not None and not store.has_blob(loaded.session.session_id, output.blob):
+            missing.append(f"output of {step}")
+    return tuple(missing)
+
+
+def rows(world: World) -> list[Row]:
+    """All native sessions, the most recently active first; one that cannot be trusted is shown, not left out."""
+    try:
+        with opened(world, look_only=True) as store:
+            found = [row(world, store, session_id) for session_id in store.session_ids()]
+    except NoResumableSession:
+        return []
+    return sorted(found, key=lambda one: one.session.updated_at if one.session else world.clock(), reverse=True)
+
+
+def row(world: World, store: Store, session_id: str) -> Row:
+    try:
+        session, _ = store.peek(session_id)
+        seen = lock_seen(world, session_id, store.generation(session_id))
+        if session.terminal:
+            return Row(session_id=session_id, session=session, interruption=None, decision=None, lock=seen)
+        interruption = classify(session, lock_touched_at=seen.touched_at)
+        decision = decide(
+            session, interruption, world.limits, now=world.clock(), actor="system", facts=quick_facts(session)
+        )
+        return Row(session_id=session_id, session=session, interruption=interruption, decision=decision, lock=seen)
+    except AcodeError as error:
+        return Row(session_id=session_id, session=None, interruption=None, decision=None, lock=None, error=error)
+
+
+def quick_facts(session: Session) -> Facts:
+    """What a position alone can tell: a settlement that found no evidence binds everyone."""
+    unknown = next((step for step, flight in session.in_flight.items() if flight.unknown is not None), None)
+    evidence = session.in_flight[unknown].unknown if unknown else ""
+    return Facts(unknown_step=unknown, unsafe_because=evidence or "")
+
+
+def resumable(world: World) -> list[Row]:
+    """Sessions that a resume could carry on, escalated ones included."""
+    return [one for one in rows(world) if one.session is not None and not one.session.terminal]
+
+
+def history(world: World, text: str) -> Iterator[tuple[Envelope, bytes]]:
+    with opened(world, look_only=True) as store:
+        session_id = resolve_id(world, store, text)
+        for envelope, mac, _ in store.events(session_id):
+            yield envelope, mac
+
+
+def verify(world: World, text: str) -> tuple[str, Verified]:
+    """Chain, seals, blobs and anchor of one session, all of it."""
+    from acode.store.store import Problem
+
+    with opened(world, look_only=True) as store:
+        session_id = resolve_id(world, store, text)
+        verified = store.verify(session_id)
+        problems = list(verified.problems)
+        if not problems:
+            try:
+                check_anchor(world, store, store.load(session_id))
+            except AcodeError as error:
+                problems.append(Problem(code=error.code, seq=error.details.get("seq"), message=error.message))
+        return session_id, msgspec.structs.replace(verified, problems=tuple(problems))
+
+
+# The JSON objects of the contract.
+
+
+def as_json(found: Preview, *, full: bool = False) -> dict[str, Any]:
+    """The object of `resume --dry-run --json` and `explain --json`."""
+    session = found.session
+    common = {
+        "session_id": session.session_id,
+        "short_id": short(session.session_id),
+        "source": session.source,
+        "title": session.title,
+        "state": str(session.state),
+        "escalated": is_escalated(found),
+        "checkpoint": checkpoint_json(found.checkpoint),
+        "sync": {"status": "disabled", "pending_events": 0},
+    }
+    if found.survey is None:
+        return {
+            **common,
+            "scenario": None,
+            "interruption_class": None,
+            "decision": None,
+            "resume_point": None,
+            "skipped_tasks": [],
+            "skipped_steps": [],
+            "remaining_steps": [],
+            "in_flight": [],
+            "in_progress": None,
+            "environment": None,
+            "needs_human": False,
+            "next_action": "acode run --new PLAN.yml",
+        }
+    survey_found, continuation = found.survey, found.survey.continuation
+    point = survey_found.point
+    in_flight = [msgspec.to_builtins(one) for one in continuation.in_flight]
+    return {
+        **common,
+        "scenario": str(survey_found.scenario),
+        "interruption_class": survey_found.interruption.cls,
+        "interruption": {
+            "evidence": survey_found.interruption.evidence,
+            "at": msgspec.to_builtins(survey_found.interruption.at),
+        },
+        "decision": decision_json(survey_found.decision),
+        "resume_point": {"event_id": point.event_id, "seq": point.seq, "task": point.task, "step": point.step}
+        if point
+        else None,
+        **listed("skipped_tasks", continuation.skipped_tasks, last=True, full=full),
+        **listed("skipped_steps", continuation.skipped_steps, last=True, full=full),
+        **listed("remaining_steps", continuation.pending, last=False, full=full),
+        "in_flight": in_flight,
+        "in_progress": in_flight[0] if in_flight else None,
+        "environment": environment_json(found.environment),
+        "needs_human": needs_human(found),
+        "next_action": next_action(found),
+        "warnings": list(found.warnings),
+        "rules": [msgspec.to_builtins(rule) for rule in survey_found.decision.rules],
+    }
+
+
+def listed(name: str, ids: tuple[str, ...], *, last: bool, full: bool) -> dict[str, Any]:
+    shown = ids if full else (ids[-LISTED_MAX:] if last else ids[:LISTED_MAX])
+    return {name: list(shown), f"{name}_total": len(ids)}
+
+
+def checkpoint_json(checkpoint: Checkpoint | None) -> dict[str, Any] | None:
+    if checkpoint is None:
+        return None
+    return {"id": checkpoint.id, "seq": checkpoint.seq, "created_at": msgspec.to_builtins(checkpoint.at), "valid": True}
+
+
+def decision_json(decision: Decision) -> dict[str, Any]:
+    return {
+        "eligible": decision.eligible,
+        "reason_code": str(decision.reason),
+        "attempt": decision.attempt,
+        "max_attempts": decision.attempts_max,
+        "cooldown_seconds_remaining": decision.cooldown_s_remaining,
+        "actor": decision.actor,
+        "run_state": decision.run_state,
+    }
+
+
+def environment_json(report: Report | None) -> dict[str, Any] | None:
+    if report is None:
+        return None
+    plain: dict[str, Any] = msgspec.to_builtins(report)
+    plain.pop("checks", None)
+    return plain
+
+
+def is_escalated(found: Preview) -> bool:
+    if found.survey is None:
+        return False
+    return found.session.escalated or found.survey.decision.run_state == "resume_escalated"
+
+
+def needs_human(found: Preview) -> bool:
+    if found.survey is None:
+        return False
+    changed = bool(found.environment and (found.environment.changed_files or found.environment.errors))
+    gate = found.session.state is State.AWAITING_APPROVAL
+    return is_escalated(found) or found.survey.continuation.needs_person or changed or gate
+
+
+def next_action(found: Preview) -> str:
+    """The one command to type next."""
+    name = short(found.session.session_id)
+    assert found.survey is not None
+    if found.lock.held:
+        return f"wait, or pause it: acode session pause {name}"
+    settlement = found.survey.continuation.in_progress
+    if found.survey.continuation.needs_person and settlement is not None:
+        return f"acode session resolve {name} {settlement.step} --applied|--not-applied|--retry"
+    if is_escalated(found):
+        return f"acode resume {name} --force --reason TEXT"
+    if found.session.state is State.AWAITING_APPROVAL:
+        return f"acode session approve {name}"
+    if found.environment and found.environment.changed_files:
+        return f"acode resume {name} --changed-files continue"
+    return f"acode resume {name}"

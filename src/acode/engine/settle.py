@@ -1,0 +1,245 @@
+"""Settle the steps in flight: the continuation says how, the log says that it was done.
+
+A settlement is recorded before the step is touched again, so a crash in the middle of settling is itself settled by
+the next start: every rollback here can be run twice.
+"""
+
+from __future__ import annotations
+
+from acode.engine.hold import Held
+from acode.engine.perform import ending, pause_by_signal, record_done, record_failure, start_of
+from acode.engine.survey import look_at, step_named
+from acode.engine.world import Result, short
+from acode.errors import AcodeError, OutcomeUnknown, StepStillRunning
+from acode.events import make_key
+from acode.events import types as ev
+from acode.events.definition import Step, Task
+from acode.plan import Action, Finding, Outcome, Settlement, Strategy, settle
+from acode.resume import Interruption
+from acode.state import State
+from acode.steps import kind_of
+from acode.steps import run as commands
+from acode.steps.shape import Failed, Prepared
+
+
+def settle_flights(
+    run: Held,
+    settlements: tuple[Settlement, ...],
+    interruption: Interruption,
+    skipped: int,
+    *,
+    retry_unknown: bool,
+    strategy: Strategy,
+) -> Result | None:
+    """Each step in flight, in the order in which they were started; a Result where the run cannot go on."""
+    for planned in settlements:
+        settlement = planned
+        if settlement.action is Action.WAIT:
+            waited = wait_for_command(run, settlement, skipped)
+            if waited is not None:
+                return waited
+            finding = look_at(step_named(run.session, settlement.step), run.site(), run.session)
+            settlement = settle(
+                settlement.step, settlement.kind, finding, strategy=strategy, retry_unknown=retry_unknown
+            )
+        if settlement.action is Action.ASK and settlement.outcome is not Outcome.UNKNOWN:
+            settlement = ask_how(run, settlement)
+        if settlement.action is Action.ASK:
+            return leave_open(run, settlement, interruption, skipped)
+        settle_one(run, settlement)
+    return None
+
+
+def settle_one(run: Held, settlement: Settlement, *, actor: str = "system", note: str = "") -> None:
+    step = step_named(run.session, settlement.step)
+    started = run.session.in_flight[step.id].started
+    kind, site = kind_of(started.kind), run.site()
+    run.tell(
+        "step_settled",
+        step=step.id,
+        kind=settlement.kind,
+        outcome=str(settlement.outcome),
+        action=str(settlement.action),
+        evidence=settlement.evidence,
+    )
+    if settlement.action is Action.SKIP:
+        event = ev.StepSettled(
+            step=step.id, attempt=started.attempt, outcome=ev.Settled.APPLIED, evidence=settlement.evidence, note=note
+        )
+        done = kind.adopt(step, site, started)
+        record_done(
+            run,
+            task_of(run, step),
+            step,
+            started,
+            done,
+            took_ms=0,
+            durable=True,
+            settled=True,
+            before=(event,),
+            actor=actor,
+        )
+        return
+    failed = commands.collect(step, site, started) if failed_by_itself(run, settlement) else None
+    if isinstance(failed, Failed) and run.session.in_flight[step.id].stopped is None:
+        record_failure(run, step, started, failed, 0)
+        return
+    rolled = (
+        kind.roll_back(step, site, started)
+        if settlement.action is Action.ROLLBACK_AND_RETRY or settlement.kind == "write"
+        else None
+    )
+    run.say(
+        ev.StepSettled(
+            step=step.id,
+            attempt=started.attempt,
+            outcome=settled_as(settlement),
+            evidence=settlement.evidence,
+            note=note,
+            restored=rolled.restored if rolled else (),
+            saved=rolled.saved if rolled else (),
+            files=rolled.files if rolled else (),
+        ),
+        actor=actor,
+        blobs=rolled.blobs if rolled else None,
+    )
+    if rolled is not None and rolled.restored:
+        run.tell("step_rolled_back", step=step.id, restored=list(rolled.restored), saved=len(rolled.saved))
+
+
+def failed_by_itself(run: Held, settlement: Settlement) -> bool:
+    """The command ended with a status of its own after acode had died: that is a failed step like any other."""
+    if settlement.kind != "run" or settlement.outcome is not Outcome.NOT_APPLIED:
+        return False
+    started = run.session.in_flight[settlement.step].started
+    status = commands.read_status(commands.run_directory(run.world.agent_dir, started.key))
+    return status is not None and status.stopped is None and status.exit not in (None, 0)
+
+
+def settled_as(settlement: Settlement) -> ev.Settled:
+    if settlement.action is Action.ROLLBACK_AND_RETRY:
+        return ev.Settled.ROLLED_BACK
+    return ev.Settled.NOT_APPLIED if settlement.outcome is Outcome.NOT_APPLIED else ev.Settled.RETRY_ACCEPTED
+
+
+def task_of(run: Held, step: Step) -> Task:
+    assert run.session.plan is not None
+    return next(task for task in run.session.plan.tasks if task.id == step.task)
+
+
+def wait_for_command(run: Held, settlement: Settlement, skipped: int) -> Result | None:
+    """The command lives on without its acode: wait for it, visibly; never start it again beside itself."""
+    step = step_named(run.session, settlement.step)
+    run.tell("step_waiting", step=step.id, evidence=settlement.evidence)
+    if commands.wait_for_end(step, run.site(), run.session.in_flight[step.id].started):
+        return None
+    if run.world.stop.at_boundary():
+        return pause_by_signal(run, skipped)
+    name = short(run.session.session_id)
+    error = StepStillRunning(
+        f"the command of step {step.id} still runs after its time-out: {settlement.evidence}",
+        hint=f"Stop it or wait for it, then: acode resume {name}",
+        step=step.id,
+    )
+    return ending(run, error, "step_still_running", skipped)
+
+
+def ask_how(run: Held, settlement: Settlement) -> Settlement:
+    """The strategy `prompt`: a person chooses between rollback and retry."""
+    answer = run.world.answers.strategy(settlement)
+    if answer is None or answer == "stop":
+        return settlement
+    rolls_back = answer == "rollback" and settlement.outcome is Outcome.PARTIAL
+    action = Action.ROLLBACK_AND_RETRY if rolls_back else Action.RETRY
+    return Settlement(
+        step=settlement.step,
+        kind=settlement.kind,
+        outcome=settlement.outcome,
+        action=action,
+        evidence=settlement.evidence,
+    )
+
+
+def leave_open(run: Held, settlement: Settlement, interruption: Interruption, skipped: int) -> Result:
+    """Nothing shows what became of it: the session waits for a person."""
+    error = note_unknown(run, settlement)
+    if run.session.state is not State.PAUSED:
+        run.say(
+            ev.SessionPaused(
+                reason="outcome_unknown", interruption=interruption.cls, step=settlement.step, message=error.message
+            )
+        )
+    return ending(run, error, "resume_non_idempotent_step", skipped)
+
+
+def note_unknown(run: Held, settlement: Settlement) -> AcodeError:
+    """Record once that the evidence says nothing, and say who must decide."""
+    flight = run.session.in_flight[settlement.step]
+    if flight.unknown is None and settlement.outcome is Outcome.UNKNOWN:
+        run.say(
+            ev.StepSettled(
+                step=settlement.step,
+                attempt=flight.started.attempt,
+                outcome=ev.Settled.UNKNOWN,
+                evidence=settlement.evidence,
+            )
+        )
+    return unknown_error(run.session.session_id, settlement)
+
+
+def unknown_error(session_id: str, settlement: Settlement) -> AcodeError:
+    name = short(session_id)
+    return OutcomeUnknown(
+        f"step {settlement.step} was in flight and its outcome is unknown: {settlement.evidence}",
+        hint=f"Find out what became of it, then say so: acode session resolve {name} {settlement.step}"
+        " --applied (it happened), --not-applied (it did not) or --retry (still unknown, a repeat is accepted);"
+        f" then: acode resume {name}",
+        step=settlement.step,
+        evidence=settlement.evidence,
+    )
+
+
+def ask_about_unknowns(run: Held, settlements: tuple[Settlement, ...], findings: dict[str, Finding]) -> bool:
+    """A person at the terminal settles what no evidence can; True if anything was settled."""
+    settled_any = False
+    for settlement in settlements:
+        if settlement.action is not Action.ASK or findings[settlement.step].outcome is not Outcome.UNKNOWN:
+            continue
+        answer = run.world.answers.unknown_outcome(settlement)
+        if answer in (None, "stop"):
+            continue
+        resolve(run, settlement.step, str(answer), evidence="answered at the terminal", note="")
+        settled_any = True
+    return settled_any
+
+
+def resolve(run: Held, step_id: str, answer: str, *, evidence: str, note: str) -> None:
+    """A person's word on a step: recorded with its actor, and from then on as good as evidence."""
+    step = step_named(run.session, step_id)
+    flight, record = run.session.in_flight.get(step_id), run.session.record(step_id)
+    started = flight.started if flight else None
+    number = started.attempt if started else (record.attempt if record else 1)
+    if answer != "applied":
+        outcome = ev.Settled.NOT_APPLIED if answer == "not_applied" else ev.Settled.RETRY_ACCEPTED
+        run.say(
+            ev.StepSettled(step=step_id, attempt=number, outcome=outcome, evidence=evidence, note=note), actor="user"
+        )
+        return
+    if started is None:  # it failed by itself, and a person has mended it by hand since
+        started = start_of(
+            step, task_of(run, step), number, make_key(run.session.session_id, step_id, number), Prepared()
+        )
+    event = ev.StepSettled(step=step_id, attempt=number, outcome=ev.Settled.APPLIED, evidence=evidence, note=note)
+    done = kind_of(started.kind).adopt(step, run.site(), started)
+    record_done(
+        run,
+        task_of(run, step),
+        step,
+        started,
+        done,
+        took_ms=0,
+        durable=True,
+        settled=True,
+        before=(event,),
+        actor="user",
+    )

@@ -1,0 +1,132 @@
+"""Look around before deciding: how the last run ended, what became of the steps in flight, what is left to do.
+
+Nothing here changes anything. `preview` and `resume` make the same survey with the same functions, so that what a
+dry run shows is what a resume does.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from acode import lock as locks
+from acode.engine.world import Options, World
+from acode.errors import AcodeError, CannotContinue
+from acode.events.definition import Step
+from acode.plan import Action, Continuation, Finding, Outcome, Strategy, continue_plan, repeatable
+from acode.policy import Decision, Facts, decide
+from acode.resume import Interruption, Scenario, classify, detect_scenario, find_resume_point
+from acode.state import Mark, Session
+from acode.steps import kind_of
+from acode.steps.shape import Site
+
+
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is known before the first change."""
+
+    scenario: Scenario
+    point: Mark | None
+    interruption: Interruption
+    findings: dict[str, Finding]
+    continuation: Continuation
+    decision: Decision
+
+
+def survey(
+    world: World,
+    session: Session,
+    site: Site,
+    options: Options,
+    *,
+    lock_touched_at: datetime | None,
+    artifacts_missing: tuple[str, ...] = (),
+) -> Survey:
+    """The whole look, in the order in which a person would ask."""
+    scenario = detect_scenario(session)
+    interruption = classify(session, lock_touched_at=lock_touched_at)
+    findings = look_at_flights(session, site)
+    continuation = continue_plan(
+        session, findings, strategy=chosen_strategy(world, options), retry_unknown=retries_unknown(world)
+    )
+    facts = facts_of(session, continuation, findings, artifacts_missing)
+    decision = decide(
+        session,
+        interruption,
+        world.limits,
+        now=world.clock(),
+        actor=options.actor,
+        facts=facts,
+        forced=options.force,
+    )
+    return Survey(
+        scenario=scenario,
+        point=find_resume_point(session),
+        interruption=interruption,
+        findings=findings,
+        continuation=continuation,
+        decision=decision,
+    )
+
+
+def chosen_strategy(world: World, options: Options) -> Strategy:
+    return options.strategy or Strategy(world.config.settings.resume.in_progress_strategy)
+
+
+def retries_unknown(world: World) -> bool:
+    return world.config.settings.resume.unknown_outcome == "retry"
+
+
+def look_at_flights(session: Session, site: Site) -> dict[str, Finding]:
+    """What the evidence says of each step in flight."""
+    return {step_id: look_at(step_named(session, step_id), site, session) for step_id in session.in_flight}
+
+
+def look_at(step: Step, site: Site, session: Session) -> Finding:
+    flight = session.in_flight[step.id]
+    try:
+        return kind_of(flight.started.kind).look(step, site, flight.started)
+    except AcodeError as error:
+        return Finding(outcome=Outcome.UNKNOWN, evidence=error.message)
+
+
+def step_named(session: Session, step_id: str) -> Step:
+    for step in session.steps():
+        if step.id == step_id:
+            return step
+    raise CannotContinue(f"the plan of session {session.session_id[-8:]} has no step {step_id}")
+
+
+def facts_of(
+    session: Session, continuation: Continuation, findings: dict[str, Finding], artifacts_missing: tuple[str, ...]
+) -> Facts:
+    """What binds the decision: an unknown outcome binds everyone, a failed step only automatic attempts."""
+    unknown = next((one for one in continuation.in_flight if one.action is Action.ASK), None)
+    if unknown is not None:
+        return Facts(artifacts_missing=artifacts_missing, unknown_step=unknown.step, unsafe_because=unknown.evidence)
+    unsafe, because = _unsafe_failure(session, findings)
+    return Facts(artifacts_missing=artifacts_missing, unsafe_step=unsafe, unsafe_because=because)
+
+
+def _unsafe_failure(session: Session, findings: dict[str, Finding]) -> tuple[str | None, str]:
+    """Only the last attempted step is gated: it failed by itself and nothing says that it may be repeated."""
+    last = session.last_attempted
+    if last is None or session.done(last):
+        return None, ""
+    step, record = step_named(session, last), session.record(last)
+    if repeatable(step):
+        return None, f"{last} carries its own evidence or is declared repeatable"
+    if record is not None and record.status == "failed" and not record.resume_approved:
+        return last, "it failed and is not idempotent, has no probe and no outputs"
+    finding = findings.get(last)
+    if finding is not None and finding.outcome is Outcome.NOT_APPLIED and not finding.repeatable:
+        return last, f"{finding.evidence}, and it is not idempotent"
+    return None, ""
+
+
+def lock_seen(world: World, session_id: str, generation: int) -> locks.Seen:
+    """The lock of this generation, or of the one before: whoever broke a lock may never have held the new one."""
+    seen = locks.look(world.agent_dir / "locks", session_id, generation)
+    if seen.touched_at is None and generation > 1:
+        return locks.look(world.agent_dir / "locks", session_id, generation - 1)
+    return seen

@@ -1,0 +1,213 @@
+"""Validate the environment: is the workspace still the one the session left?
+
+Only files that the session read or wrote are looked at, beneath the root and without following links. A finding is
+reported, never repaired here; accepting changes is a person's decision and an event of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from acode.engine.world import World
+from acode.errors import AcodeError
+from acode.events.definition import Read, Sql
+from acode.state import Session
+from acode.steps.run import read_status, run_directory
+from acode.steps.shape import Site
+from acode.workspace import ChangedFile, changed, integrity_report, look
+
+GIT_TIMEOUT_S = 5.0
+CLOCK_SLACK_S = 1.0  # file systems and clocks do not agree to the last tick
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    code: str
+    message: str
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One line for the person at the terminal."""
+
+    name: str
+    ok: bool
+    detail: str = ""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """The environment as it was found."""
+
+    valid: bool
+    total_files: int
+    errors: tuple[Finding, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+    recommendation: str = ""
+    changed_files: tuple[ChangedFile, ...] = ()
+    checks: tuple[Check, ...] = ()
+
+
+def validate(world: World, session: Session, site: Site, *, pending: tuple[str, ...], lenient: bool) -> Report:
+    """All checks; a lenient validation turns missing files into warnings, never changed ones into silence."""
+    errors, warnings, checks = list[Finding](), list[Finding](), list[Check]()
+    until = world.monotonic() + world.config.settings.resume.validation_timeout_seconds
+    changes = _changed_files(session, site, lambda: world.monotonic() > until)
+    missing = _missing_files(session, site, pending, changes)
+    checks.append(Check(name="Working directory exists", ok=True))
+    checks.append(Check(name="Required files accessible", ok=not missing, detail=", ".join(missing[:5])))
+    (warnings if lenient else errors).extend(
+        Finding(code="ACODE-RESUME-004", message=f"{path} is needed by a step and cannot be read") for path in missing
+    )
+    if (model := session.created.model if session.created else None) is not None:
+        checks.append(Check(name=f"Model {model.get('name')} available", ok=True))
+    drift = [*_config_drift(world, session), *_plan_drift(world, session), *_git_drift(world, session)]
+    warnings.extend(drift)
+    checks.append(Check(name="Configuration valid", ok=True, detail="changed since the session began" if drift else ""))
+    summary = integrity_report(len(session.records.manifest) if session.records else 0, changes)
+    return Report(
+        valid=not errors and not changes,
+        total_files=summary.total_files,
+        errors=tuple(errors),
+        warnings=tuple(warnings),
+        recommendation=summary.recommendation,
+        changed_files=changes,
+        checks=tuple(checks),
+    )
+
+
+def _changed_files(session: Session, site: Site, out_of_time: Callable[[], bool]) -> tuple[ChangedFile, ...]:
+    """Changed by somebody else: files of a step in flight are settled with that step, not reported here."""
+    in_flight = {image.path for flight in session.in_flight.values() for image in flight.started.before}
+    manifest = {path: state for path, state in site.manifest.items() if path not in in_flight}
+    found = changed(site.root, manifest, deadline=out_of_time)
+    until = _command_ended_at(session, site)
+    return found if until is None else tuple(change for change in found if _later_than(change, until))
+
+
+def _command_ended_at(session: Session, site: Site) -> float | None:
+    """Up to when a command in flight without declared outputs may have changed any file; None: there is none."""
+    for flight in session.in_flight.values():
+        if flight.started.kind not in ("run", "commit") or flight.started.before:
+            continue
+        status = read_status(run_directory(site.agent_dir, flight.started.key))
+        return status.ended + CLOCK_SLACK_S if status is not None else math.inf
+    return None
+
+
+def _later_than(change: ChangedFile, until: float) -> bool:
+    if change.modified_at is None:
+        return False  # a deletion has no time: it may well have been the command
+    return datetime.fromisoformat(change.modified_at).timestamp() > until
+
+
+def _missing_files(
+    session: Session, site: Site, pending: tuple[str, ...], changes: tuple[ChangedFile, ...]
+) -> list[str]:
+    """Files that pending steps will read and that no step before them makes."""
+    wanted: list[str] = []
+    if session.plan is None:
+        return wanted
+    made: set[str] = set()
+    todo = set(pending)
+    for step in session.steps():
+        if step.id not in todo:
+            continue
+        match step.action:
+            case Read(path=path) | Sql(file=path):
+                if path not in made and not _can_be_made(made, path) and not _readable(site, path):
+                    wanted.append(path)
+            case _:
+                made.update(_makes(step.action))
+    return wanted
+
+
+def _makes(action: object) -> set[str]:
+    from acode.events.definition import Run, Write
+
+    match action:
+        case Write(path=path):
+            return {path}
+        case Run():
+            return {"*"}  # a command may make anything
+        case _:
+            return set()
+
+
+def _can_be_made(made: set[str], path: str) -> bool:
+    return "*" in made or path in made
+
+
+def _readable(site: Site, path: str) -> bool:
+    try:
+        return look(site.root, path) is not None
+    except AcodeError:
+        return False
+
+
+def _config_drift(world: World, session: Session) -> list[Finding]:
+    then = session.created.config_digest if session.created else ""
+    if not then or then == world.config.digest:
+        return []
+    return [Finding(code="ACODE-CFG-001", message="the configuration has changed since the session began")]
+
+
+def _plan_drift(world: World, session: Session) -> list[Finding]:
+    """The file is only compared: what runs is the snapshot that was stored with the session."""
+    import hashlib
+
+    created = session.created
+    if created is None or created.plan_path is None or created.plan_sha256 is None:
+        return []
+    try:
+        now = hashlib.sha256((world.workspace / created.plan_path).read_bytes()).hexdigest()
+    except OSError:
+        return [
+            Finding(code="ACODE-PLAN-001", message=f"the plan file {created.plan_path} is gone; its snapshot stands")
+        ]
+    if now == created.plan_sha256:
+        return []
+    return [
+        Finding(
+            code="ACODE-PLAN-001",
+            message=f"the plan file {created.plan_path} was edited since the session began; the session goes on with the"
+            " plan it began with (start the edited one with: acode run --new)",
+        )
+    ]
+
+
+def _git_drift(world: World, session: Session) -> list[Finding]:
+    created = session.created
+    if created is None or created.git_branch is None:
+        return []
+    _, branch = git_position(world.workspace)
+    if branch is None or branch == created.git_branch:
+        return []
+    return [Finding(code="ACODE-GIT-001", message=f"the branch is {branch}, it was {created.git_branch}")]
+
+
+def git_position(workspace: Path) -> tuple[str | None, str | None]:
+    """HEAD and branch, or Nones outside a repository."""
+    if not (workspace / ".git").exists():
+        return None, None
+    head, branch = None, None
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(workspace), "status", "--porcelain=v2", "--branch", "--untracked-files=no"],
+            capture_output=True,
+            timeout=GIT_TIMEOUT_S,
+            check=False,
+            text=True,
+            errors="replace",
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None, None
+    for line in answer.stdout.splitlines():
+        if line.startswith("# branch.oid "):
+            head = line.removeprefix("# branch.oid ")
+        elif line.startswith("# branch.head "):
+            branch = line.removeprefix("# branch.head ")
+    return head, branch

@@ -1,0 +1,164 @@
+"""What the engine is given: the place it works in, the world's answers, and somebody to tell.
+
+The engine itself never prints, prompts, reads the environment or looks at a clock. All of that comes in here, so that a
+test can hold the clock still and a library can answer for a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from acode.config import Config
+from acode.errors import AcodeError
+from acode.plan import Settlement, Strategy
+from acode.policy import Limits
+from acode.redact import Redactor
+from acode.state import Session, State
+from acode.workspace import ChangedFile
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to tell. `seq` names the event that makes it true; it may be acknowledged once that one is durable."""
+
+    event: str
+    at: datetime
+    session_id: str
+    seq: int | None = None
+    task: str | None = None
+    step: str | None = None
+    data: dict[str, Any] = {}
+
+
+class Listener(Protocol):
+    """Who is told: a terminal, a JSON stream, the log file. Called in order, never twice."""
+
+    def tell(self, notice: Notice) -> None: ...
+    def durable(self, seq: int) -> None: ...
+
+
+Answer = Literal["yes", "no", "stop"]
+
+
+class Answers(Protocol):
+    """Who answers: a person at a terminal, or nobody. None: nobody can be asked."""
+
+    def approve(self, session: Session, step: str, question: str, covers: list[str]) -> Answer | None: ...
+    def changed_files(
+        self, changed: tuple[ChangedFile, ...], view: Callable[[str], str]
+    ) -> Literal["continue", "abort"] | None: ...
+    def unknown_outcome(self, settlement: Settlement) -> Literal["applied", "not_applied", "retry", "stop"] | None: ...
+    def strategy(self, settlement: Settlement) -> Literal["rollback", "retry", "stop"] | None: ...
+
+
+class Nobody:
+    """Answers where nobody can be asked."""
+
+    def approve(self, session: Session, step: str, question: str, covers: list[str]) -> Answer | None:
+        return None
+
+    def changed_files(self, changed: tuple[ChangedFile, ...], view: Callable[[str], str]) -> None:
+        return None
+
+    def unknown_outcome(self, settlement: Settlement) -> None:
+        return None
+
+    def strategy(self, settlement: Settlement) -> None:
+        return None
+
+
+class StopSwitch:
+    """How much somebody wants the run to end: at the next boundary, or at once.
+
+    The first Ctrl+C waits for the step, the second stops its command; SIGTERM does so after a grace.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], grace_s: float) -> None:
+        self._monotonic = monotonic
+        self._grace_s = grace_s
+        self._since: float | None = None
+        self._hurry = False
+        self.signal: str | None = None
+
+    def press(self, signal: str) -> None:
+        if self._since is None:
+            self._since = self._monotonic()
+            self.signal = signal
+        elif signal == "SIGINT":
+            self._hurry = True
+
+    def at_boundary(self) -> bool:
+        return self._since is not None
+
+    def at_once(self) -> bool:
+        if self._hurry:
+            return True
+        patient = self.signal == "SIGINT"
+        return self._since is not None and not patient and self._monotonic() - self._since >= self._grace_s
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How to resume. None means: as the configuration says."""
+
+    actor: Literal["user", "system"] = "user"
+    strategy: Strategy | None = None
+    changed_files: Literal["prompt", "continue", "abort"] | None = None
+    validate_environment: bool | None = None
+    force: bool = False
+    reason: str | None = None
+    lenient: bool = False
+    wait: bool = False
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run ended, for whoever asked for it."""
+
+    session_id: str
+    state: State
+    exit_code: int
+    reason_code: str
+    executed_steps: int
+    skipped_steps: int
+    remaining_steps: int
+    next_action: str
+    error: AcodeError | None = None
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the engine works and whom it talks to."""
+
+    workspace: Path
+    state_dir: Path
+    config: Config
+    env: Mapping[str, str]
+    clock: Callable[[], datetime]
+    monotonic: Callable[[], float]
+    sleep: Callable[[float], None]
+    new_id: Callable[[], str]
+    listener: Listener
+    answers: Answers
+    stop: StopSwitch
+    redactor: Redactor
+
+    @property
+    def agent_dir(self) -> Path:
+        return self.workspace / ".agent"
+
+    @property
+    def limits(self) -> Limits:
+        resume = self.config.settings.resume
+        return Limits(
+            enabled=resume.enabled,
+            attempts_max=resume.max_resume_attempts,
+            attempts=resume.attempts,
+            automatic_max=resume.attempts_total_max,
+            cooldown_s=msgspec.to_builtins(resume.cooldown_seconds),
+        )
+
+
+def short(session_id: str) -> str:
+    return session_id[-8:]

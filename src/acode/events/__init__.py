@@ -1,0 +1,6 @@
+"""What can happen: plan definitions, event types, keys, and the versioned codec between events and bytes."""
+
+from acode.events.codec import ENVELOPE_VERSION, EVENT_BYTES_MAX, Envelope, decode, encode, type_of
+from acode.events.keys import make_key, parse_key
+
+__all__ = ["ENVELOPE_VERSION", "EVENT_BYTES_MAX", "Envelope", "decode", "encode", "make_key", "parse_key", "type_of"]

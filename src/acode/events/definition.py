@@ -1,0 +1,155 @@
+"""What a plan is: tasks in a graph, steps in a row, and one action per step.
+
+A plan is stored with its session and never read from the file again, so these types are part of the log's format:
+fields may be added with a default, never renamed. Nothing here does anything; it is only said what shall be done.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+import rfc8785
+
+from acode.errors import CannotContinue
+
+Command = str | tuple[str, ...]  # a line for the shell, or a list of arguments
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Common settings of the definition types; defaults are part of the stored format and never change."""
+
+
+class Read(Definition, frozen=True, kw_only=True, tag="read"):
+    path: str
+
+
+class Write(Definition, frozen=True, kw_only=True, tag="write"):
+    path: str
+    content: str
+    mode: str | None = None  # octal text such as "0644"; None keeps the mode of an existing file
+
+
+class Run(Definition, frozen=True, kw_only=True, tag="run"):
+    command: Command
+    probe: str | None = None
+    outputs: tuple[str, ...] = ()
+    cwd: str | None = None
+    env: dict[str, str] = {}
+    secret_env: tuple[str, ...] = ()
+
+
+class Sql(Definition, frozen=True, kw_only=True, tag="sql"):
+    file: str
+    database: str | None = None  # a path in the workspace or a postgres URL
+    database_env: str | None = None  # the environment variable that holds it
+
+
+class Commit(Definition, frozen=True, kw_only=True, tag="commit"):
+    message: str
+    paths: tuple[str, ...] = ()
+
+
+class Approve(Definition, frozen=True, kw_only=True, tag="approve"):
+    question: str
+
+
+Action = Read | Write | Run | Sql | Commit | Approve
+Kind = Literal["read", "write", "run", "sql", "commit", "approve"]
+
+
+class Retry(Definition, frozen=True, kw_only=True):
+    attempts: int
+    backoff_s: float = 0.0
+
+
+class Step(Definition, frozen=True, kw_only=True):
+    id: str  # <task>.<id>
+    action: Action
+    idempotent: bool = False
+    timeout_s: float | None = None
+    retry: Retry | None = None
+    undo: Command | None = None
+
+    @property
+    def kind(self) -> str:
+        return str(type(self.action).__struct_config__.tag)
+
+    @property
+    def task(self) -> str:
+        return self.id.partition(".")[0]
+
+
+class Task(Definition, frozen=True, kw_only=True):
+    id: str
+    title: str
+    needs: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+
+class Plan(Definition, frozen=True, kw_only=True):
+    title: str
+    tasks: tuple[Task, ...]
+    version: int = 1
+    on_failure: Literal["pause", "abort"] = "pause"
+
+
+def execution_order(plan: Plan) -> tuple[Task, ...]:
+    """The one order in which tasks run: always the first task in file order whose needs are done.
+
+    The order is a function of the plan alone, so that every resume of every machine walks the same way.
+    """
+    waiting, done, order = list(plan.tasks), set[str](), list[Task]()
+    while waiting:
+        ready = next((task for task in waiting if done.issuperset(task.needs)), None)
+        if ready is None:
+            stuck = ", ".join(task.id for task in waiting)
+            raise CannotContinue(f"the plan's tasks wait for each other: {stuck}")
+        waiting.remove(ready)
+        done.add(ready.id)
+        order.append(ready)
+    return tuple(order)
+
+
+def describe(step: Step) -> str:
+    """One line for people: what the step does."""
+    match step.action:
+        case Read(path=path):
+            return f"Read {path}"
+        case Write(path=path):
+            return f"Write {path}"
+        case Run(command=command):
+            return f"Run {command_line(command)}"
+        case Sql(file=file):
+            return f"Apply {file}"
+        case Commit(message=message):
+            return f"Commit {message.splitlines()[0] if message else ''}".rstrip()
+        case Approve(question=question):
+            return f"Approve: {question}"
+
+
+def command_line(command: Command) -> str:
+    return command if isinstance(command, str) else " ".join(command)
+
+
+SAFE_INTEGER_MAX = 2**53 - 1
+
+
+def digest(value: Any) -> str:
+    """SHA-256 over the canonical JSON (RFC 8785) of a definition or of plain data."""
+    import hashlib
+
+    return hashlib.sha256(rfc8785.dumps(_canonical(msgspec.to_builtins(value)))).hexdigest()
+
+
+def _canonical(value: Any) -> Any:
+    """Integers beyond 2⁵³ as tagged strings: RFC 8785 numbers are doubles and would make two of them equal."""
+    match value:
+        case bool() | None | str() | float():
+            return value
+        case int():
+            return value if abs(value) <= SAFE_INTEGER_MAX else {"$int": str(value)}
+        case dict():
+            return {key: _canonical(item) for key, item in value.items()}
+        case _:
+            return [_canonical(item) for item in value]

@@ -1,0 +1,366 @@
+"""What can happen in a session: one frozen type per event.
+
+The types are the log's format. Fields may be added with a default that means "as before"; a field or a default is
+never changed, because stored bytes leave defaults out. What must change gets a new envelope version and an upcaster
+in `codec`. Events hold no secrets: text for people was redacted before it came here.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Literal
+
+import msgspec
+
+from acode.events.definition import Plan
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """The root of all events; the tag is the event's type in the log."""
+
+
+class InterruptionClass(StrEnum):
+    TOOL_FAILURE = "tool_failure"
+    TIMEOUT = "timeout"
+    CONTEXT_RESET = "context_reset"
+    PROCESS_CRASH = "process_crash"
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The root of values inside events."""
+
+
+class FileState(Part, frozen=True, kw_only=True):
+    """A workspace file as the session last saw it. `sha256` None: it does not exist.
+
+    Only a regular file's `mode` has no type bits. A link's hash is that of its target's text; a directory, or
+    something else without bytes, has "". `ctime_ns` 0: too fresh for the times to prove anything, only the hash does.
+    """
+
+    path: str
+    sha256: str | None = None
+    size: int = 0
+    mtime_ns: int = 0
+    mode: int = 0
+    inode: int = 0
+    ctime_ns: int = 0
+
+
+class PreImage(Part, frozen=True, kw_only=True):
+    """What stood at a path before a step touched it, so that it can be put back.
+
+    `blob` names the bytes in the blob store, or the target text of a symbolic link; a kind of "absent" has none, and a
+    file without one was over the budget: it cannot be put back. `mtime_ns` is set for a command's outputs and put back
+    too, because build tools compare times: an old object file with a new time would look up to date.
+    """
+
+    path: str
+    kind: Literal["file", "link", "directory", "absent", "other"]
+    sha256: str | None = None
+    mode: int = 0
+    size: int = 0
+    blob: str | None = None
+    mtime_ns: int = 0
+
+
+class Output(Part, frozen=True, kw_only=True):
+    """The captured output of a step: where its bytes are, and how many there were before the limit."""
+
+    blob: str | None = None
+    bytes: int = 0
+    truncated: bool = False
+    tail: str = ""
+
+
+class Owner(Part, frozen=True, kw_only=True):
+    """The process behind an event, for people and for telling a reboot from a crash."""
+
+    pid: int
+    host: str
+    user: str
+    boot_id: str
+
+
+# Lifecycle: how a run ended is judged by the last of these.
+
+
+class SessionCreated(Event, frozen=True, kw_only=True, tag="session_created"):
+    title: str
+    task: str
+    source: str = "native"
+    kind: Literal["plan", "agent", "library", "foreign"] = "plan"
+    plan: Plan | None = None
+    plan_blob: str | None = None  # set when the plan is too large or too sensitive to stand in the log
+    plan_sensitive: bool = False
+    plan_digest: str = ""
+    plan_path: str | None = None
+    plan_sha256: str | None = None
+    config_digest: str = ""
+    model: dict[str, Any] | None = None
+    git_head: str | None = None
+    git_branch: str | None = None
+    owner: Owner
+    acode_version: str
+
+
+class SessionPlanned(Event, frozen=True, kw_only=True, tag="session_planned"):
+    tasks: int
+    steps: int
+    plan_digest: str
+
+
+class SessionAwaitingApproval(Event, frozen=True, kw_only=True, tag="session_awaiting_approval"):
+    step: str
+    question: str
+    action_digest: str
+
+
+class SessionExecuting(Event, frozen=True, kw_only=True, tag="session_executing"):
+    reason: str = ""
+
+
+class SessionPaused(Event, frozen=True, kw_only=True, tag="session_paused"):
+    reason: str  # user, signal, step_failed, timeout, denied, outcome_unknown, disk_full, error
+    interruption: InterruptionClass | None = None
+    signal: str | None = None
+    step: str | None = None
+    message: str = ""
+
+
+class SessionCompleted(Event, frozen=True, kw_only=True, tag="session_completed"):
+    executed_steps: int = 0
+
+
+class SessionFailed(Event, frozen=True, kw_only=True, tag="session_failed"):
+    reason: str
+    step: str | None = None
+
+
+class SessionCancelled(Event, frozen=True, kw_only=True, tag="session_cancelled"):
+    reason: str = ""
+
+
+class StepStarted(Event, frozen=True, kw_only=True, tag="step_started"):
+    step: str
+    task: str
+    kind: str
+    attempt: int
+    key: str
+    action_digest: str
+    idempotent: bool = False
+    boot_id: str = ""
+    before: tuple[PreImage, ...] = ()
+    before_complete: bool = True  # False: the outputs were over the budget, so a rollback cannot promise anything
+    after_sha256: str | None = None  # what a write will leave behind
+    after_mode: int | None = None
+    target: dict[str, Any] = {}  # kind-specific evidence: a database's name, a commit's parent
+
+
+class StepCompleted(Event, frozen=True, kw_only=True, tag="step_completed"):
+    step: str
+    task: str
+    attempt: int
+    key: str
+    duration_ms: int = 0
+    settled: bool = False  # completed by evidence after an interruption, not by executing
+    output: Output | None = None
+    files: tuple[FileState, ...] = ()
+    touched: tuple[str, ...] = ()  # files an undeclared command changed
+    result: Any = None
+
+
+class StepFailed(Event, frozen=True, kw_only=True, tag="step_failed"):
+    step: str
+    task: str
+    attempt: int
+    reason: Literal["exit", "error", "timeout", "signal"]
+    message: str
+    exit_status: int | None = None
+    signal: str | None = None
+    duration_ms: int = 0
+    output: Output | None = None
+    files: tuple[FileState, ...] = ()
+    touched: tuple[str, ...] = ()
+
+
+class TaskCompleted(Event, frozen=True, kw_only=True, tag="task_completed"):
+    task: str
+    duration_ms: int = 0
+
+
+# Audit and settlement.
+
+
+class Settled(StrEnum):
+    APPLIED = "applied"
+    NOT_APPLIED = "not_applied"
+    ROLLED_BACK = "rolled_back"
+    UNKNOWN = "unknown"
+    RETRY_ACCEPTED = "retry_accepted"
+
+
+class StepSettled(Event, frozen=True, kw_only=True, tag="step_settled"):
+    step: str
+    attempt: int
+    outcome: Settled
+    evidence: str
+    note: str = ""
+    restored: tuple[str, ...] = ()
+    saved: tuple[PreImage, ...] = ()  # bytes that stood there when a rollback put the pre-image back
+    files: tuple[FileState, ...] = ()
+
+
+class ApprovalGranted(Event, frozen=True, kw_only=True, tag="approval_granted"):
+    step: str
+    question: str
+    action_digest: str
+    note: str = ""
+
+
+class ApprovalDenied(Event, frozen=True, kw_only=True, tag="approval_denied"):
+    step: str
+    question: str
+    action_digest: str
+    note: str = ""
+
+
+class ResumeDecision(Event, frozen=True, kw_only=True, tag="resume_decision"):
+    """The audit event of the resume policy; its fields are a contract with tooling."""
+
+    run_id: str
+    interruption_class: InterruptionClass | None
+    eligible: bool
+    reason_code: str
+    cooldown_seconds_remaining: int
+    attempt: int
+    max_attempts: int
+    at: str
+    actor: str
+    event: str = "resume_decision"
+
+
+class ResumeStarted(Event, frozen=True, kw_only=True, tag="resume_started"):
+    scenario: str
+    interruption_class: InterruptionClass | None = None
+    counted: bool = False  # whether it uses up one of the attempts
+    automatic: bool = False
+    checkpoint_id: int = 0
+    point_seq: int | None = None
+    point_event_id: str | None = None
+    skipped_tasks: int = 0
+    skipped_steps: int = 0
+    remaining_steps: int = 0
+    in_progress_action: str | None = None
+    environment_valid: bool = True
+    replay_first: int = 1
+    replay_last: int = 0
+    owner: Owner
+
+
+class ResumeCompleted(Event, frozen=True, kw_only=True, tag="resume_completed"):
+    executed_steps: int
+    skipped_steps: int
+    validated: bool = True
+
+
+class ValidationSkipped(Event, frozen=True, kw_only=True, tag="validation_skipped"):
+    reason: str
+
+
+class ChangesAccepted(Event, frozen=True, kw_only=True, tag="changes_accepted"):
+    """Somebody else's changes were accepted: from here on these are the files the session expects."""
+
+    files: tuple[FileState, ...]
+    reason: str = ""
+
+
+class CheckpointCreated(Event, frozen=True, kw_only=True, tag="checkpoint_created"):
+    label: str = ""
+
+
+class LockBroken(Event, frozen=True, kw_only=True, tag="lock_broken"):
+    generation: int
+    owner: dict[str, Any] = {}
+    forced: bool = False
+    reason: str = ""
+
+
+class EscalatedToPerson(Event, frozen=True, kw_only=True, tag="escalated"):
+    reason_code: str
+    interruption_class: InterruptionClass | None = None
+    attempt: int = 0
+    step: str | None = None
+    context: dict[str, Any] = {}
+
+
+class Forced(Event, frozen=True, kw_only=True, tag="forced"):
+    what: str
+    reason: str = "none given"
+
+
+class Quarantined(Event, frozen=True, kw_only=True, tag="quarantined"):
+    seqs: tuple[int, ...]
+    reason: str
+    steps: tuple[str, ...] = ()
+
+
+class StepsRolledBack(Event, frozen=True, kw_only=True, tag="steps_rolled_back"):
+    """Finished steps were taken back by a person: they are pending again."""
+
+    to: str | None
+    steps: tuple[str, ...]
+    tasks: tuple[str, ...] = ()  # tasks that were complete and are no longer
+    files: tuple[FileState, ...] = ()
+    kept: tuple[str, ...] = ()  # the user's bytes, not touched
+
+
+class Unknown(msgspec.Struct, frozen=True, kw_only=True):
+    """An event of a type that this version does not know. It may be a revocation, so nothing is executed past it."""
+
+    type: str
+    ignorable: bool = False
+
+
+Known = (
+    SessionCreated
+    | SessionPlanned
+    | SessionAwaitingApproval
+    | SessionExecuting
+    | SessionPaused
+    | SessionCompleted
+    | SessionFailed
+    | SessionCancelled
+    | StepStarted
+    | StepCompleted
+    | StepFailed
+    | TaskCompleted
+    | StepSettled
+    | ApprovalGranted
+    | ApprovalDenied
+    | ResumeDecision
+    | ResumeStarted
+    | ResumeCompleted
+    | ValidationSkipped
+    | ChangesAccepted
+    | CheckpointCreated
+    | LockBroken
+    | EscalatedToPerson
+    | Forced
+    | Quarantined
+    | StepsRolledBack
+)
+
+LIFECYCLE = (
+    SessionCreated,
+    SessionPlanned,
+    SessionAwaitingApproval,
+    SessionExecuting,
+    SessionPaused,
+    SessionCompleted,
+    SessionFailed,
+    SessionCancelled,
+    StepStarted,
+    StepCompleted,
+    StepFailed,
+    TaskCompleted,
+)

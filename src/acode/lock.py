@@ -1,0 +1,316 @@
+"""One process per session: a kernel lock for now, a generation for ever.
+
+The kernel frees the lock the moment its holder dies, so the file's existence means nothing and it is never deleted:
+two processes that delete and create it would both hold one. Breaking a lock raises the generation in the database, and
+every append checks it: an owner that slept through the breaking is refused when it wakes up. What stands in the file
+is for people; nothing is decided by it except whose name is shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import socket
+import stat
+import sys
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from acode.errors import (
+    LockForeignOwner,
+    LockForeignProcess,
+    LockPermissions,
+    LockUnsafe,
+    NotWritable,
+    SessionLocked,
+)
+from acode.events.types import Owner
+
+HEARTBEAT_S = 5.0
+OWNER_BYTES_MAX = 4096
+WAIT_STEP_S = 0.2
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds, or last held, a lock; written into the file for people."""
+
+    pid: int
+    started: float
+    boot_id: str
+    host: str
+    user: str
+    command: str
+    since: datetime
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """A lock as somebody else finds it."""
+
+    held: bool
+    holder: Holder | None
+    touched_at: datetime | None
+
+
+class Lock:
+    """A held lock; `release` or the end of the process gives it back."""
+
+    def __init__(self, path: Path, fd: int, holder: Holder) -> None:
+        self.path = path
+        self.holder = holder
+        self._fd = fd
+        self._stop = threading.Event()
+        self._pulse = threading.Thread(target=self._beat, name="acode-lock", daemon=True)
+        self._pulse.start()
+
+    def _beat(self) -> None:
+        """A sign of life every few seconds: it dates a crash that leaves no event. Unsynced, so it costs nothing."""
+        while not self._stop.wait(HEARTBEAT_S):
+            with contextlib.suppress(OSError):
+                os.utime(self._fd if os.utime in os.supports_fd else self.path)
+
+    def release(self) -> None:
+        self._stop.set()
+        unlock(self._fd)
+        os.close(self._fd)
+
+
+def lock_path(locks: Path, session_id: str, generation: int) -> Path:
+    return locks / f"{session_id}.{generation}"
+
+
+def acquire(
+    locks: Path, session_id: str, generation: Callable[[], int], *, wait_s: float = 0.0, now: Callable[[], datetime]
+) -> tuple[Lock, int]:
+    """The lock of the session's present generation, or a refusal that names the owner.
+
+    The generation is read again after the kernel granted the lock: between the two somebody may have broken it.
+    """
+    import time
+
+    deadline = time.monotonic() + wait_s
+    while True:
+        wanted = generation()
+        path = lock_path(locks, session_id, wanted)
+        fd = _open_private(path)
+        if try_lock(fd):
+            if generation() == wanted:
+                holder = myself(now())
+                _write_holder(fd, holder)
+                return Lock(path, fd, holder), wanted
+            os.close(fd)
+            continue
+        holder_found = _read_holder(fd)
+        os.close(fd)
+        if time.monotonic() >= deadline:
+            raise _refusal(session_id, path, holder_found, now())
+        time.sleep(WAIT_STEP_S)
+
+
+def look(locks: Path, session_id: str, generation: int) -> Seen:
+    """Who holds it, without taking it and without creating anything."""
+    path = lock_path(locks, session_id, generation)
+    try:
+        fd = _open_checked(path, os.O_RDWR)
+    except FileNotFoundError:
+        return Seen(held=False, holder=None, touched_at=None)
+    try:
+        touched = datetime.fromtimestamp(os.fstat(fd).st_mtime, UTC)
+        held = not try_lock(fd)
+        if not held:
+            unlock(fd)
+        return Seen(held=held, holder=_read_holder(fd), touched_at=touched)
+    finally:
+        os.close(fd)
+
+
+def _refusal(session_id: str, path: Path, holder: Holder | None, now: datetime) -> SessionLocked | LockForeignProcess:
+    short = session_id[-8:]
+    hint = (
+        f"Wait for it (acode resume {short} --wait), look for other acode processes, or, if the owner hangs,"
+        f" break the lock: acode session unlock {short} --force"
+    )
+    if holder is None:
+        return SessionLocked(f"Session {short} is locked by another process", hint=hint)
+    details = msgspec.to_builtins(holder)
+    stranger = foreign_process(holder)
+    if stranger is not None:
+        return LockForeignProcess(
+            f"the lock of session {short} is held by a process that is not acode: {stranger}", hint=hint, owner=details
+        )
+    minutes = max(0, int((now - holder.since).total_seconds() // 60))
+    return SessionLocked(
+        f"Session {short} is locked by another process: pid {holder.pid} of {holder.user} on {holder.host},"
+        f" for {minutes} min ({holder.command})",
+        hint=hint,
+        owner=details,
+        path=os.fspath(path),
+    )
+
+
+# Who am I, who is that.
+
+
+def myself(now: datetime) -> Holder:
+    return Holder(
+        pid=os.getpid(),
+        started=process_started(os.getpid()) or 0.0,
+        boot_id=boot_id(),
+        host=socket.gethostname(),
+        user=user_name(),
+        command=" ".join([Path(sys.argv[0]).name or "python", *sys.argv[1:]])[:200],
+        since=now,
+    )
+
+
+def owner() -> Owner:
+    return Owner(pid=os.getpid(), host=socket.gethostname(), user=user_name(), boot_id=boot_id())
+
+
+def user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return "unknown"
+
+
+def boot_id() -> str:
+    """The same until the machine starts again; tells a crash of the process from one of the machine."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    import psutil
+
+    return f"boot-{int(psutil.boot_time())}"
+
+
+def process_started(pid: int) -> float | None:
+    """When a process began, or None if there is none; with the pid it tells a reused pid apart, most of the time."""
+    if sys.platform == "linux":
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                return float(file.read().rpartition(")")[2].split()[19])
+        except (OSError, IndexError, ValueError):
+            return None
+    import psutil
+
+    try:
+        return float(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return None
+
+
+def alive(holder: Holder) -> bool:
+    """Whether the very process lives: same boot, same pid, same start."""
+    return holder.boot_id == boot_id() and process_started(holder.pid) == holder.started
+
+
+def foreign_process(holder: Holder) -> str | None:
+    """What runs under the holder's pid, if it is another process than the one that took the lock."""
+    if holder.host != socket.gethostname() or alive(holder) or process_started(holder.pid) is None:
+        return None
+    import psutil
+
+    try:
+        process = psutil.Process(holder.pid)
+        return f"pid {holder.pid}, {process.name()}"
+    except psutil.Error:
+        return None
+
+
+# The file.
+
+
+def _open_private(path: Path) -> int:
+    try:
+        return _open_checked(path, os.O_RDWR | os.O_CREAT)
+    except FileNotFoundError as error:
+        raise NotWritable(f"the directory {path.parent} is gone") from error
+
+
+def _open_checked(path: Path, flags: int) -> int:
+    """Opened without following a link, and checked through the descriptor: what is checked is what is locked."""
+    try:
+        fd = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0), 0o600)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if path.is_symlink():
+            raise LockUnsafe(
+                f"the lock file {path} is a link: refused", hint="Remove it and look who made it."
+            ) from error
+        raise NotWritable(f"the lock file {path} cannot be opened: {error.strerror}") from error
+    try:
+        _check(path, os.fstat(fd))
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _check(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise LockUnsafe(f"the lock file {path} is no regular file")
+    if sys.platform == "win32":
+        return  # Windows protects the file by its access list
+    if status.st_uid != os.geteuid():
+        raise LockForeignOwner(
+            f"the lock file {path} is owned by user {status.st_uid}, you are {os.geteuid()}",
+            hint="This session belongs to another user: let them resume it.",
+            owner=status.st_uid,
+        )
+    mode = stat.S_IMODE(status.st_mode)
+    if mode != 0o600:
+        raise LockPermissions(
+            f"the lock file {path} has incorrect permissions: expected 600, got {mode:o}",
+            hint=f"If nobody tampered with it: chmod 600 {path}",
+            expected="600",
+            found=f"{mode:o}",
+        )
+
+
+def _write_holder(fd: int, holder: Holder) -> None:
+    os.ftruncate(fd, 0)
+    os.lseek(fd, 0, os.SEEK_SET)
+    os.write(fd, msgspec.json.encode(holder))
+
+
+def _read_holder(fd: int) -> Holder | None:
+    with contextlib.suppress(msgspec.DecodeError, OSError):
+        os.lseek(fd, 0, os.SEEK_SET)
+        return msgspec.json.decode(os.read(fd, OWNER_BYTES_MAX), type=Holder)
+    return None
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def try_lock(fd: int) -> bool:
+        os.lseek(fd, 0x7FFFFFFE, os.SEEK_SET)  # beyond the text, so that others may read who holds it
+        try:
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+    def unlock(fd: int) -> None:
+        os.lseek(fd, 0x7FFFFFFE, os.SEEK_SET)
+        with contextlib.suppress(OSError):
+            msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
+else:
+    import fcntl
+
+    def try_lock(fd: int) -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    def unlock(fd: int) -> None:
+        with contextlib.suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_UN)

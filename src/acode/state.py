@@ -1,0 +1,446 @@
+"""Fold: events become one `Session` value, from zero or from a checkpoint, and any cut of the log gives the same one.
+
+The state machine is a table. The fold never guesses: a gap, a disorder or a transition that the table does not hold is
+an error by name. `fold` works on a copy; `advance` moves a session on in place and is for the one journal that owns it.
+A session loaded from a small checkpoint has no `records`: it knows its position and counters, not its files and steps.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Literal
+
+import msgspec
+
+from acode.errors import BadTransition, ReplayDisorder, SequenceGap
+from acode.events import types as ev
+from acode.events.codec import Envelope
+from acode.events.definition import Plan, Step
+
+
+class State(StrEnum):
+    CREATED = "CREATED"
+    PLANNING = "PLANNING"
+    AWAITING_APPROVAL = "AWAITING_APPROVAL"
+    EXECUTING = "EXECUTING"
+    PAUSED = "PAUSED"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+_S = State
+TRANSITIONS: dict[State, frozenset[State]] = {
+    _S.CREATED: frozenset({_S.PLANNING, _S.PAUSED, _S.FAILED, _S.CANCELLED}),
+    _S.PLANNING: frozenset({_S.AWAITING_APPROVAL, _S.EXECUTING, _S.PAUSED, _S.FAILED, _S.CANCELLED}),
+    _S.AWAITING_APPROVAL: frozenset({_S.EXECUTING, _S.PAUSED, _S.FAILED, _S.CANCELLED}),
+    _S.EXECUTING: frozenset({_S.AWAITING_APPROVAL, _S.PAUSED, _S.COMPLETED, _S.FAILED, _S.CANCELLED}),
+    # A paused session can be abandoned: FAILED is reached by a person's decision, never by resuming.
+    _S.PAUSED: frozenset({_S.PLANNING, _S.AWAITING_APPROVAL, _S.EXECUTING, _S.FAILED, _S.CANCELLED}),
+    _S.COMPLETED: frozenset(),
+    _S.FAILED: frozenset(),
+    _S.CANCELLED: frozenset(),
+}
+TERMINAL = frozenset({_S.COMPLETED, _S.FAILED, _S.CANCELLED})
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """An event somebody may have to point at."""
+
+    event_id: str
+    seq: int
+    at: datetime
+    type: str
+    task: str | None = None
+    step: str | None = None
+
+
+class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A step that is not in flight and not untouched."""
+
+    status: Literal["completed", "failed", "pending"]
+    attempt: int
+    seq: int
+    resume_approved: bool = False
+    failures: int = 0
+    left_behind: ev.StepStarted | None = None  # a failed attempt whose outputs are put back before the next one
+
+
+class InFlight(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A step that was started and has no end, or was stopped in the middle; it is settled before anything else."""
+
+    started: ev.StepStarted
+    seq: int
+    at: datetime
+    failures: int = 0
+    stopped: ev.StepFailed | None = None
+    unknown: str | None = None  # the evidence of a settlement that found none
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The latest failure, for the person who has to mend it."""
+
+    step: str
+    reason: str
+    message: str
+    seq: int
+    at: datetime
+    exit_status: int | None = None
+    signal: str | None = None
+    tail: str = ""
+    touched: tuple[str, ...] = ()
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    action_digest: str
+    granted: bool
+    seq: int
+
+
+class Records(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The part of a session that grows with its work."""
+
+    steps: dict[str, StepRecord] = {}
+    manifest: dict[str, ev.FileState] = {}
+    outputs: dict[str, ev.Output] = {}
+    task_ms: dict[str, int] = {}
+    approvals: dict[str, Approval] = {}
+
+
+class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One session at one position of its log."""
+
+    session_id: str
+    seq: int
+    state: State
+    created_at: datetime
+    updated_at: datetime
+    last_event_id: str
+    title: str = ""
+    source: str = "native"
+    kind: str = "plan"
+    before_pause: State | None = None
+    last_lifecycle: Mark | None = None
+    last_completed: Mark | None = None
+    pause: ev.SessionPaused | None = None
+    waiting_for: ev.SessionAwaitingApproval | None = None
+    in_flight: dict[str, InFlight] = {}
+    failure: Failure | None = None
+    steps_done: int = 0
+    steps_total: int = 0
+    tasks_done: int = 0
+    tasks_total: int = 0
+    furthest: int = 0
+    started_any: bool = False
+    last_attempted: str | None = None
+    resumes_since_progress: int = 0
+    resumes_counted: int = 0
+    resumes_automatic: int = 0
+    resumes: int = 0
+    escalated: bool = False
+    last_resume_seq: int = 0
+    unknown_types: dict[int, str] = {}
+    quarantined: tuple[int, ...] = ()
+    records: Records | None = None
+    created: ev.SessionCreated | None = None  # loaded from the first event, never stored in a checkpoint
+    plan: Plan | None = None  # likewise: the snapshot is immutable and stands in the log once
+
+    @property
+    def terminal(self) -> bool:
+        return self.state in TERMINAL
+
+    def record(self, step: str) -> StepRecord | None:
+        return self.records.steps.get(step) if self.records else None
+
+    def done(self, step: str) -> bool:
+        record = self.record(step)
+        return record is not None and record.status == "completed"
+
+    def next_attempt(self, step: str) -> int:
+        record = self.record(step)
+        return record.attempt + 1 if record else 1
+
+    def steps(self) -> Iterable[Step]:
+        from acode.events.definition import execution_order
+
+        assert self.plan is not None
+        return (step for task in execution_order(self.plan) for step in task.steps)
+
+
+def fold(events: Iterable[Envelope], start: Session | None = None) -> Session:
+    """All events onto a copy of `start`; the first event of a log makes the session."""
+    session = copy.deepcopy(start)
+    for envelope in events:
+        session = begin(envelope) if session is None else advance(session, envelope)
+    if session is None:
+        raise SequenceGap("the log is empty: not even the creation of the session is there")
+    return session
+
+
+def begin(envelope: Envelope) -> Session:
+    created = envelope.event
+    if not isinstance(created, ev.SessionCreated) or envelope.seq != 1:
+        raise SequenceGap(f"the log begins with event {envelope.seq} {envelope.type}, not with session_created")
+    session = Session(
+        session_id=envelope.session_id,
+        seq=0,
+        state=State.CREATED,
+        created_at=envelope.at,
+        updated_at=envelope.at,
+        last_event_id="",
+        title=created.title,
+        source=created.source,
+        kind=created.kind,
+        records=Records(),
+        created=created,
+        plan=created.plan,
+    )
+    return advance(session, envelope)
+
+
+def advance(session: Session, envelope: Envelope) -> Session:
+    """One event further, in place."""
+    if envelope.session_id != session.session_id or envelope.seq != session.seq + 1:
+        raise SequenceGap(
+            f"after event {session.seq} of session {session.session_id} comes event {envelope.seq}"
+            f" of session {envelope.session_id}",
+            expected=session.seq + 1,
+            found=envelope.seq,
+        )
+    if (envelope.at, envelope.event_id) <= (session.updated_at, session.last_event_id):
+        raise ReplayDisorder(
+            f"event {envelope.seq} is not later than event {session.seq}: time and id give another order than the log",
+            seq=envelope.seq,
+        )
+    session.seq, session.updated_at, session.last_event_id = envelope.seq, envelope.at, envelope.event_id
+    event = envelope.event
+    if isinstance(event, ev.LIFECYCLE):
+        session.last_lifecycle = mark(envelope)
+    apply = _APPLY.get(type(event))
+    if apply is not None:
+        apply(session, event, envelope)
+    return session
+
+
+def mark(envelope: Envelope) -> Mark:
+    return Mark(
+        event_id=envelope.event_id,
+        seq=envelope.seq,
+        at=envelope.at,
+        type=envelope.type,
+        task=getattr(envelope.event, "task", None) if not isinstance(envelope.event, ev.SessionCreated) else None,
+        step=getattr(envelope.event, "step", None),
+    )
+
+
+def _enter(session: Session, new: State, seq: int) -> None:
+    if new not in TRANSITIONS[session.state]:
+        raise BadTransition(f"event {seq}: a session cannot go from {session.state} to {new}", seq=seq)
+    if new is State.PAUSED:
+        session.before_pause = session.state
+    else:
+        session.pause = None
+        session.waiting_for = None
+    session.state = new
+
+
+def _planned(session: Session, event: ev.SessionPlanned, envelope: Envelope) -> None:
+    if session.state is not State.PLANNING:
+        _enter(session, State.PLANNING, envelope.seq)
+    session.tasks_total, session.steps_total = event.tasks, event.steps
+
+
+def _executing(session: Session, event: ev.SessionExecuting, envelope: Envelope) -> None:
+    _enter(session, State.EXECUTING, envelope.seq)
+
+
+def _awaiting(session: Session, event: ev.SessionAwaitingApproval, envelope: Envelope) -> None:
+    if session.state is not State.AWAITING_APPROVAL:
+        _enter(session, State.AWAITING_APPROVAL, envelope.seq)
+    session.waiting_for = event
+    session.started_any = True  # reaching a gate is work: a session that waits there is no fresh start
+
+
+def _paused(session: Session, event: ev.SessionPaused, envelope: Envelope) -> None:
+    _enter(session, State.PAUSED, envelope.seq)
+    session.pause = event
+
+
+def _completed(session: Session, event: ev.SessionCompleted, envelope: Envelope) -> None:
+    _enter(session, State.COMPLETED, envelope.seq)
+    session.escalated = False
+
+
+def _failed(session: Session, event: ev.SessionFailed, envelope: Envelope) -> None:
+    _enter(session, State.FAILED, envelope.seq)
+
+
+def _cancelled(session: Session, event: ev.SessionCancelled, envelope: Envelope) -> None:
+    _enter(session, State.CANCELLED, envelope.seq)
+
+
+def _step_started(session: Session, event: ev.StepStarted, envelope: Envelope) -> None:
+    before = session.record(event.step)
+    session.started_any = True
+    session.last_attempted = event.step
+    session.in_flight[event.step] = InFlight(
+        started=event, seq=envelope.seq, at=envelope.at, failures=before.failures if before else 0
+    )
+
+
+def _step_completed(session: Session, event: ev.StepCompleted, envelope: Envelope) -> None:
+    session.in_flight.pop(event.step, None)
+    session.last_completed = mark(envelope)
+    session.last_attempted = event.step
+    session.failure = None
+    session.steps_done += 1
+    if session.steps_done > session.furthest:  # new furthest progress: the attempts begin to count anew
+        session.furthest = session.steps_done
+        session.resumes_since_progress = 0
+        session.escalated = False
+    if session.records is None:
+        return
+    session.records.steps[event.step] = StepRecord(status="completed", attempt=event.attempt, seq=envelope.seq)
+    _see_files(session.records, event.files)
+    session.records.task_ms[event.task] = session.records.task_ms.get(event.task, 0) + event.duration_ms
+    if event.output is not None:
+        session.records.outputs[event.step] = event.output
+
+
+def _step_failed(session: Session, event: ev.StepFailed, envelope: Envelope) -> None:
+    flight = session.in_flight.get(event.step)
+    if flight is not None:
+        session.in_flight[event.step] = msgspec.structs.replace(flight, stopped=event, failures=flight.failures + 1)
+    session.failure = Failure(
+        step=event.step,
+        reason=event.reason,
+        message=event.message,
+        seq=envelope.seq,
+        at=envelope.at,
+        exit_status=event.exit_status,
+        signal=event.signal,
+        tail=event.output.tail if event.output else "",
+        touched=event.touched,
+    )
+    if session.records is not None:
+        _see_files(session.records, event.files)
+
+
+def _step_settled(session: Session, event: ev.StepSettled, envelope: Envelope) -> None:
+    flight = session.in_flight.get(event.step)
+    if session.records is not None:
+        _see_files(session.records, event.files)
+    if event.outcome is ev.Settled.UNKNOWN:
+        if flight is not None:
+            session.in_flight[event.step] = msgspec.structs.replace(flight, unknown=event.evidence)
+        return
+    if event.outcome is ev.Settled.APPLIED:
+        return  # the completion that follows in the same transaction ends the flight
+    session.in_flight.pop(event.step, None)
+    if session.records is not None:
+        session.records.steps[event.step] = _settled_record(session.records, flight, event, envelope)
+
+
+def _settled_record(records: Records, flight: InFlight | None, event: ev.StepSettled, envelope: Envelope) -> StepRecord:
+    """A step that ended by itself has failed and is gated; one that a person or the evidence cleared is not."""
+    known = records.steps.get(event.step)
+    ended = flight is not None and flight.stopped is not None and flight.stopped.reason in ("exit", "error")
+    failed = ended and event.outcome is ev.Settled.NOT_APPLIED and envelope.actor != "user"
+    return StepRecord(
+        status="failed" if failed else "pending",
+        attempt=event.attempt,
+        seq=envelope.seq,
+        resume_approved=not failed,
+        failures=flight.failures if flight else (known.failures if known else 0),
+        left_behind=flight.started if failed and flight is not None and flight.started.before else None,
+    )
+
+
+def _see_files(records: Records, files: tuple[ev.FileState, ...]) -> None:
+    for file in files:
+        records.manifest[file.path] = file
+
+
+def _task_completed(session: Session, event: ev.TaskCompleted, envelope: Envelope) -> None:
+    session.tasks_done += 1
+
+
+def _answered(session: Session, event: ev.ApprovalGranted | ev.ApprovalDenied, envelope: Envelope) -> None:
+    if session.records is not None:
+        granted = isinstance(event, ev.ApprovalGranted)
+        session.records.approvals[event.step] = Approval(
+            action_digest=event.action_digest, granted=granted, seq=envelope.seq
+        )
+
+
+def _resume_started(session: Session, event: ev.ResumeStarted, envelope: Envelope) -> None:
+    session.resumes += 1
+    session.last_resume_seq = envelope.seq
+    if event.automatic:
+        session.resumes_automatic += 1
+    if event.counted:
+        session.resumes_counted += 1
+        session.resumes_since_progress += 1
+
+
+def _changes_accepted(session: Session, event: ev.ChangesAccepted, envelope: Envelope) -> None:
+    if session.records is not None:
+        _see_files(session.records, event.files)
+
+
+def _escalated(session: Session, event: ev.EscalatedToPerson, envelope: Envelope) -> None:
+    session.escalated = True
+
+
+def _quarantined(session: Session, event: ev.Quarantined, envelope: Envelope) -> None:
+    session.quarantined = (*session.quarantined, *event.seqs)
+
+
+def _rolled_back(session: Session, event: ev.StepsRolledBack, envelope: Envelope) -> None:
+    """Finished steps are pending again; the next attempt gets a new key, so that no target takes it for the old one."""
+    session.steps_done -= len(event.steps)
+    session.tasks_done -= len(event.tasks)
+    if session.records is None:
+        return
+    _see_files(session.records, event.files)
+    for step in event.steps:
+        record = session.records.steps.get(step)
+        session.records.outputs.pop(step, None)
+        session.records.approvals.pop(step, None)
+        session.records.steps[step] = StepRecord(
+            status="pending", attempt=record.attempt if record else 1, seq=envelope.seq, resume_approved=True
+        )
+    for task in event.tasks:
+        session.records.task_ms.pop(task, None)
+
+
+def _unknown(session: Session, event: ev.Unknown, envelope: Envelope) -> None:
+    if not event.ignorable:
+        session.unknown_types[envelope.seq] = event.type
+
+
+_APPLY: dict[type, Callable[[Session, Any, Envelope], None]] = {
+    ev.SessionPlanned: _planned,
+    ev.SessionExecuting: _executing,
+    ev.SessionAwaitingApproval: _awaiting,
+    ev.SessionPaused: _paused,
+    ev.SessionCompleted: _completed,
+    ev.SessionFailed: _failed,
+    ev.SessionCancelled: _cancelled,
+    ev.StepStarted: _step_started,
+    ev.StepCompleted: _step_completed,
+    ev.StepFailed: _step_failed,
+    ev.StepSettled: _step_settled,
+    ev.TaskCompleted: _task_completed,
+    ev.ApprovalGranted: _answered,
+    ev.ApprovalDenied: _answered,
+    ev.ResumeStarted: _resume_started,
+    ev.ChangesAccepted: _changes_accepted,
+    ev.EscalatedToPerson: _escalated,
+    ev.Quarantined: _quarantined,
+    ev.StepsRolledBack: _rolled_back,
+    ev.Unknown: _unknown,
+}

@@ -1,0 +1,26 @@
+"""One module per step kind, one dict of them: execute, and settle when found in flight.
+
+Modules are loaded when a session first needs them, so that a plan without a database never imports one.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+from acode.errors import CannotContinue
+from acode.steps.shape import Kind
+
+KINDS: dict[str, str] = {
+    "read": "acode.steps.read",
+    "write": "acode.steps.write",
+    "run": "acode.steps.run",
+    "sql": "acode.steps.sql",
+    "commit": "acode.steps.commit",
+}
+
+
+def kind_of(name: str) -> Kind:
+    if name not in KINDS:
+        raise CannotContinue(f"this acode knows no step kind {name}", hint="Upgrade acode.")
+    return cast("Kind", import_module(KINDS[name]))

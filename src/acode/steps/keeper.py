@@ -1,0 +1,222 @@
+"""The keeper: a tiny process that starts one command, keeps its output and its end, and lives on when acode dies.
+
+It runs in a session of its own, so that neither Ctrl+C nor the death of a terminal reaches it. It writes the redacted
+output as it comes and, as its last act, the exit status, synced: whoever settles the step later asks this file first.
+Started as a program with the request on its standard input; it must never import more than it needs, and never write
+a byte of output that was not redacted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Protocol
+
+READ_BYTES = 65_536
+KILL_AFTER_S = 5.0
+DRAIN_S = 0.2  # a background child may hold the pipe open for ever; the command itself has ended
+TAIL_BYTES = 2_000
+
+
+class Stream(Protocol):
+    def feed(self, chunk: bytes) -> bytes: ...
+    def finish(self) -> bytes: ...
+
+
+class Capture:
+    """The output file with its limit: what is beyond it is counted, not kept."""
+
+    def __init__(self, path: str, limit_bytes: int, redacted: Stream, wake: int | None) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o600)
+        self._room = limit_bytes
+        self._redacted = redacted
+        self._wake = wake
+        self._hash = hashlib.sha256()
+        self.total = 0
+        self.kept = 0
+
+    def add(self, chunk: bytes) -> None:
+        self._keep(self._redacted.feed(chunk))
+
+    def _keep(self, text: bytes) -> None:
+        self.total += len(text)
+        part = text[: self._room]
+        if part:
+            os.write(self._fd, part)
+            self._hash.update(part)
+            self._room -= len(part)
+            self.kept += len(part)
+            self._nudge()
+
+    def _nudge(self) -> None:
+        """Tell the acode that watches, if there still is one, that there is something to show."""
+        if self._wake is not None:
+            try:
+                os.write(self._wake, b".")
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._wake = None
+
+    def close(self) -> str:
+        self._keep(self._redacted.finish())
+        os.fsync(self._fd)
+        os.close(self._fd)
+        return self._hash.hexdigest()
+
+
+class Command:
+    """The command in a process group of its own, so that the whole group can be stopped."""
+
+    def __init__(self, argv: list[str], cwd: str) -> None:
+        new_group: dict[str, Any] = {"process_group": 0} if sys.platform != "win32" else {}
+        self.process = subprocess.Popen(
+            argv, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **new_group
+        )
+        self.stopping: str | None = None
+        self._kill_at: float | None = None
+
+    def stop(self, why: str, now: float) -> None:
+        """TERM to the group; KILL to whoever is left after a grace."""
+        if self.stopping is None:
+            self.stopping = why
+            self._kill_at = now + KILL_AFTER_S
+            self._signal(terminate=True)
+
+    def kill_when_due(self, now: float) -> None:
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kill_at = now + KILL_AFTER_S
+            self._signal(terminate=False)
+
+    def _signal(self, *, terminate: bool) -> None:
+        try:
+            if sys.platform == "win32":
+                self.process.terminate() if terminate else self.process.kill()
+            else:
+                os.killpg(self.process.pid, signal.SIGTERM if terminate else signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def keep(request: dict[str, Any], redacted: Stream) -> None:
+    """Start the command, watch it to its end, write the status."""
+    directory, began = request["directory"], time.time()
+    wake = request.get("wake_fd")
+    if wake is not None:
+        os.set_blocking(wake, False)
+    capture = Capture(os.path.join(directory, "output"), request["output_limit_bytes"], redacted, wake)
+    mark = {"keeper": os.getpid(), "since": began}
+    _write(directory, "started", mark)  # before the command: no mark and the same boot means it never ran
+    try:
+        command = Command(request["argv"], request["cwd"])
+    except OSError as error:
+        capture.add(f"{request['argv'][0]}: {error.strerror}\n".encode())
+        _finish(directory, capture, {"exit": 127 if isinstance(error, FileNotFoundError) else 126, "began": began})
+        return
+    _write(
+        directory, "started", {**mark, "command": command.process.pid, "command_started": started(command.process.pid)}
+    )
+    signal.signal(signal.SIGTERM, lambda *_: command.stop("stopped", time.monotonic()))
+    _watch(command, capture, request.get("timeout_s"))
+    code = command.process.returncode
+    end = {"exit": code} if code >= 0 else {"exit": None, "signal": signal.Signals(-code).name}
+    _finish(directory, capture, {**end, "stopped": command.stopping, "began": began})
+
+
+def _watch(command: Command, capture: Capture, timeout_s: float | None) -> None:
+    """Read until the command has ended and its pipe is dry; stop it when its time is up."""
+    pipe = command.process.stdout
+    assert pipe is not None
+    deadline = time.monotonic() + timeout_s if timeout_s else None
+    ended_at: float | None = None
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while True:
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
+                command.stop("timeout", now)
+            command.kill_when_due(now)
+            if selector.select(_pause_s(ended_at, command.stopping, deadline, now)):
+                chunk = os.read(pipe.fileno(), READ_BYTES)
+                if not chunk:
+                    _reap(command, deadline)
+                    return
+                capture.add(chunk)
+            if ended_at is None and command.process.poll() is not None:
+                ended_at = time.monotonic()
+            if ended_at is not None and time.monotonic() - ended_at > DRAIN_S:
+                return
+
+
+def _pause_s(ended_at: float | None, stopping: str | None, deadline: float | None, now: float) -> float:
+    if ended_at is not None or stopping is not None:
+        return 0.05
+    return min(0.5, max(0.0, deadline - now)) if deadline is not None else 0.5
+
+
+def _reap(command: Command, deadline: float | None) -> None:
+    """The command closed its output but may still run: its end, not its silence, is what counts."""
+    while True:
+        now = time.monotonic()
+        if deadline is not None and now >= deadline:
+            command.stop("timeout", now)
+        command.kill_when_due(now)
+        try:
+            command.process.wait(timeout=0.05)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+
+
+def _finish(directory: str, capture: Capture, end: dict[str, Any]) -> None:
+    sha256 = capture.close()
+    status = {**end, "ended": time.time(), "sha256": sha256, "bytes": capture.total, "kept": capture.kept}
+    _write(directory, "status", status, durable=True)
+
+
+def _write(directory: str, name: str, value: dict[str, Any], *, durable: bool = False) -> None:
+    """Whole or not at all."""
+    temp, place = os.path.join(directory, f"{name}.new"), os.path.join(directory, name)
+    fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(fd, json.dumps(value).encode())
+        if durable:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.replace(temp, place)
+    if durable and sys.platform != "win32":
+        fd = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def started(pid: int) -> float | None:
+    """When the process began, in the unit of the lock's owner check; the pid alone may be somebody else's tomorrow."""
+    if sys.platform == "linux":
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                return float(file.read().rpartition(")")[2].split()[19])
+        except (OSError, IndexError, ValueError):
+            return None
+    return None
+
+
+def main() -> None:
+    request = json.loads(sys.stdin.buffer.read())
+    sys.path[:] = request["path"]
+    from acode.redact import redactor
+
+    keep(request, redactor(request["secrets"], strict=request["strict"]).stream())
+
+
+if __name__ == "__main__":
+    main()

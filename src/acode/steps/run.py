@@ -1,0 +1,509 @@
+"""run: a command under a keeper. Found in flight, the keeper is asked first, then the declarations of the step.
+
+The lock on `alive` is taken before the keeper is started and handed to it, so there is no moment at which a command
+could begin without the lock being held: no lock, no mark and the same boot prove that the command never ran.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from acode import lock
+from acode.errors import AcodeError, NotWritable
+from acode.events import types as ev
+from acode.events.definition import Run, Step, command_line
+from acode.plan import Finding, Outcome
+from acode.redact import looks_secret
+from acode.steps import keeper
+from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
+from acode.workspace import capture_outputs, hash_file, matching_paths, put_back, restat
+
+PROBE_TIMEOUT_S = 30.0
+OUTPUT_FILES_MAX = 10_000
+TAIL_BYTES = 2_000
+WATCH_S = 0.2
+IDLE_S = 1.0
+WITHHELD = ("ACODE_CHECKPOINT_SECRET", "ACODE_POSTGRES_URL")  # acode's own secrets are no command's business
+
+
+_T = TypeVar("_T")
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended, as its keeper wrote it down."""
+
+    exit: int | None
+    sha256: str
+    bytes: int
+    kept: int
+    began: float
+    ended: float
+    signal: str | None = None
+    stopped: str | None = None
+
+    @property
+    def duration_ms(self) -> int:
+        return max(0, int((self.ended - self.began) * 1000))
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    keeper: int
+    since: float
+    command: int | None = None
+    command_started: float | None = None
+
+
+def run_directory(agent_dir: Path, key: str) -> Path:
+    """The keeper's place for one attempt; characters that a file name cannot hold everywhere are replaced."""
+    return agent_dir / "run" / "".join(char if char.isalnum() or char in "._-" else "+" for char in key)
+
+
+# Before.
+
+
+def prepare(step: Step, site: Site) -> Prepared:
+    assert isinstance(step.action, Run)
+    _missing_secrets(step.action, site.env)
+    if not step.action.outputs:
+        return Prepared(warning=None if step.idempotent or step.action.probe else UNDECLARED)
+    captured = capture_outputs(
+        site.root,
+        step.action.outputs,
+        blobs=site.store.blobs,
+        budget_bytes=site.preimage_budget_bytes,
+        files_max=OUTPUT_FILES_MAX,
+    )
+    blobs: dict[str, tuple[str, bytes | None]] = {
+        image.blob: ("preimage", captured.inline.get(image.blob)) for image in captured.images if image.blob
+    }
+    warning = (
+        None if captured.complete else "its outputs are too large to keep: an interrupted run cannot be rolled back"
+    )
+    return Prepared(
+        before=captured.images,
+        before_complete=captured.complete,
+        blobs=blobs,
+        changes_workspace=True,
+        warning=warning,
+    )
+
+
+UNDECLARED = (
+    "no probe, no outputs, not idempotent: if the machine goes down while it runs, a person must say what became of it;"
+    " what it changes can be reported, not undone"
+)
+
+
+def _missing_secrets(action: Run, env: Mapping[str, str]) -> None:
+    missing = [name for name in action.secret_env if name not in env]
+    if missing:
+        raise AcodeError(f"secret_env: {', '.join(missing)} is not set in the environment", hint="Set it, then resume.")
+
+
+# During.
+
+
+def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
+    assert isinstance(step.action, Run)
+    directory = run_directory(site.agent_dir, started.key)
+    try:
+        watch = start(step, site, started, directory)
+    except AcodeError as error:
+        return Failed(reason="error", message=error.message)
+    try:
+        _follow(step, site, directory, watch)
+    finally:
+        os.close(watch)
+    return collect(step, site, started)
+
+
+def start(step: Step, site: Site, started: ev.StepStarted, directory: Path) -> int:
+    """Start the keeper; returns the descriptor that reads as long as it lives."""
+    assert isinstance(step.action, Run)
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        alive = os.open(directory / "alive", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise NotWritable(f"{directory} cannot be made: {error.strerror}") from error
+    watch, wake = os.pipe()
+    try:
+        if not lock.try_lock(alive):
+            raise AcodeError(f"the command of step {step.id} runs already under another keeper")
+        os.set_inheritable(wake, True)
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", os.fspath(Path(keeper.__file__).resolve())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=os.fspath(site.root.path),
+            env=command_env(step, site, started),
+            pass_fds=(alive, wake) if sys.platform != "win32" else (),
+            start_new_session=sys.platform != "win32",
+        )
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(_request(step, site, directory, wake)).encode())
+            process.stdin.close()
+        _KEEPERS[process.pid] = process
+    finally:
+        os.close(alive)
+        os.close(wake)
+    return watch
+
+
+_KEEPERS: dict[int, subprocess.Popen[bytes]] = {}  # our children, so that they can be reaped
+
+
+def _request(step: Step, site: Site, directory: Path, wake: int) -> dict[str, Any]:
+    assert isinstance(step.action, Run)
+    command = step.action.command
+    shell = ["/bin/sh", "-c", command] if sys.platform != "win32" else ["cmd", "/c", command]
+    return {
+        "directory": os.fspath(directory),
+        "argv": list(command) if not isinstance(command, str) else shell,
+        "cwd": os.path.join(site.root.path, step.action.cwd or ""),
+        "timeout_s": step.timeout_s or site.timeout_s,
+        "output_limit_bytes": site.output_limit_bytes,
+        "secrets": secret_values(step, site.env),
+        "strict": site.strict_redaction,
+        "path": sys.path,
+        "wake_fd": wake if sys.platform != "win32" else None,
+    }
+
+
+def secret_values(step: Step, env: Mapping[str, str]) -> list[str]:
+    assert isinstance(step.action, Run)
+    named = [env[name] for name in step.action.secret_env if name in env]
+    return named + [value for name, value in env.items() if looks_secret(name)]
+
+
+def command_env(step: Step, site: Site, started: ev.StepStarted) -> dict[str, str]:
+    """The caller's environment less acode's own secrets, the step's settings, and who it is."""
+    assert isinstance(step.action, Run)
+    env = {name: value for name, value in site.env.items() if name not in WITHHELD}
+    return {
+        **env,
+        **step.action.env,
+        "ACODE_SESSION_ID": site.session_id,
+        "ACODE_STEP_ID": step.id,
+        "ACODE_ATTEMPT": str(started.attempt),
+        "ACODE_IDEMPOTENCY_KEY": started.key,
+        "ACODE_OUTPUTS": os.fspath(outputs_directory(site)),
+    }
+
+
+def outputs_directory(site: Site) -> Path:
+    return site.agent_dir / "run" / site.session_id / "outputs"
+
+
+def _follow(step: Step, site: Site, directory: Path, watch: int) -> None:
+    """Show the output as it comes, until the keeper is gone; pass a wish to stop on to it."""
+    shown, asked, idle_at = 0, False, time.monotonic() + IDLE_S
+    while True:
+        ended = _wait(watch, directory)
+        shown = _show(step, site, directory, shown)
+        if ended:
+            return
+        if site.stop.at_once() and not asked:
+            asked = _ask_to_stop(directory)
+        if time.monotonic() >= idle_at:
+            site.idle()
+            idle_at = time.monotonic() + IDLE_S
+
+
+def _wait(watch: int, directory: Path) -> bool:
+    """Wait a moment; True when the keeper has ended."""
+    if sys.platform == "win32":  # pipes cannot be selected there: look for the status instead
+        time.sleep(WATCH_S)
+        return read_status(directory) is not None
+    ready, _, _ = select.select([watch], [], [], WATCH_S)
+    return bool(ready) and os.read(watch, 65_536) == b""
+
+
+def _show(step: Step, site: Site, directory: Path, shown: int) -> int:
+    try:
+        with open(directory / "output", "rb") as file:
+            file.seek(shown)
+            piece = file.read()
+    except OSError:
+        return shown
+    if piece:
+        site.show(step.id, piece)
+    return shown + len(piece)
+
+
+def _ask_to_stop(directory: Path) -> bool:
+    mark = read_mark(directory)
+    if mark is None:
+        return False
+    import signal
+
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(mark.keeper, signal.SIGTERM)
+    return True
+
+
+# After.
+
+
+def read_status(directory: Path) -> Status | None:
+    return _read(directory / "status", Status)
+
+
+def read_mark(directory: Path) -> Mark | None:
+    return _read(directory / "started", Mark)
+
+
+def _read(path: Path, kind: type[_T]) -> _T | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def collect(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
+    """What the keeper wrote down, as the outcome of the step."""
+    directory = run_directory(site.agent_dir, started.key)
+    _reap()
+    status = read_status(directory)
+    if status is None:
+        return Failed(reason="signal", message="its keeper was killed before it could note how the command ended")
+    output, blobs = _output(site, directory, status)
+    files, touched = _seen(step, site)
+    if status.exit == 0:
+        return Done(output=output, files=files, touched=touched, blobs=blobs, duration_ms=status.duration_ms)
+    reason, message = _why(step, status, site)
+    return Failed(
+        reason=reason,
+        message=message,
+        exit_status=status.exit,
+        signal=status.signal,
+        output=output,
+        files=files,
+        touched=touched,
+        blobs=blobs,
+    )
+
+
+def _reap() -> None:
+    for pid, process in list(_KEEPERS.items()):
+        if process.poll() is not None:
+            del _KEEPERS[pid]
+
+
+def _why(step: Step, status: Status, site: Site) -> tuple[Any, str]:
+    assert isinstance(step.action, Run)
+    line = site.redactor.text(command_line(step.action.command))
+    if status.stopped == "timeout":
+        return "timeout", f"`{line}` ran out of its {step.timeout_s or site.timeout_s:g} s and was stopped"
+    if status.stopped is not None:
+        return "signal", f"`{line}` was stopped"
+    if status.exit is None:
+        return "signal", f"`{line}` was killed by {status.signal}"
+    return "exit", f"`{line}` ended with exit status {status.exit}"
+
+
+def _output(site: Site, directory: Path, status: Status) -> tuple[ev.Output, dict[str, tuple[str, bytes | None]]]:
+    try:
+        text = (directory / "output").read_bytes()
+    except OSError:
+        text = b""
+    if not text:
+        return ev.Output(bytes=status.bytes), {}
+    sha256, blob = site.store.keep(text, "output")
+    tail = text[-TAIL_BYTES:].decode("utf-8", "replace")
+    return ev.Output(blob=sha256, bytes=status.bytes, truncated=status.bytes > status.kept, tail=tail), {sha256: blob}
+
+
+def _seen(step: Step, site: Site) -> tuple[tuple[ev.FileState, ...], tuple[str, ...]]:
+    """Changes between start and completion belong to the step: known files that changed, and its outputs."""
+    assert isinstance(step.action, Run)
+    changed = restat(site.root, site.manifest)
+    outputs = _states(site, _present(step, site))
+    declared = {state.path for state in outputs}
+    others = tuple(state for state in changed if state.path not in declared)
+    return (*outputs, *others), tuple(state.path for state in others if _content_changed(site, state))
+
+
+def _present(step: Step, site: Site) -> tuple[str, ...]:
+    assert isinstance(step.action, Run)
+    if not step.action.outputs:
+        return ()
+    return tuple(matching_paths(site.root, step.action.outputs, paths_max=OUTPUT_FILES_MAX).paths)
+
+
+def _states(site: Site, paths: tuple[str, ...]) -> tuple[ev.FileState, ...]:
+    states = []
+    for path in paths:
+        with contextlib.suppress(AcodeError):  # a FIFO or a socket among the outputs is no content to remember
+            states.append(hash_file(site.root, path))
+    return tuple(states)
+
+
+def _content_changed(site: Site, state: ev.FileState) -> bool:
+    known = site.manifest[state.path]
+    return (known.sha256, known.mode) != (state.sha256, state.mode)
+
+
+# Found in flight.
+
+
+def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
+    assert isinstance(step.action, Run)
+    directory = run_directory(site.agent_dir, started.key)
+    status, mark = read_status(directory), read_mark(directory)
+    if status is not None and status.stopped is None and status.exit is not None:
+        return _by_status(step, status)
+    running = still_running(directory, mark)
+    if status is None and running is not None:
+        return Finding(outcome=Outcome.UNKNOWN, evidence=running, still_running=True)
+    same_boot = started.boot_id == site.boot_id
+    if mark is None and same_boot:
+        return Finding(outcome=Outcome.NOT_APPLIED, evidence="the command was never started", repeatable=True)
+    ended = _how_it_was_lost(status, same_boot)
+    if step.action.probe is not None:
+        return _by_probe(step, site, started, ended)
+    if step.action.outputs and started.before_complete:
+        return Finding(
+            outcome=Outcome.PARTIAL,
+            evidence=f"{ended}; its only effects are its outputs, which can be put back",
+            repeatable=True,
+            rolls_back=True,
+        )
+    if step.idempotent:
+        return Finding(outcome=Outcome.UNKNOWN, evidence=f"{ended}; it is declared idempotent", repeatable=True)
+    return Finding(outcome=Outcome.UNKNOWN, evidence=f"{ended}; nothing shows whether it took effect")
+
+
+def _by_status(step: Step, status: Status) -> Finding:
+    if status.exit == 0:
+        return Finding(outcome=Outcome.APPLIED, evidence="the keeper noted exit status 0")
+    return Finding(
+        outcome=Outcome.NOT_APPLIED,
+        evidence=f"the keeper noted exit status {status.exit}: the step failed",
+        repeatable=step.idempotent,
+        rolls_back=isinstance(step.action, Run) and bool(step.action.outputs),
+    )
+
+
+def _how_it_was_lost(status: Status | None, same_boot: bool) -> str:
+    if status is not None and status.stopped is not None:
+        return "the command was stopped by " + ("its time-out" if status.stopped == "timeout" else "a signal")
+    if status is not None:
+        return f"the command was killed by {status.signal}"
+    if not same_boot:
+        return "the machine went down while the command may have run"
+    return "the command and its keeper were killed"
+
+
+def still_running(directory: Path, mark: Mark | None) -> str | None:
+    """In words, if the keeper or its command lives; None if both are gone."""
+    held = _alive_lock_held(directory)
+    orphan = mark is not None and mark.command is not None and keeper.started(mark.command) == mark.command_started
+    if not held and (mark is None or not orphan or mark.command_started is None):
+        return None
+    if mark is None:
+        return "the command is just being started"
+    since = time.strftime("%H:%M:%S UTC", time.gmtime(mark.since))
+    return f"still running, pid {mark.command or mark.keeper}, since {since}"
+
+
+def _alive_lock_held(directory: Path) -> bool:
+    try:
+        fd = os.open(directory / "alive", os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        if not lock.try_lock(fd):
+            return True
+        lock.unlock(fd)
+        return False
+    finally:
+        os.close(fd)
+
+
+def wait_for_end(step: Step, site: Site, started: ev.StepStarted) -> bool:
+    """Wait for a command that lives on without its acode, at most its time-out; True when it has ended."""
+    directory = run_directory(site.agent_dir, started.key)
+    mark = read_mark(directory)
+    began = mark.since if mark is not None else time.time()
+    until = began + (step.timeout_s or site.timeout_s) + keeper.KILL_AFTER_S + 1.0
+    shown = 0
+    while still_running(directory, read_mark(directory)) is not None:
+        if time.time() > until or site.stop.at_boundary():
+            return False
+        shown = _show(step, site, directory, shown)
+        site.idle()
+        time.sleep(WATCH_S)
+    _show(step, site, directory, shown)
+    return True
+
+
+def _by_probe(step: Step, site: Site, started: ev.StepStarted, ended: str) -> Finding:
+    assert isinstance(step.action, Run) and step.action.probe is not None
+    if not site.probes:
+        return Finding(
+            outcome=Outcome.UNKNOWN, evidence=f"{ended}; its probe will tell", repeatable=True, probe_pending=True
+        )
+    line = site.redactor.text(step.action.probe)
+    try:
+        code = subprocess.run(
+            ["/bin/sh", "-c", step.action.probe] if sys.platform != "win32" else ["cmd", "/c", step.action.probe],
+            cwd=os.path.join(site.root.path, step.action.cwd or ""),
+            env=command_env(step, site, started),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=PROBE_TIMEOUT_S,
+            start_new_session=sys.platform != "win32",
+            check=False,
+        ).returncode
+    except subprocess.TimeoutExpired:
+        return Finding(outcome=Outcome.UNKNOWN, evidence=f"{ended}; the probe `{line}` took over {PROBE_TIMEOUT_S:g} s")
+    except OSError as error:
+        return Finding(outcome=Outcome.UNKNOWN, evidence=f"{ended}; the probe `{line}` failed: {error.strerror}")
+    said = f"{ended}; the probe `{line}` answered {code}"
+    if code == 0:
+        return Finding(outcome=Outcome.APPLIED, evidence=said)
+    if code == 1:
+        rolls_back = bool(step.action.outputs) and started.before_complete
+        return Finding(outcome=Outcome.NOT_APPLIED, evidence=said, repeatable=True, rolls_back=rolls_back)
+    return Finding(outcome=Outcome.UNKNOWN, evidence=f"{said}, which says nothing")
+
+
+def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:
+    """Applied by evidence: with the keeper's record where there is one, else with what the workspace shows."""
+    if read_status(run_directory(site.agent_dir, started.key)) is not None:
+        collected = collect(step, site, started)
+        if isinstance(collected, Done):
+            return collected
+    files, touched = _seen(step, site)
+    return Done(files=files, touched=touched)
+
+
+def roll_back(step: Step, site: Site, started: ev.StepStarted) -> RolledBack:
+    """Put back what stood at the outputs before; what stands there now is kept as blobs, and reported."""
+    assert isinstance(step.action, Run)
+    if not step.action.outputs:
+        return RolledBack()
+    put = put_back(
+        site.root,
+        started.before,
+        _present(step, site),
+        lambda sha256: site.store.blob(site.session_id, sha256),
+        site.store.blobs.put,
+        complete=started.before_complete,
+    )
+    blobs: dict[str, tuple[str, bytes | None]] = {image.blob: ("preimage", None) for image in put.saved if image.blob}
+    return RolledBack(restored=put.restored, saved=put.saved, files=_states(site, put.restored), blobs=blobs)

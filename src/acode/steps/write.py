@@ -1,0 +1,77 @@
+"""write: put a file in place, whole or not at all. Found in flight, the hashes before and after decide.
+
+An atomic write of ours cannot be partial: a third content at the path is somebody else's, and a person decides.
+"""
+
+from __future__ import annotations
+
+from acode.errors import AcodeError, DiskFull, WriteFailed
+from acode.events import types as ev
+from acode.events.definition import Step, Write
+from acode.plan import Finding, Outcome
+from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
+from acode.workspace import capture, hash_file, remove_temp, write_atomic
+
+
+def _bytes(action: Write) -> bytes:
+    return action.content.encode("utf-8")
+
+
+def prepare(step: Step, site: Site) -> Prepared:
+    """The bytes that stand there now are kept, so that the write can be taken back later."""
+    import hashlib
+
+    assert isinstance(step.action, Write)
+    image, inline = capture(site.root, step.action.path, blobs=site.store.blobs)
+    blobs = {image.blob: ("preimage", inline)} if image.blob is not None else {}
+    return Prepared(
+        before=(image,),
+        after_sha256=hashlib.sha256(_bytes(step.action)).hexdigest(),
+        after_mode=int(step.action.mode, 8) if step.action.mode else None,
+        blobs=blobs,
+        changes_workspace=True,
+    )
+
+
+def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
+    assert isinstance(step.action, Write)
+    try:
+        state = write_atomic(site.root, step.action.path, _bytes(step.action), started.after_mode, started.key)
+    except (DiskFull, WriteFailed):
+        raise  # the disk, not the step: the run stops and the step is settled by its hashes
+    except AcodeError as error:
+        return Failed(reason="error", message=error.message)
+    return Done(files=(state,))
+
+
+def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
+    assert isinstance(step.action, Write)
+    path, before = step.action.path, started.before[0].sha256 if started.before else None
+    try:
+        found = hash_file(site.root, path).sha256
+    except AcodeError as error:
+        return Finding(outcome=Outcome.UNKNOWN, evidence=f"{path} cannot be looked at: {error.message}")
+    if found == started.after_sha256:
+        return Finding(outcome=Outcome.APPLIED, evidence=f"{path} has the content that was to be written")
+    if found == before:
+        what = "does not exist, as before" if found is None else "has the content it had before"
+        return Finding(outcome=Outcome.NOT_APPLIED, evidence=f"{path} {what}", repeatable=True)
+    return Finding(
+        outcome=Outcome.UNKNOWN,
+        evidence=f"{path} was changed by somebody else: it has neither the content before"
+        f" ({(before or 'none')[:12]}) nor the one to be written ({(started.after_sha256 or '')[:12]}),"
+        f" but {(found or 'none')[:12]}",
+    )
+
+
+def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:
+    assert isinstance(step.action, Write)
+    remove_temp(site.root, step.action.path, started.key)
+    return Done(files=(hash_file(site.root, step.action.path),))
+
+
+def roll_back(step: Step, site: Site, started: ev.StepStarted) -> RolledBack:
+    """Only a temporary file of ours can be left; its name comes from the key, so it is found."""
+    assert isinstance(step.action, Write)
+    removed = remove_temp(site.root, step.action.path, started.key)
+    return RolledBack(restored=(step.action.path,) if removed else ())

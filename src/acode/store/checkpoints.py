@@ -1,0 +1,115 @@
+"""Checkpoints: a small sealed row per completed step, and full snapshots often enough.
+
+A checkpoint is bound to its session, position and chain head; one with a bad seal is never used. A full snapshot is
+written when the log has grown by as much as the last snapshot holds, so storage stays linear in the log, and a resume
+reads no more of the log than the state is large.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from acode import seal
+from acode.errors import CheckpointForged, CheckpointMissing, NewerSchema
+from acode.seal import Keyring
+from acode.state import Session
+
+CHECKPOINT_VERSION = 2
+SNAPSHOT_BYTES_MIN = 16_384
+PURPOSE = b"checkpoint"
+
+
+class SnapshotRef(msgspec.Struct, frozen=True, kw_only=True):
+    seq: int
+    sha256: str
+    head: str
+    size: int
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Position and counters at one event; `session` holds no records."""
+
+    v: int
+    id: int
+    session_id: str
+    seq: int
+    head: str
+    key_id: str
+    at: datetime
+    session: Session
+    label: str = ""
+    snapshot: SnapshotRef | None = None
+
+
+_encoder = msgspec.json.Encoder()
+_checkpoint = msgspec.json.Decoder(Checkpoint)
+_session = msgspec.json.Decoder(Session)
+
+
+def small(session: Session) -> Session:
+    """The session without what grows with its work and without what stands in the log once."""
+    return msgspec.structs.replace(session, records=None, created=None, plan=None)
+
+
+def encode_checkpoint(checkpoint: Checkpoint, keyring: Keyring) -> tuple[bytes, bytes]:
+    body = _encoder.encode(checkpoint)
+    return body, seal.seal(keyring.key(checkpoint.key_id), PURPOSE, body)
+
+
+def encode_snapshot(session: Session) -> bytes:
+    return _encoder.encode(msgspec.structs.replace(session, created=None, plan=None))
+
+
+def open_checkpoint(session_id: str, seq: int, body: bytes, mac: bytes, keyring: Keyring) -> Checkpoint:
+    """A row that is used is a row verified: the seal first, then the content, then that it stands where it says."""
+    try:
+        plain = msgspec.json.decode(body)
+        key = keyring.key(plain["key_id"])
+    except (msgspec.DecodeError, KeyError, TypeError) as error:
+        raise _forged(session_id, seq, f"it cannot be read: {error}") from error
+    if not seal.same(mac, seal.seal(key, PURPOSE, body)):
+        raise _forged(session_id, seq, "signature invalid - possible tampering detected")
+    checkpoint = _decode(plain, body)
+    if (checkpoint.session_id, checkpoint.seq) != (session_id, seq):
+        raise _forged(session_id, seq, f"it belongs to event {checkpoint.seq} of session {checkpoint.session_id}")
+    return checkpoint
+
+
+def _forged(session_id: str, seq: int, why: str) -> CheckpointForged:
+    return CheckpointForged(
+        f"checkpoint at event {seq} of session {session_id[-8:]}: {why}", seq=seq, session_id=session_id
+    )
+
+
+def _decode(plain: dict[str, Any], body: bytes) -> Checkpoint:
+    version = plain.get("v")
+    if version == CHECKPOINT_VERSION:
+        return _checkpoint.decode(body)
+    if not isinstance(version, int) or not 1 <= version < CHECKPOINT_VERSION:
+        raise NewerSchema(f"a checkpoint has format version {version}, this acode knows {CHECKPOINT_VERSION}")
+    for lift in LIFTS[version - 1 :]:
+        plain = lift(plain)
+    return msgspec.convert(plain, Checkpoint)
+
+
+def _v1_to_v2(plain: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 called its number `checkpoint_id` and knew no snapshots: the state comes from the whole log."""
+    rest = {name: value for name, value in plain.items() if name != "checkpoint_id"}
+    return {**rest, "v": 2, "id": plain["checkpoint_id"], "snapshot": None}
+
+
+LIFTS: list[Callable[[dict[str, Any]], dict[str, Any]]] = [_v1_to_v2]
+
+
+def open_snapshot(ref: SnapshotRef, body: bytes | None) -> Session:
+    """The snapshot's hash stands in a sealed checkpoint, so it needs no seal of its own."""
+    if body is None:
+        raise CheckpointMissing(f"the snapshot at event {ref.seq} is gone", seq=ref.seq)
+    if hashlib.sha256(body).hexdigest() != ref.sha256:
+        raise CheckpointForged(f"the snapshot at event {ref.seq} was changed outside acode", seq=ref.seq)
+    return _session.decode(body)

@@ -1,0 +1,176 @@
+"""One connection to the workspace's database that keeps its promises or is refused.
+
+WAL and `synchronous` are read back, not assumed: one I/O error while switching makes SQLite answer `delete` and carry
+on in a mode that loses acknowledged commits. After an I/O error nothing is retried on the same connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+
+from acode.errors import (
+    AcodeError,
+    DatabaseCorrupt,
+    DiskFull,
+    NewerSchema,
+    NotWritable,
+    OldSqlite,
+    StoreBusy,
+    StoreUnusable,
+    WriteFailed,
+)
+from acode.store import schema
+
+SQLITE_MIN = (3, 51, 3)  # earlier ones can corrupt a WAL when two connections write and checkpoint at once
+BUSY_TIMEOUT_MS = 10_000
+FULL, NORMAL = 2, 1
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "fuse.sshfs", "ceph", "glusterfs"}
+)
+
+
+def connect(path: Path, at: str) -> apsw.Connection:
+    """Open for writing, make or migrate the tables, check everything."""
+    refuse_old_sqlite()
+    refuse_network_file_system(path.parent)
+    with translated(path):
+        _make_private(path)
+        db = apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        db.set_busy_timeout(BUSY_TIMEOUT_MS)
+        refuse_newer(db, path)
+        mode = db.pragma("journal_mode", "wal")
+        if str(mode).lower() != "wal":
+            raise StoreUnusable(f"{path} is in journal mode {mode}, not WAL: commits would not be durable")
+        db.pragma("secure_delete", True)
+        set_synchronous(db, FULL)
+        schema.migrate(db, at)
+        schema.check(db)
+        harden(db)
+    return db
+
+
+def connect_to_look(path: Path) -> apsw.Connection:
+    """Open without changing anything; for previews, beside a writer."""
+    refuse_old_sqlite()
+    with translated(path):
+        writable = os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)
+        if writable:
+            db = apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        else:  # a read-only disk has no place for the shared-memory file: read the database as it stands
+            uri = f"file:{path}?immutable=1"
+            db = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        db.set_busy_timeout(BUSY_TIMEOUT_MS)
+        refuse_newer(db, path)
+        db.pragma("query_only", True)
+        schema.check(db)
+        harden(db)
+    return db
+
+
+def harden(db: apsw.Connection) -> None:
+    """After the schema check: nothing that a file could have planted is executed on this connection."""
+    db.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+    db.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0)
+    db.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+    db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+    db.pragma("cell_size_check", True)
+
+
+def set_synchronous(db: apsw.Connection, level: int) -> None:
+    db.execute("PRAGMA synchronous=FULL" if level == FULL else "PRAGMA synchronous=NORMAL")
+    found = db.execute("PRAGMA synchronous").fetchone()
+    if found is None or found[0] != level:
+        raise StoreUnusable(f"the database answers synchronous={found} where {level} was set")
+
+
+def refuse_old_sqlite() -> None:
+    version = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
+    if version < SQLITE_MIN:
+        raise OldSqlite(
+            f"SQLite {apsw.sqlite_lib_version()} is too old, at least {'.'.join(map(str, SQLITE_MIN))} is needed"
+        )
+
+
+def refuse_newer(db: apsw.Connection, path: Path) -> None:
+    version = int(db.pragma("user_version"))
+    if version > schema.VERSION:
+        raise NewerSchema(f"{path} has schema version {version}, this acode knows {schema.VERSION}")
+
+
+def _make_private(path: Path) -> None:
+    """Made by us with mode 0600 before SQLite sees it: WAL and shared memory inherit that mode."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600))
+
+
+def refuse_network_file_system(directory: Path) -> None:
+    kind = file_system(directory)
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise StoreUnusable(
+            f"{directory} is on a network file system ({kind}), where SQLite's log cannot be shared safely",
+            hint="Use a workspace on a local disk.",
+        )
+
+
+def file_system(directory: Path) -> str:
+    """The type of the file system a directory is on, or "unknown"."""
+    if sys.platform != "linux":
+        return _file_system_elsewhere(directory)
+    try:
+        device = os.stat(directory).st_dev
+        wanted = f"{os.major(device)}:{os.minor(device)}"
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+            for line in mounts:
+                left, _, right = line.partition(" - ")
+                if left.split()[2] == wanted:
+                    return right.split()[0]
+    except (OSError, IndexError):
+        pass
+    return "unknown"
+
+
+def _file_system_elsewhere(directory: Path) -> str:
+    import psutil
+
+    best = max(
+        (part for part in psutil.disk_partitions(all=True) if os.fspath(directory).startswith(part.mountpoint)),
+        key=lambda part: len(part.mountpoint),
+        default=None,
+    )
+    return best.fstype.lower() if best is not None else "unknown"
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """SQLite's errors under the names users know."""
+    try:
+        yield
+    except AcodeError:
+        raise
+    except apsw.FullError as error:
+        raise DiskFull(f"the disk is full: {path} cannot grow") from error
+    except (apsw.NotADBError, apsw.CorruptError) as error:
+        raise DatabaseCorrupt(
+            f"{path} is damaged: {error}",
+            hint="Nothing was changed. Bring back a backup, or move the file away to start anew.",
+        ) from error
+    except (apsw.BusyError, apsw.LockedError) as error:
+        raise StoreBusy(f"{path} is in use by another process for over {BUSY_TIMEOUT_MS // 1000} s") from error
+    except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError) as error:
+        raise NotWritable(
+            f"{path} cannot be opened or written: {error}", hint="Check the permissions and the disk."
+        ) from error
+    except apsw.Error as error:
+        raise WriteFailed(
+            f"{path}: {error}", hint="The run stops here. Check the disk, then resume: the state comes from the log."
+        ) from error
+    except PermissionError as error:
+        raise NotWritable(f"{path} cannot be written: {error.strerror}", hint="Check the permissions.") from error
+    except OSError as error:
+        raise WriteFailed(f"{path}: {error.strerror}") from error

@@ -1,0 +1,208 @@
+"""The journal: the one place where a session's log grows.
+
+An append is one transaction: fence, rows, checkpoint, blobs. The session is folded on as it is written, so what the
+engine sees is what the log says. After a failed commit the journal is dead: the pages may already be marked clean, so
+nothing is tried again; the next start derives the state from the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from acode import seal
+from acode.errors import LockLost, WriteFailed
+from acode.events import ENVELOPE_VERSION, Envelope, encode
+from acode.events import types as ev
+from acode.state import Session, advance, begin
+from acode.store import checkpoints as ck
+from acode.store import database
+
+if TYPE_CHECKING:
+    from acode.store.store import Store
+
+TAIL_EVENTS_MAX = 64  # a quiet session that collects refused decisions gets a checkpoint after so many
+CHECKPOINTED = (ev.SessionCreated, ev.StepCompleted, ev.CheckpointCreated, ev.StepsRolledBack, ev.SessionCompleted)
+ONE_TICK = timedelta(microseconds=1)
+
+Blob = tuple[str, bytes | None]  # purpose, and the bytes unless they are a file already
+
+
+class Journal:
+    """The writing end of one session's log, held by the process that holds its lock."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        generation: int,
+        session: Session | None,
+        head: bytes,
+        last: ck.Checkpoint | None,
+        bytes_since_snapshot: int = 0,
+    ) -> None:
+        self._store = store
+        self._generation = generation
+        self._session = session
+        self._head = head
+        self._last = last
+        self._bytes_since_snapshot = bytes_since_snapshot
+        self._synchronous = database.FULL
+        self._dead = False
+        self.durable_seq = session.seq if session else 0
+
+    @property
+    def session(self) -> Session:
+        assert self._session is not None, "the journal has no session before its first event"
+        return self._session
+
+    @property
+    def head(self) -> bytes:
+        return self._head
+
+    @property
+    def checkpoint(self) -> ck.Checkpoint | None:
+        return self._last
+
+    def append(
+        self, *events: ev.Known, actor: str = "system", durable: bool = True, blobs: Mapping[str, Blob] | None = None
+    ) -> list[Envelope]:
+        """All events in one transaction. `durable` False: safe from kill -9 now, from power loss with the next one."""
+        if self._dead:
+            raise WriteFailed("an earlier write failed: this process must not write to the log any more")
+        self._dead = True  # until the commit has succeeded: an error anywhere in between leaves memory ahead of the log
+        envelopes = [self._next(event, actor) for event in events]
+        with database.translated(self._store.path):
+            self._set_synchronous(database.FULL if durable else database.NORMAL)
+            self._store.db.execute("BEGIN IMMEDIATE")
+            try:
+                self._write(envelopes, blobs or {})
+                self._store.db.execute("COMMIT")
+            except BaseException:
+                if self._store.db.in_transaction:
+                    self._store.db.execute("ROLLBACK")
+                raise
+        self._dead = False
+        if durable:
+            self.durable_seq = self.session.seq
+        return envelopes
+
+    def flush(self) -> None:
+        """Make all that was committed survive a power cut: a full commit syncs every frame before it."""
+        if self._session is None or self.durable_seq == self.session.seq:
+            return
+        with database.translated(self._store.path):
+            self._set_synchronous(database.FULL)
+            self._store.db.execute(
+                "UPDATE sessions SET created_at = created_at WHERE session_id = ?", (self.session.session_id,)
+            )
+        self.durable_seq = self.session.seq
+
+    def _set_synchronous(self, level: int) -> None:
+        if level != self._synchronous:
+            database.set_synchronous(self._store.db, level)
+            self._synchronous = level
+
+    def _next(self, event: ev.Known, actor: str) -> Envelope:
+        """The envelope of the next event; time never stands still or goes back within a session."""
+        session = self._session
+        at = self._store.clock()
+        if session is not None and at <= session.updated_at:
+            at = session.updated_at + ONE_TICK
+        envelope = Envelope(
+            v=ENVELOPE_VERSION,
+            session_id=session.session_id if session else self._store.new_id(),
+            seq=session.seq + 1 if session else 1,
+            event_id=self._store.new_id(),
+            at=at,
+            actor=actor,
+            key_id=self._store.keyring.current,
+            event=event,
+        )
+        self._session = begin(envelope) if session is None else advance(session, envelope)
+        return envelope
+
+    def _write(self, envelopes: list[Envelope], blobs: Mapping[str, Blob]) -> None:
+        db, key = self._store.db, self._store.keyring.key(self._store.keyring.current)
+        session_id = self.session.session_id
+        if envelopes[0].seq == 1:
+            db.execute(
+                "INSERT INTO sessions(session_id, created_at, generation) VALUES (?, ?, ?)",
+                (session_id, stamp(envelopes[0].at), self._generation),
+            )
+        self._fence(session_id, envelopes[0].seq)
+        for envelope in envelopes:
+            body = encode(envelope)
+            self._head = seal.code(key, self._head, body)
+            self._bytes_since_snapshot += len(body)
+            db.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (session_id, envelope.seq, body.decode(), self._head))
+        for sha256, (purpose, data) in blobs.items():
+            db.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?, ?)", (session_id, sha256, purpose, data))
+        if self._due(envelopes):
+            self._write_checkpoint(envelopes)
+
+    def _fence(self, session_id: str, seq: int) -> None:
+        """A process whose lock was broken while it slept finds another generation or head, and must not write."""
+        row = self._store.db.execute(
+            "SELECT generation, (SELECT max(seq) FROM events WHERE session_id = ?1) FROM sessions"
+            " WHERE session_id = ?1",
+            (session_id,),
+        ).fetchone()
+        if row is None or row[0] != self._generation or (row[1] or 0) != seq - 1:
+            raise LockLost(
+                f"session {session_id[-8:]} was taken over by another process: this one is fenced off",
+                generation=self._generation,
+                found=row[0] if row else None,
+            )
+
+    def _due(self, envelopes: list[Envelope]) -> bool:
+        if any(isinstance(envelope.event, CHECKPOINTED) for envelope in envelopes):
+            return True
+        behind = self.session.seq - (self._last.seq if self._last else 0)
+        return behind >= TAIL_EVENTS_MAX and not self.session.in_flight  # never in the middle of a step
+
+    def _write_checkpoint(self, envelopes: list[Envelope]) -> None:
+        session, db = self.session, self._store.db
+        last = envelopes[-1].event
+        checkpoint = ck.Checkpoint(
+            v=ck.CHECKPOINT_VERSION,
+            id=self._last.id + 1 if self._last else 0,
+            session_id=session.session_id,
+            seq=session.seq,
+            head=self._head.hex(),
+            key_id=self._store.keyring.current,
+            at=session.updated_at,
+            session=ck.small(session),
+            label=last.label if isinstance(last, ev.CheckpointCreated) else "",
+            snapshot=self._snapshot(),
+        )
+        body, mac = ck.encode_checkpoint(checkpoint, self._store.keyring)
+        db.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?)", (session.session_id, session.seq, body.decode(), mac))
+        self._last = checkpoint
+
+    def _snapshot(self) -> ck.SnapshotRef | None:
+        """The last snapshot, or a new one once the log has grown by as much as the last one holds."""
+        ref = self._last.snapshot if self._last else None
+        if ref is not None and self._bytes_since_snapshot < max(ref.size, ck.SNAPSHOT_BYTES_MIN):
+            return ref
+        if ref is None and self._bytes_since_snapshot < ck.SNAPSHOT_BYTES_MIN:
+            return None
+        session = self.session
+        body = ck.encode_snapshot(session)
+        self._store.db.execute("INSERT INTO snapshots VALUES (?, ?, ?)", (session.session_id, session.seq, body))
+        self._bytes_since_snapshot = 0
+        sha256 = hashlib.sha256(body).hexdigest()
+        return ck.SnapshotRef(seq=session.seq, sha256=sha256, head=self._head.hex(), size=len(body))
+
+
+def stamp(at: datetime) -> str:
+    text: str = msgspec.to_builtins(at)
+    return text
+
+
+Clock = Callable[[], datetime]
+NewId = Callable[[], str]

@@ -1,0 +1,121 @@
+"""The tables, as numbered migrations with checksums, and the check that a database has exactly these.
+
+A migration that was shipped is never edited: its checksum is in every database it made. The expected schema is what
+the migrations make in memory, so it cannot drift from them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+
+import apsw
+
+from acode.errors import SchemaMismatch
+
+MIGRATIONS: tuple[tuple[str, str], ...] = (
+    (
+        "log",
+        """
+CREATE TABLE migrations(
+  version INTEGER PRIMARY KEY,
+  name TEXT NOT NULL,
+  sha256 TEXT NOT NULL,
+  applied_at TEXT NOT NULL
+) STRICT;
+CREATE TABLE sessions(
+  session_id TEXT PRIMARY KEY CHECK (length(session_id) = 36),
+  created_at TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE events(
+  session_id TEXT NOT NULL,
+  seq INTEGER NOT NULL CHECK (seq >= 1),
+  body TEXT NOT NULL CHECK (length(body) <= 1048576),
+  mac BLOB NOT NULL CHECK (length(mac) = 32),
+  PRIMARY KEY (session_id, seq)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE checkpoints(
+  session_id TEXT NOT NULL,
+  seq INTEGER NOT NULL CHECK (seq >= 1),
+  body TEXT NOT NULL,
+  mac BLOB NOT NULL CHECK (length(mac) = 32),
+  PRIMARY KEY (session_id, seq)
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER events_are_never_changed BEFORE UPDATE ON events
+BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
+CREATE TRIGGER events_are_never_deleted BEFORE DELETE ON events
+BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
+""",
+    ),
+    (
+        "fencing, snapshots and blobs",
+        """
+ALTER TABLE sessions ADD COLUMN generation INTEGER NOT NULL DEFAULT 1;
+CREATE TABLE snapshots(
+  session_id TEXT NOT NULL,
+  seq INTEGER NOT NULL CHECK (seq >= 1),
+  body BLOB NOT NULL,
+  PRIMARY KEY (session_id, seq)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE blobs(
+  session_id TEXT NOT NULL,
+  sha256 TEXT NOT NULL CHECK (length(sha256) = 64),
+  purpose TEXT NOT NULL CHECK (purpose IN ('preimage', 'output', 'plan', 'sensitive')),
+  data BLOB, -- NULL: the bytes are a file under .agent/blobs
+  PRIMARY KEY (session_id, sha256, purpose)
+) STRICT, WITHOUT ROWID;
+""",
+    ),
+)
+VERSION = len(MIGRATIONS)
+
+
+def checksum(sql: str) -> str:
+    return hashlib.sha256(sql.encode()).hexdigest()
+
+
+def migrate(db: apsw.Connection, at: str) -> None:
+    """Bring the database to this version, one transaction each; a crash in between is finished by the next start."""
+    while _version(db) < VERSION:
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            version = _version(db)  # read again under the lock: another process may have been faster
+            if version < VERSION:
+                name, sql = MIGRATIONS[version]
+                db.execute(sql)
+                db.execute("INSERT INTO migrations VALUES (?, ?, ?, ?)", (version + 1, name, checksum(sql), at))
+                db.pragma("user_version", version + 1)
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+
+
+def _version(db: apsw.Connection) -> int:
+    return int(db.pragma("user_version"))
+
+
+def check(db: apsw.Connection) -> None:
+    """Refuse a database with other tables, triggers or migrations than ours: nothing of it could be trusted."""
+    version = _version(db)
+    found = dict(db.execute("SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema"))
+    expected = expected_schema(version)
+    if found != expected:
+        odd = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+        raise SchemaMismatch(
+            f"the database's schema was changed outside acode: {', '.join(odd[:5])}",
+            hint="Nothing in it is used. Look at it with another tool, or bring back a backup.",
+            objects=odd,
+        )
+    sums = [row[0] for row in db.execute("SELECT sha256 FROM migrations ORDER BY version")]
+    if sums != [checksum(sql) for _, sql in MIGRATIONS[:version]]:
+        raise SchemaMismatch("the database was made by migrations that are not acode's")
+
+
+@cache
+def expected_schema(version: int) -> dict[str, str]:
+    db = apsw.Connection(":memory:")
+    for _, sql in MIGRATIONS[:version]:
+        db.execute(sql)
+    return dict(db.execute("SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema"))

@@ -1,0 +1,404 @@
+"""The store: all reading of the log, and the making of journals; all SQL of the workspace lives in this package.
+
+Nothing is returned that was not verified. What is missing, torn or foreign is an error by name; an empty answer only
+ever means that there is nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+
+import apsw
+import msgspec
+
+from acode import seal
+from acode.errors import (
+    AcodeError,
+    BlobDamaged,
+    ChainBroken,
+    CheckpointMissing,
+    NotWritable,
+    SequenceGap,
+    UnknownSession,
+    UnreadableEvent,
+)
+from acode.events import Envelope, decode
+from acode.events import types as ev
+from acode.events.definition import Plan
+from acode.seal import GENESIS, Keyring
+from acode.state import Session, advance, begin
+from acode.store import checkpoints as ck
+from acode.store import database
+from acode.store.blobs import Blobs
+from acode.store.journal import Clock, Journal, NewId, stamp
+
+DATABASE = "workspace.db"
+INLINE_BYTES_MAX = 65_536  # larger blobs become files
+BLOB_BYTES_MAX = 256 * 1_048_576  # what is read into memory at once; larger pre-images are streamed
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as the verified log says it is, with what a journal needs to go on from there."""
+
+    session: Session
+    head: bytes
+    checkpoint: ck.Checkpoint
+    first_seq: int
+    bytes_since_snapshot: int
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    code: str
+    seq: int | None
+    message: str
+
+
+class Verified(msgspec.Struct, frozen=True, kw_only=True):
+    events: int
+    checkpoints: int
+    blobs: int
+    head: bytes
+    problems: tuple[Problem, ...]
+
+
+class Store:
+    """One connection to one workspace's database."""
+
+    def __init__(
+        self, agent_dir: Path, keyring: Keyring, *, clock: Clock, new_id: NewId, look_only: bool = False
+    ) -> None:
+        self.path = agent_dir / DATABASE
+        self.keyring = keyring
+        self.clock = clock
+        self.new_id = new_id
+        self.blobs = Blobs(agent_dir / "blobs")
+        self.db: apsw.Connection = (
+            database.connect_to_look(self.path) if look_only else database.connect(self.path, stamp(clock()))
+        )
+
+    def close(self) -> None:
+        with database.translated(self.path):
+            self.db.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Sessions.
+
+    def session_ids(self) -> list[str]:
+        """All sessions, the oldest first."""
+        with database.translated(self.path):
+            return [
+                row[0] for row in self.db.execute("SELECT session_id FROM sessions ORDER BY created_at, session_id")
+            ]
+
+    def create(self) -> Journal:
+        """The journal of a session that does not exist yet; its first event makes it."""
+        return Journal(self, generation=1, session=None, head=GENESIS, last=None)
+
+    def journal(self, loaded: Loaded, generation: int) -> Journal:
+        return Journal(
+            self,
+            generation=generation,
+            session=loaded.session,
+            head=loaded.head,
+            last=loaded.checkpoint,
+            bytes_since_snapshot=loaded.bytes_since_snapshot,
+        )
+
+    def generation(self, session_id: str) -> int:
+        row = self.db.execute("SELECT generation FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+        if row is None:
+            raise UnknownSession(f"there is no session {session_id}")
+        return int(row[0])
+
+    def raise_generation(self, session_id: str, found: int) -> int:
+        """Fence off whoever holds the lock of generation `found`; from now on its appends are refused."""
+        with database.translated(self.path):
+            database.set_synchronous(self.db, database.FULL)
+            self.db.execute(
+                "UPDATE sessions SET generation = ? WHERE session_id = ? AND generation = ?",
+                (found + 1, session_id, found),
+            )
+        return self.generation(session_id)
+
+    # Reading.
+
+    def rows(self, session_id: str, after: int = 0, limit: int = -1) -> Iterator[tuple[int, bytes, bytes]]:
+        query = "SELECT seq, body, mac FROM events WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?"
+        for seq, body, mac in self.db.execute(query, (session_id, after, limit)):
+            yield seq, body.encode() if isinstance(body, str) else body, mac
+
+    def events(self, session_id: str, after: int = 0, head: bytes = GENESIS) -> Iterator[tuple[Envelope, bytes, int]]:
+        """Verified envelopes with their codes and sizes; stops at the first gap, break or unreadable row."""
+        expected = after + 1
+        for seq, body, mac in self.rows(session_id, after):
+            if seq != expected:
+                raise SequenceGap(
+                    f"session {session_id[-8:]}: event {expected} is missing, the log goes on with {seq}", seq=expected
+                )
+            yield verify_row(session_id, seq, body, mac=mac, head=head, keyring=self.keyring), mac, len(body)
+            head, expected = mac, seq + 1
+
+    def load(self, session_id: str) -> Loaded:
+        """The whole session: newest checkpoint, its snapshot, and the verified tail."""
+        with database.translated(self.path):
+            return self._load(session_id)
+
+    def _load(self, session_id: str) -> Loaded:
+        checkpoint = self.last_checkpoint(session_id)
+        created, first_mac = self._first(session_id)
+        ref = checkpoint.snapshot
+        if ref is not None:
+            session = ck.open_snapshot(ref, self._snapshot_body(session_id, ref.seq))
+            head, start = bytes.fromhex(ref.head), ref.seq
+        else:
+            session, head, start = begin(created), first_mac, 1
+        size = 0
+        _expect_head(checkpoint, start, head)
+        for envelope, mac, length in self.events(session_id, start, head):
+            advance(session, envelope)
+            _expect_head(checkpoint, envelope.seq, mac)
+            _expect_checkpoint(checkpoint, envelope)
+            head = mac
+            size += length
+        if session.seq < checkpoint.seq:
+            raise SequenceGap(
+                f"session {session_id[-8:]}: the log ends at event {session.seq}, before checkpoint {checkpoint.seq}",
+                seq=session.seq + 1,
+            )
+        assert isinstance(created.event, ev.SessionCreated)
+        session.created, session.plan = created.event, self._plan(session_id, created.event)
+        return Loaded(session=session, head=head, checkpoint=checkpoint, first_seq=start, bytes_since_snapshot=size)
+
+    def peek(self, session_id: str) -> tuple[Session, ck.Checkpoint]:
+        """Position and counters only: the newest checkpoint and the few events after it."""
+        with database.translated(self.path):
+            checkpoint = self.last_checkpoint(session_id)
+            session, head = checkpoint.session, bytes.fromhex(checkpoint.head)
+            for envelope, _, _ in self.events(session_id, checkpoint.seq, head):
+                advance(session, envelope)
+                _expect_checkpoint(checkpoint, envelope)
+        return session, checkpoint
+
+    def last_checkpoint(self, session_id: str) -> ck.Checkpoint:
+        row = self.db.execute(
+            "SELECT seq, body, mac FROM checkpoints WHERE session_id = ? ORDER BY seq DESC LIMIT 1", (session_id,)
+        ).fetchone()
+        if row is not None:
+            return ck.open_checkpoint(session_id, row[0], row[1].encode(), row[2], self.keyring)
+        if self.db.execute("SELECT 1 FROM events WHERE session_id = ? LIMIT 1", (session_id,)).fetchone() is None:
+            raise SequenceGap(f"session {session_id[-8:]} has no events: its log is gone", seq=1)
+        raise CheckpointMissing(f"session {session_id[-8:]} has events but no checkpoint")
+
+    def checkpoints(self, session_id: str) -> Iterator[ck.Checkpoint]:
+        query = "SELECT seq, body, mac FROM checkpoints WHERE session_id = ? ORDER BY seq"
+        for seq, body, mac in self.db.execute(query, (session_id,)):
+            yield ck.open_checkpoint(session_id, seq, body.encode(), mac, self.keyring)
+
+    def _first(self, session_id: str) -> tuple[Envelope, bytes]:
+        for seq, body, mac in self.rows(session_id, 0, 1):
+            if seq == 1:
+                return verify_row(session_id, seq, body, mac=mac, head=GENESIS, keyring=self.keyring), mac
+        raise SequenceGap(f"session {session_id[-8:]}: event 1 is missing", seq=1)
+
+    def _snapshot_body(self, session_id: str, seq: int) -> bytes | None:
+        row = self.db.execute(
+            "SELECT body FROM snapshots WHERE session_id = ? AND seq = ?", (session_id, seq)
+        ).fetchone()
+        return row[0] if row else None
+
+    def _plan(self, session_id: str, created: ev.SessionCreated) -> Plan | None:
+        if created.plan_blob is None:
+            return created.plan
+        return msgspec.json.decode(self.blob(session_id, created.plan_blob), type=Plan)
+
+    # Blobs.
+
+    def keep(self, data: bytes, purpose: str) -> tuple[str, tuple[str, bytes | None]]:
+        """Bytes for the next append: small ones go with the transaction, large ones become a synced file now."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        if len(data) <= INLINE_BYTES_MAX:
+            return sha256, (purpose, data)
+        self.blobs.put([data], sensitive=purpose == "sensitive")
+        return sha256, (purpose, None)
+
+    def blob(self, session_id: str, sha256: str) -> bytes:
+        with database.translated(self.path):
+            row = self.db.execute(
+                "SELECT data FROM blobs WHERE session_id = ? AND sha256 = ? AND data IS NOT NULL", (session_id, sha256)
+            ).fetchone()
+        if row is None:
+            return self.blobs.read(sha256, bytes_max=BLOB_BYTES_MAX)
+        if hashlib.sha256(row[0]).hexdigest() != sha256:
+            raise BlobDamaged(
+                f"blob {sha256[:12]} of session {session_id[-8:]} was changed outside acode", sha256=sha256
+            )
+        return bytes(row[0])
+
+    def has_blob(self, session_id: str, sha256: str) -> bool:
+        query = "SELECT data IS NOT NULL FROM blobs WHERE session_id = ? AND sha256 = ? LIMIT 1"
+        row = self.db.execute(query, (session_id, sha256)).fetchone()
+        return row is not None and (bool(row[0]) or self.blobs.has(sha256))
+
+    def forget_preimages(self, session_id: str) -> None:
+        """A finished session needs no way back: what stood in the user's files before is not kept a day longer."""
+        with database.translated(self.path):
+            purposes = ("preimage", "sensitive")
+            query = "SELECT DISTINCT sha256 FROM blobs WHERE session_id = ? AND purpose IN (?, ?) AND data IS NULL"
+            files: list[tuple[str]] = list(self.db.execute(query, (session_id, *purposes)))
+            self.db.execute("DELETE FROM blobs WHERE session_id = ? AND purpose IN (?, ?)", (session_id, *purposes))
+            for (sha256,) in files:
+                query = "SELECT 1 FROM blobs WHERE sha256 = ? AND data IS NULL LIMIT 1"
+                if self.db.execute(query, (sha256,)).fetchone() is None:
+                    self.blobs.remove(sha256)
+            self.truncate_wal()
+
+    def back_up(self) -> Path:
+        """A copy of the whole database beside it, by SQLite's own means: it is consistent while others write."""
+        target = self.path.with_name(f"{self.path.name}.{self.clock():%Y%m%dT%H%M%S}.bak")
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o600))
+        with database.translated(target):
+            copy = apsw.Connection(os.fspath(target))
+            with copy.backup("main", self.db, "main") as work:
+                while not work.done:
+                    work.step(1_000)
+            copy.close()
+        return target
+
+    def truncate_wal(self) -> None:
+        """What was deleted stays readable in the WAL until it is cut; a reader in the way puts it off."""
+        try:
+            self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.BusyError:
+            return
+
+    # Verification of everything.
+
+    def verify(self, session_id: str) -> Verified:
+        with database.translated(self.path):
+            macs, problems = self._verify_events(session_id)
+            checkpoints, more = self._verify_checkpoints(session_id, macs)
+            blobs, others = self._verify_blobs(session_id)
+            head = macs[max(macs)] if macs else GENESIS
+        return Verified(
+            events=len(macs), checkpoints=checkpoints, blobs=blobs, head=head, problems=(*problems, *more, *others)
+        )
+
+    def _verify_events(self, session_id: str) -> tuple[dict[int, bytes], list[Problem]]:
+        """Every row against its predecessor as stored, so that one bad row is one problem."""
+        macs: dict[int, bytes] = {}
+        problems: list[Problem] = []
+        head, expected = GENESIS, 1
+        for seq, body, mac in self.rows(session_id):
+            if seq != expected:
+                span = f"event {expected} is" if seq == expected + 1 else f"events {expected} to {seq - 1} are"
+                problems.append(Problem(code=SequenceGap.code, seq=expected, message=f"{span} missing"))
+            try:
+                verify_row(session_id, seq, body, mac=mac, head=head, keyring=self.keyring)
+            except AcodeError as error:
+                problems.append(Problem(code=error.code, seq=seq, message=error.message))
+            macs[seq], head, expected = mac, mac, seq + 1
+        return macs, problems
+
+    def _verify_checkpoints(self, session_id: str, macs: dict[int, bytes]) -> tuple[int, list[Problem]]:
+        problems: list[Problem] = []
+        count = 0
+        query = "SELECT seq, body, mac FROM checkpoints WHERE session_id = ? ORDER BY seq"
+        rows: list[tuple[int, str, bytes]] = list(self.db.execute(query, (session_id,)))
+        for seq, body, mac in rows:
+            try:
+                checkpoint = ck.open_checkpoint(session_id, seq, body.encode(), mac, self.keyring)
+                if seq not in macs:
+                    raise SequenceGap(f"the event of the checkpoint at {seq} is missing", seq=seq)
+                _expect_head(checkpoint, seq, macs[seq])
+                if checkpoint.id != count:
+                    raise CheckpointMissing(f"checkpoint {count} is missing before the one at event {seq}", seq=seq)
+                if checkpoint.snapshot is not None:
+                    ck.open_snapshot(checkpoint.snapshot, self._snapshot_body(session_id, checkpoint.snapshot.seq))
+            except AcodeError as error:
+                problems.append(Problem(code=error.code, seq=seq, message=error.message))
+            count += 1
+        return count, problems
+
+    def _verify_blobs(self, session_id: str) -> tuple[int, list[Problem]]:
+        problems: list[Problem] = []
+        query = "SELECT DISTINCT sha256 FROM blobs WHERE session_id = ?"
+        rows: list[tuple[str]] = list(self.db.execute(query, (session_id,)))
+        for (sha256,) in rows:
+            try:
+                self.blob(session_id, sha256)
+            except AcodeError as error:
+                problems.append(Problem(code=error.code, seq=None, message=error.message))
+        return len(rows), problems
+
+
+def verify_row(session_id: str, seq: int, body: bytes, *, mac: bytes, head: bytes, keyring: Keyring) -> Envelope:
+    """A row that is used is a row verified: its code, and that it stands where it says."""
+    try:
+        envelope = decode(body)
+    except UnreadableEvent as error:
+        raise UnreadableEvent(f"event {seq} of session {session_id[-8:]}: {error.message}", seq=seq) from error
+    expected = seal.code(keyring.key(envelope.key_id), head, body)
+    if not seal.same(mac, expected) or (envelope.session_id, envelope.seq) != (session_id, seq):
+        raise ChainBroken(
+            f"event {seq} of session {session_id[-8:]} does not fit its code: it, or the one before it, was changed"
+            " outside acode",
+            seq=seq,
+            session_id=session_id,
+        )
+    return envelope
+
+
+def _expect_head(checkpoint: ck.Checkpoint, seq: int, mac: bytes) -> None:
+    if seq == checkpoint.seq and mac.hex() != checkpoint.head:
+        raise ChainBroken(f"event {seq} is not the one that the checkpoint at {seq} was made for", seq=seq)
+
+
+def _expect_checkpoint(checkpoint: ck.Checkpoint, envelope: Envelope) -> None:
+    if envelope.seq > checkpoint.seq and isinstance(envelope.event, ev.StepCompleted):
+        raise CheckpointMissing(
+            f"step {envelope.event.step} was completed by event {envelope.seq}, and its checkpoint is gone",
+            seq=envelope.seq,
+        )
+
+
+def find_session(ids: Sequence[str], text: str) -> str:
+    """The one session an id, or a unique prefix or suffix of it, names; never a guess."""
+    wanted = text.strip().lower()
+    found = [one for one in ids if one == wanted]
+    if not found and len(wanted) >= 4:
+        found = [one for one in ids if one.startswith(wanted) or one.endswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(one[-8:] for one in found)
+        raise UnknownSession(
+            f"{text} fits {len(found)} sessions: {names}", hint="Type more of the id.", candidates=found
+        )
+    latest = list(reversed(ids))[:5]
+    raise UnknownSession(
+        f"no session here is called {text}"
+        + (f"; there are: {', '.join(one[-8:] for one in latest)}" if latest else ""),
+        candidates=latest,
+    )
+
+
+def refuse_unreadable(agent_dir: Path) -> None:
+    """An unreadable workspace is an error, never an empty one."""
+    if agent_dir.exists() and not os.access(agent_dir, os.R_OK | os.X_OK):
+        raise NotWritable(f"{agent_dir} cannot be read", hint="Check the permissions.")
+
+
+def moment(text: str) -> datetime:
+    return msgspec.convert(text, datetime)
