@@ -67,6 +67,12 @@ class Running:
     def pid(self) -> int:
         return self._process.pid
 
+    def send(self, text: str) -> None:
+        """Type this; the process must have been started with `stdin=subprocess.PIPE`."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(text)
+        self._process.stdin.flush()
+
     def wait_for_line(self, pattern: str, *, timeout_s: float = WAIT_S_MAX) -> str:
         """The first line of either stream in which the pattern is found, waiting for it if need be."""
 
@@ -107,6 +113,9 @@ class Running:
     def finish(self, *, timeout_s: float = WAIT_S_MAX) -> Ended:
         """Wait for the end. A command that outlives acode may hold the streams; it is not waited for."""
         self._process.wait(timeout_s)
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
         for reader in self._readers:
             reader.join(timeout=1.0)
         stdout, stderr = ("".join(self._streams[name]) for name in ("stdout", "stderr"))

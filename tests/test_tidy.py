@@ -148,7 +148,7 @@ def test_pure_modules_never_ask_what_time_it_is() -> None:
 
 
 def test_the_repository_names_no_machine() -> None:
-    machine = re.compile(r"/(?:root|work|opt|srv|home/(?!user/|you/)\w+|Users/(?!you/)\w+)/")
+    machine = re.compile(r"(?<![\w.}])/(?:root|work|opt|srv|home/(?!user/|you/)\w+|Users/(?!you/)\w+)/")
     found = []
     for path in tracked_files():
         for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
