@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -178,6 +179,7 @@ def user_name() -> str:
         return "unknown"
 
 
+@cache
 def boot_id() -> str:
     """The same until the machine starts again; tells a crash of the process from one of the machine."""
     if sys.platform == "linux":

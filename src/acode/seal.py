@@ -166,7 +166,9 @@ def import_keys(state_dir: Path, text: str) -> tuple[str, ...]:
 
 def private_directory(path: Path) -> None:
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for level in [*reversed(path.parents), path]:
+            if not level.exists():
+                level.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise NotWritable(
             f"the state directory {path} cannot be made: {error.strerror}",

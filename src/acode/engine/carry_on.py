@@ -6,7 +6,6 @@ there is no second way through the engine.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 
 import msgspec
@@ -35,7 +34,7 @@ from acode.events import types as ev
 from acode.plan import Action
 from acode.policy import Reason, counted
 from acode.state import State
-from acode.steps.run import outputs_directory
+from acode.steps.run import private_outputs
 from acode.workspace import changed, diff
 
 
@@ -364,11 +363,10 @@ def refuse_slow_recovery(run: Held, began: float) -> None:
 def restore_outputs(run: Held) -> None:
     """The outputs of finished steps are the variables of those to come: made again from the log where they are gone."""
     assert run.session.records is not None
-    directory = outputs_directory(run.site())
+    directory = private_outputs(run.site())
     for step, output in run.session.records.outputs.items():
         if output.blob is None or (directory / step).exists():
             continue
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         (directory / step).write_bytes(run.store.blob(run.session.session_id, output.blob))
 
 
@@ -377,8 +375,7 @@ def finish_resume(run: Held, skipped: int) -> Result:
     assert run.session.records is not None
     mismatches = changed(run.root, run.session.records.manifest)
     if not mismatches:
-        run.say(ev.ResumeCompleted(executed_steps=run.executed, skipped_steps=skipped))
-        return complete(run, skipped)
+        return complete(run, skipped, ev.ResumeCompleted(executed_steps=run.executed, skipped_steps=skipped))
     names = ", ".join(one.path for one in mismatches[:5])
     error = EnvironmentInvalid(
         f"after the resume {len(mismatches)} files are not what the session wrote: {names}",
@@ -391,8 +388,3 @@ def finish_resume(run: Held, skipped: int) -> Result:
     )
     escalate(run, "post_resume_validation_failed")
     return ending(run, error, "post_resume_validation_failed", skipped)
-
-
-def clear_run_files(run: Held) -> None:
-    """The keepers' files of an ended session are not needed any more."""
-    shutil.rmtree(outputs_directory(run.site()).parent, ignore_errors=True)

@@ -17,6 +17,7 @@ from acode.engine.world import Notice, World, short
 from acode.errors import AcodeError, LogRolledBack, NoResumableSession, TerminalState, UnknownEventType
 from acode.events import Envelope
 from acode.events import types as ev
+from acode.events.definition import Task
 from acode.seal import Anchor
 from acode.state import Session
 from acode.steps.shape import Site
@@ -53,6 +54,8 @@ class Held:
         self.warnings: list[str] = []
         self.owner_seen_at: datetime | None = None  # the last sign of life of the process that held the lock before
         self.executed = 0
+        self._open_task: str | None = None
+        self._open_steps = 0
         self._anchors = seal.anchor_directory(world.state_dir, world.workspace)
         self._anchored_at = world.monotonic()
 
@@ -113,6 +116,16 @@ class Held:
     def warn(self, message: str) -> None:
         self.warnings.append(message)
         self.tell("warning", message=message)
+
+    def closes_task(self, task: Task) -> bool:
+        """Whether the step that is being completed is the last open one of its task.
+
+        Steps of a task are completed one by one, so the count from the last look is one behind at the most.
+        """
+        if self._open_task != task.id:
+            self._open_task, self._open_steps = task.id, sum(not self.session.done(step.id) for step in task.steps)
+        self._open_steps -= 1
+        return self._open_steps == 0
 
     def site(self, *, probes: bool = True) -> Site:
         return make_site(self.world, self.store, self.root, self.session, probes=probes, idle=self.flush)

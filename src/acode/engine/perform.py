@@ -6,6 +6,7 @@ change in the world is explained by the log; one that changes nothing ends durab
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 
 from acode import lock as locks
@@ -20,11 +21,11 @@ from acode.errors import (
 )
 from acode.events import make_key
 from acode.events import types as ev
-from acode.events.definition import Approve, Step, Task, describe, digest, execution_order
+from acode.events.definition import Approve, Step, Task, definition_digest, describe, execution_order
 from acode.plan import approval_digest, covered_by, repeatable
 from acode.state import State
 from acode.steps import kind_of
-from acode.steps.run import outputs_directory
+from acode.steps.run import private_outputs
 from acode.steps.shape import Done, Failed, Prepared
 
 Ending = Result | None  # None: go on
@@ -111,7 +112,7 @@ def start_of(step: Step, task: Task, attempt_number: int, key: str, prepared: Pr
         kind=step.kind,
         attempt=attempt_number,
         key=key,
-        action_digest=digest(step),
+        action_digest=definition_digest(step),
         idempotent=step.idempotent,
         boot_id=locks.boot_id(),
         before=prepared.before,
@@ -150,8 +151,7 @@ def record_done(
         touched=done.touched,
         result=done.result,
     )
-    others = [one for one in task.steps if one.id != step.id]
-    task_done = all(run.session.done(one.id) for one in others)
+    task_done = run.closes_task(task)
     task_ms = run.session.records.task_ms.get(task.id, 0) + duration
     ending = (ev.TaskCompleted(task=task.id, duration_ms=task_ms),) if task_done else ()
     said = run.say(*before, completed, *ending, durable=durable, blobs=done.blobs, actor=actor)
@@ -175,8 +175,7 @@ def keep_output(run: Held, step: Step, done: Done) -> None:
     """The captured output under the step's name, for the commands that follow; a copy that can always be made again."""
     if done.output is None or done.output.blob is None:
         return
-    directory = outputs_directory(run.site())
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory = private_outputs(run.site())
     data = done.blobs.get(done.output.blob, ("", None))[1]
     (directory / step.id).write_bytes(
         data if data is not None else run.store.blob(run.session.session_id, done.output.blob)
@@ -292,7 +291,7 @@ def open_gate(run: Held, task: Task, step: Step, *, before: tuple[ev.Known, ...]
         kind="approve",
         attempt=number,
         key=make_key(run.session.session_id, step.id, number),
-        action_digest=digest(step),
+        action_digest=definition_digest(step),
     )
     executing: tuple[ev.Known, ...] = (
         () if run.session.state is State.EXECUTING else (ev.SessionExecuting(reason="approved"),)
@@ -375,12 +374,17 @@ def pause_by_signal(run: Held, skipped: int) -> Result:
     return ending(run, None, "paused_by_user", skipped, exit_code=130 if signal == "SIGINT" else 143)
 
 
-def complete(run: Held, skipped: int) -> Result:
-    if run.session.state is not State.EXECUTING:
-        run.say(ev.SessionExecuting(reason="finishing"))
-    run.say(ev.SessionCompleted(executed_steps=run.executed))
+def complete(run: Held, skipped: int, *before: ev.Known) -> Result:
+    """The end; what stood in the user's files before, and the keepers' notes, are not kept any longer."""
+    run.say(*before, ev.SessionCompleted(executed_steps=run.executed))
     run.store.forget_preimages(run.session.session_id)
+    forget_run_files(run)
     return ending(run, None, "completed", skipped, exit_code=0)
+
+
+def forget_run_files(run: Held) -> None:
+    for directory in (run.world.agent_dir / "run").glob(f"{run.session.session_id}*"):
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def ending(run: Held, error: AcodeError | None, reason: str, skipped: int, *, exit_code: int | None = None) -> Result:

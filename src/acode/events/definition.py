@@ -6,6 +6,7 @@ fields may be added with a default, never renamed. Nothing here does anything; i
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Literal
 
 import msgspec
@@ -132,13 +133,17 @@ def command_line(command: Command) -> str:
     return command if isinstance(command, str) else " ".join(command)
 
 
+def definition_digest(step: Step) -> str:
+    """SHA-256 over the definition as it is encoded here; tells whether two steps of one acode are the same."""
+    return hashlib.sha256(_deterministic.encode(step)).hexdigest()
+
+
+_deterministic = msgspec.json.Encoder(order="deterministic")
 SAFE_INTEGER_MAX = 2**53 - 1
 
 
 def digest(value: Any) -> str:
     """SHA-256 over the canonical JSON (RFC 8785) of a definition or of plain data."""
-    import hashlib
-
     return hashlib.sha256(rfc8785.dumps(_canonical(msgspec.to_builtins(value)))).hexdigest()
 
 

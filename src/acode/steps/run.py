@@ -207,6 +207,14 @@ def outputs_directory(site: Site) -> Path:
     return site.agent_dir / "run" / site.session_id / "outputs"
 
 
+def private_outputs(site: Site) -> Path:
+    """The directory, made if need be; every level of it is ours alone."""
+    directory = outputs_directory(site)
+    for level in (directory.parent, directory):
+        level.mkdir(mode=0o700, exist_ok=True)
+    return directory
+
+
 def _follow(step: Step, site: Site, directory: Path, watch: int) -> None:
     """Show the output as it comes, until the keeper is gone; pass a wish to stop on to it."""
     shown, asked, idle_at = 0, False, time.monotonic() + IDLE_S
