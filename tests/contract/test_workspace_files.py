@@ -101,7 +101,9 @@ def test_a_path_that_leaves_the_workspace_is_refused(root: Root, rel: str) -> No
         write_atomic(root, rel, b"x", None, "t")
 
 
-@pytest.mark.parametrize("rel", ["link", "dir/link", "dirlink/file", "dirlink/deep/file", "dangling", "inside"])
+@pytest.mark.parametrize(
+    "rel", ["link", "dir/link", "dirlink/file", "dirlink/deep/file", "dangling", "inside", "here/real"]
+)
 def test_no_link_is_followed_in_any_component(root: Root, workspace: Path, tmp_path: Path, rel: str) -> None:
     outside = tmp_path / "outside"
     (outside / "deep").mkdir(parents=True)
@@ -113,6 +115,7 @@ def test_no_link_is_followed_in_any_component(root: Root, workspace: Path, tmp_p
     (workspace / "dirlink").symlink_to(outside)
     (workspace / "dangling").symlink_to(outside / "new")
     (workspace / "inside").symlink_to("real")
+    (workspace / "here").symlink_to(".")
     with pytest.raises(UnsafePath, match="symbolic link"):
         root.open_beneath(rel, os.O_RDONLY)
     with pytest.raises(UnsafePath, match="symbolic link"):

@@ -79,6 +79,17 @@ def test_a_directory_made_for_a_step_stays_if_a_person_put_something_there(
     assert (workspace / "new" / "mine").read_text() == "mine"
 
 
+def test_a_source_that_comes_back_is_newer_than_what_was_built_from_its_successor(
+    root: Root, blobs: Blobs, workspace: Path
+) -> None:
+    (workspace / "a.c").write_text("old")
+    os.utime(workspace / "a.c", ns=(10**18, 10**18))
+    pre, post, read_blob = write_step(root, blobs, "a.c", b"new")
+    (workspace / "a.o").write_text("built from new")
+    restore(root, pre, post, read_blob=read_blob)
+    assert (workspace / "a.c").stat().st_mtime_ns >= (workspace / "a.o").stat().st_mtime_ns
+
+
 @pytest.mark.parametrize("edit", ["content", "mode", "deleted", "link", "directory"])
 def test_what_a_person_changed_since_is_not_touched(root: Root, blobs: Blobs, workspace: Path, edit: str) -> None:
     (workspace / "a").write_text("old")

@@ -24,6 +24,7 @@ from acode.workspace import (
     capture_outputs,
     matching_paths,
     put_back,
+    temp_name,
 )
 from acode.workspace.listing import Patterns
 
@@ -272,6 +273,28 @@ def test_what_was_not_declared_is_not_touched(root: Root, blobs: Blobs, build: P
     assert done.restored == ("build/small.txt",)
     assert (build / "tool").read_text() == "overwritten"
     assert (workspace / "source.c").read_text() == "edited"
+
+
+def test_a_directory_that_holds_undeclared_files_is_no_matter_of_the_rollback(
+    root: Root, blobs: Blobs, workspace: Path
+) -> None:
+    (workspace / "lib").mkdir()
+    (workspace / "lib" / "a.c").write_text("source")
+    captured = keep(root, blobs, "*/*.o")
+    (workspace / "lib" / "a.o").write_text("x")
+    done = roll_back(root, blobs, captured, "*/*.o")
+    assert (done.restored, done.kept) == (("lib/a.o",), ())
+    assert os.listdir(workspace / "lib") == ["a.c"]
+
+
+def test_a_file_that_another_session_is_writing_is_left_alone(
+    root: Root, blobs: Blobs, build: Path, workspace: Path
+) -> None:
+    captured = keep(root, blobs, "build/**")
+    theirs = workspace / temp_name("build/theirs", "another session's key")
+    theirs.write_text("half")
+    roll_back(root, blobs, captured, "build/**")
+    assert theirs.read_text() == "half"
 
 
 @pytest.mark.parametrize(
