@@ -110,6 +110,7 @@ class Held:
                 task=task if task is not None or step is None else step.partition(".")[0],
                 step=step,
                 data=data,
+                session=self.session,
             )
         )
 

@@ -32,6 +32,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     task: str | None = None
     step: str | None = None
     data: dict[str, Any] = {}
+    session: Session | None = None  # the session at this moment, for whoever shows its plan; no part of what is printed
 
 
 class Listener(Protocol):
