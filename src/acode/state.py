@@ -142,6 +142,7 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     resumes: int = 0
     escalated: bool = False
     last_resume_seq: int = 0
+    undoing: ev.UndoStarted | None = None
     unknown_types: dict[int, str] = {}
     quarantined: tuple[int, ...] = ()
     records: Records | None = None
@@ -401,6 +402,7 @@ def _quarantined(session: Session, event: ev.Quarantined, envelope: Envelope) ->
 
 def _rolled_back(session: Session, event: ev.StepsRolledBack, envelope: Envelope) -> None:
     """Finished steps are pending again; the next attempt gets a new key, so that no target takes it for the old one."""
+    session.undoing = None
     session.steps_done -= len(event.steps)
     session.tasks_done -= len(event.tasks)
     if session.records is None:
@@ -415,6 +417,10 @@ def _rolled_back(session: Session, event: ev.StepsRolledBack, envelope: Envelope
         )
     for task in event.tasks:
         session.records.task_ms.pop(task, None)
+
+
+def _undo_started(session: Session, event: ev.UndoStarted, envelope: Envelope) -> None:
+    session.undoing = event
 
 
 def _unknown(session: Session, event: ev.Unknown, envelope: Envelope) -> None:
@@ -442,5 +448,6 @@ _APPLY: dict[type, Callable[[Session, Any, Envelope], None]] = {
     ev.EscalatedToPerson: _escalated,
     ev.Quarantined: _quarantined,
     ev.StepsRolledBack: _rolled_back,
+    ev.UndoStarted: _undo_started,
     ev.Unknown: _unknown,
 }

@@ -15,6 +15,7 @@ from acode.engine.hold import Held, held, refuse_unknown_events
 from acode.engine.perform import complete, ending, perform_all
 from acode.engine.settle import ask_about_unknowns, note_unknown, settle_flights, unknown_error
 from acode.engine.survey import Survey, chosen_strategy, retries_unknown, survey
+from acode.engine.take_back import refuse_half_undone
 from acode.engine.trouble import carried_on
 from acode.engine.validate import Report, validate
 from acode.engine.world import Options, Result, World, short
@@ -44,6 +45,7 @@ def resume(world: World, text: str, options: Options) -> Result:
         began = world.monotonic()
         announce(run)
         accept_unknown_events(run, options)
+        refuse_half_undone(run.session)
         back_up(run)
         found = look_around(run, options)
         decide_on_record(run, found, options)

@@ -173,8 +173,8 @@ def _plan_drift(world: World, session: Session) -> list[Finding]:
     return [
         Finding(
             code="ACODE-PLAN-001",
-            message=f"the plan file {created.plan_path} was edited since the session began; the session goes on with the"
-            " plan it began with (start the edited one with: acode run --new)",
+            message=f"the plan file {created.plan_path} was edited since the session began; the session goes on with"
+            " the plan it began with (start the edited one with: acode run --new)",
         )
     ]
 

@@ -314,6 +314,16 @@ class StepsRolledBack(Event, frozen=True, kw_only=True, tag="steps_rolled_back")
     kept: tuple[str, ...] = ()  # the user's bytes, not touched
 
 
+class UndoStarted(Event, frozen=True, kw_only=True, tag="undo_started"):
+    """The undo command of a finished step is about to run; until the step is rolled back nothing else may."""
+
+    step: str
+    attempt: int
+    key: str
+    to: str | None = None
+    boot_id: str = ""
+
+
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
     """An event of a type that this version does not know. It may be a revocation, so nothing is executed past it."""
 
@@ -348,6 +358,7 @@ Known = (
     | Forced
     | Quarantined
     | StepsRolledBack
+    | UndoStarted
 )
 
 LIFECYCLE = (

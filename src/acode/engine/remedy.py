@@ -1,0 +1,79 @@
+"""A remediation checklist made from the actual failure: what broke, what it said, what to try, in which order.
+
+Pure. Every line is either a fact from the log or a command that can be typed as it stands.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from acode.events.definition import Run, Step, command_line
+from acode.state import Session
+from acode.workspace import ChangedFile
+
+TAIL_LINES_MAX = 12
+
+
+class Remedy(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person who has never seen this session needs."""
+
+    failed_step: str | None
+    command: str | None
+    exit_status: int | None
+    message: str
+    last_output: tuple[str, ...]
+    changed_files: tuple[str, ...]
+    checklist: tuple[str, ...]
+
+
+def remedy(session: Session, changed: tuple[ChangedFile, ...] = ()) -> Remedy:
+    failure = session.failure
+    name = session.session_id[-8:]
+    step = failed_step(session)
+    command = command_line(step.action.command) if step is not None and isinstance(step.action, Run) else None
+    message = (
+        failure.message if failure else (session.pause.message if session.pause else "the process died without a word")
+    )
+    tail = tuple(failure.tail.rstrip().splitlines()[-TAIL_LINES_MAX:]) if failure else ()
+    return Remedy(
+        failed_step=failure.step if failure else session.last_attempted,
+        command=command,
+        exit_status=failure.exit_status if failure else None,
+        message=message,
+        last_output=tail,
+        changed_files=tuple(one.path for one in changed),
+        checklist=tuple(checklist(session, step, command, changed, name)),
+    )
+
+
+def failed_step(session: Session) -> Step | None:
+    wanted = session.failure.step if session.failure else session.last_attempted
+    if session.plan is None or wanted is None:
+        return None
+    return next((step for step in session.steps() if step.id == wanted), None)
+
+
+def checklist(
+    session: Session, step: Step | None, command: str | None, changed: tuple[ChangedFile, ...], name: str
+) -> list[str]:
+    lines = [f"Read what happened: acode explain {name}"]
+    if command is not None:
+        where = (
+            f"cd {step.action.cwd} && " if step is not None and isinstance(step.action, Run) and step.action.cwd else ""
+        )
+        lines.append(f"Try the command by hand and mend its cause: {where}{command}")
+    elif session.failure is None:
+        lines.append(
+            f"The process died {session.resumes_since_progress} times at the same place: look for memory, time and"
+            " disk limits, and at the log: .agent/logs/acode.jsonl"
+        )
+    if session.in_flight:
+        open_step = next(iter(session.in_flight))
+        lines.append(
+            f"Say what became of the step in flight: acode session resolve {name} {open_step} --applied|--not-applied|--retry"
+        )
+    if changed:
+        lines.append(f"Files were changed by somebody else; see them: acode resume --dry-run {name}")
+    lines.append(f"Then grant one more attempt: acode resume {name} --force --reason TEXT")
+    lines.append(f"Or give it up: acode session abandon {name}")
+    return lines

@@ -1,0 +1,263 @@
+"""Take finished steps back: `session rollback --to STEP`, in reverse order, one step at a time.
+
+Three-way, file by file: what the step left is replaced by what stood there before; what is already as before is left;
+what somebody else wrote since is theirs and is not touched. Each step is recorded as soon as it is taken back, so a
+crash in the middle is finished by giving the command again. Undo commands run under a keeper, like any command.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from acode import lock as locks
+from acode.engine.hold import Held, held, opened, resolve_id
+from acode.engine.survey import step_named
+from acode.engine.world import World, short
+from acode.errors import CannotContinue, OutcomeUnknown, StepFailed, StepStillRunning, Usage
+from acode.events import make_key
+from acode.events import types as ev
+from acode.events.definition import Commit, Run, Sql, Step, Write, command_line, describe, execution_order
+from acode.plan import Outcome
+from acode.state import Session
+from acode.steps import run as commands
+from acode.steps.shape import Failed
+from acode.store.store import Store
+from acode.workspace import hash_file, restore
+
+UNDO = "~undo"  # no step id can hold this, so an undo's key is nobody else's
+Way = Literal["files", "undo", "nothing", "stays"]
+
+
+class Undoing(msgspec.Struct, frozen=True, kw_only=True):
+    """One finished step to be taken back, and how."""
+
+    step: str
+    title: str
+    way: Way
+    paths: tuple[str, ...] = ()
+    detail: str = ""
+
+
+class Past(msgspec.Struct, frozen=True, kw_only=True):
+    """What the log says of a finished step: what stood there before, and what it left."""
+
+    started: ev.StepStarted
+    completed: ev.StepCompleted
+
+
+class TakenBack(msgspec.Struct, frozen=True, kw_only=True):
+    steps: tuple[str, ...]
+    restored: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+def plan_rollback(world: World, text: str, to: str | None) -> tuple[Session, tuple[Undoing, ...]]:
+    """What a rollback would do; nothing is changed."""
+    with opened(world, look_only=True) as store:
+        session_id = resolve_id(world, store, text)
+        session = store.load(session_id).session
+        return session, steps_to_undo(store, session, to)
+
+
+def roll_back(world: World, text: str, to: str | None) -> TakenBack:
+    """Do it: every later step, the latest first."""
+    with held(world, text) as run:
+        if run.session.in_flight:
+            step = next(iter(run.session.in_flight))
+            raise CannotContinue(
+                f"step {step} is in flight; it is settled before finished steps are taken back",
+                hint=f"acode resume {short(run.session.session_id)}, or acode session resolve"
+                f" {short(run.session.session_id)} {step}",
+            )
+        undoing = steps_to_undo(run.store, run.session, to)
+        past = finished_steps(run.store, run.session)
+        restored: list[str] = []
+        kept: list[str] = []
+        for one in undoing:
+            some, others = take_back(run, step_named(run.session, one.step), past.get(one.step), to)
+            restored.extend(some)
+            kept.extend(others)
+        return TakenBack(steps=tuple(one.step for one in undoing), restored=tuple(restored), kept=tuple(kept))
+
+
+def steps_to_undo(store: Store, session: Session, to: str | None) -> tuple[Undoing, ...]:
+    """Finished steps after `to`, the latest first; refused as a whole where one cannot be taken back."""
+    assert session.plan is not None
+    order = [step for task in execution_order(session.plan) for step in task.steps]
+    if to is not None and to not in {step.id for step in order}:
+        raise Usage(f"the plan has no step {to}", hint="See the steps: acode session show")
+    if to is not None and not session.done(to):
+        raise Usage(f"step {to} is not done, so nothing can be rolled back to it")
+    after = order if to is None else order[[step.id for step in order].index(to) + 1 :]
+    finished = [step for step in after if session.done(step.id)]
+    stuck = [step.id for step in finished if isinstance(step.action, Sql | Commit) and step.undo is None]
+    if stuck:
+        raise CannotContinue(
+            f"{', '.join(stuck)} cannot be taken back: a database or repository was changed and no `undo` is declared",
+            hint="Roll back to a later step, or undo it by hand in a new session.",
+            steps=stuck,
+        )
+    past = finished_steps(store, session)
+    return tuple(how_to_undo(step, past.get(step.id)) for step in reversed(finished))
+
+
+def how_to_undo(step: Step, past: Past | None) -> Undoing:
+    title = describe(step)
+    paths = tuple(image.path for image in images(step, past))
+    if step.undo is not None:
+        return Undoing(step=step.id, title=title, way="undo", paths=paths, detail=command_line(step.undo))
+    match step.action:
+        case Write():
+            return Undoing(step=step.id, title=title, way="files", paths=paths)
+        case Run(outputs=outputs) if outputs:
+            return Undoing(step=step.id, title=title, way="files", paths=paths)
+        case Run():
+            return Undoing(step=step.id, title=title, way="stays", detail="its effects are not declared and stay")
+        case _:
+            return Undoing(step=step.id, title=title, way="nothing")
+
+
+def finished_steps(store: Store, session: Session) -> dict[str, Past]:
+    """Start and completion of every finished step, from the verified log."""
+    starts: dict[str, ev.StepStarted] = {}
+    past: dict[str, Past] = {}
+    for envelope, _, _ in store.events(session.session_id):
+        match envelope.event:
+            case ev.StepStarted() as started:
+                starts[started.step] = started
+            case ev.StepCompleted() as completed if completed.step in starts:
+                past[completed.step] = Past(started=starts[completed.step], completed=completed)
+    return past
+
+
+def images(step: Step, past: Past | None) -> tuple[ev.PreImage, ...]:
+    """What stood at the step's declared paths before it; a path it made was absent."""
+    if past is None or not isinstance(step.action, Write | Run):
+        return ()
+    if isinstance(step.action, Run) and not step.action.outputs:
+        return ()
+    known = {image.path: image for image in past.started.before}
+    touched = set(past.completed.touched)
+    made = [
+        ev.PreImage(path=state.path, kind="absent")
+        for state in past.completed.files
+        if state.path not in known and state.path not in touched
+    ]
+    return (*known.values(), *made)
+
+
+def take_back(run: Held, step: Step, past: Past | None, to: str | None) -> tuple[list[str], list[str]]:
+    """One step: its undo command first, then its files, then the record that it is pending again."""
+    run.tell("step_taken_back", step=step.id, title=describe(step))
+    if step.undo is not None:
+        run_undo(run, step, to)
+    restored, kept = put_files_back(run, step, past)
+    assert run.session.plan is not None
+    task = next(one for one in run.session.plan.tasks if one.id == step.task)
+    was_whole = all(run.session.done(one.id) for one in task.steps)
+    files = tuple(hash_file(run.root, path) for path in restored)
+    run.say(
+        ev.StepsRolledBack(
+            to=to, steps=(step.id,), tasks=(task.id,) if was_whole else (), files=files, kept=tuple(kept)
+        ),
+        actor="user",
+    )
+    return restored, kept
+
+
+def put_files_back(run: Held, step: Step, past: Past | None) -> tuple[list[str], list[str]]:
+    restored, kept = list[str](), list[str]()
+    left = {state.path: state for state in past.completed.files} if past else {}
+    # The deepest paths first: a directory can only go when it is empty.
+    for image in sorted(images(step, past), key=lambda one: one.path, reverse=True):
+        post = left.get(image.path, ev.FileState(path=image.path))
+        outcome = restore(
+            run.root, image, post, read_blob=lambda sha256: run.store.blob(run.session.session_id, sha256)
+        )
+        if outcome == "restored":
+            restored.append(image.path)
+        elif outcome == "kept":
+            kept.append(image.path)
+            run.warn(f"{image.path} was changed since step {step.id}: it is yours and stays as it is")
+    return restored, kept
+
+
+def run_undo(run: Held, step: Step, to: str | None) -> None:
+    """The undo command under a keeper; one that was interrupted is settled by its keeper before it may run again."""
+    assert step.undo is not None
+    undo = undo_step(step)
+    record = run.session.record(step.id)
+    attempt = record.attempt if record else 1
+    if run.session.undoing is not None and run.session.undoing.step == step.id:
+        if settle_undo(run, undo, run.session.undoing):
+            return
+        attempt = run.session.undoing.attempt + 1
+    key = make_key(run.session.session_id, undo.id, attempt)
+    event = ev.UndoStarted(step=step.id, attempt=attempt, key=key, to=to, boot_id=locks.boot_id())
+    run.say(event, actor="user")
+    outcome = commands.execute(undo, run.site(), as_started(undo, event))
+    if isinstance(outcome, Failed):
+        raise StepFailed(
+            f"the undo of step {step.id} failed: {run.world.redactor.text(outcome.message)}",
+            hint="Mend the cause and give the same rollback again.",
+            step=step.id,
+        )
+
+
+def undo_step(step: Step) -> Step:
+    action = step.action
+    settings = action if isinstance(action, Run) else None
+    assert step.undo is not None
+    return Step(
+        id=f"{step.id}{UNDO}",
+        action=Run(
+            command=step.undo,
+            cwd=settings.cwd if settings else None,
+            env=settings.env if settings else {},
+            secret_env=settings.secret_env if settings else (),
+        ),
+        timeout_s=step.timeout_s,
+    )
+
+
+def as_started(undo: Step, event: ev.UndoStarted) -> ev.StepStarted:
+    return ev.StepStarted(
+        step=undo.id,
+        task=undo.task,
+        kind="run",
+        attempt=event.attempt,
+        key=event.key,
+        action_digest="",
+        boot_id=event.boot_id,
+    )
+
+
+def settle_undo(run: Held, undo: Step, event: ev.UndoStarted) -> bool:
+    """True: it was applied. An undo whose end nobody knows is a person's decision, like any command."""
+    finding = commands.look(undo, run.site(), as_started(undo, event))
+    if finding.still_running:
+        raise StepStillRunning(
+            f"the undo of step {event.step} is {finding.evidence}", hint="Wait for it, then give it again."
+        )
+    if finding.outcome is Outcome.APPLIED:
+        return True
+    if finding.outcome is Outcome.NOT_APPLIED:
+        return False
+    raise OutcomeUnknown(
+        f"the undo of step {event.step} was interrupted and its outcome is unknown: {finding.evidence}",
+        hint="Finish it by hand; then run it to its end as a step of a new session, or abandon this one.",
+        step=event.step,
+    )
+
+
+def refuse_half_undone(session: Session) -> None:
+    """Nothing is executed while an undo is open: the step is neither done nor undone."""
+    if session.undoing is not None:
+        name = short(session.session_id)
+        to = f" --to {session.undoing.to}" if session.undoing.to else ""
+        raise CannotContinue(
+            f"a rollback of session {name} was interrupted while step {session.undoing.step} was being undone",
+            hint=f"Finish it first: acode session rollback {name}{to}",
+        )

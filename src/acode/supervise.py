@@ -1,0 +1,88 @@
+"""The policy loop around a child process: run or resume, wait out the cool-down, go on, and stop at the limit.
+
+The supervisor never touches a session itself. It looks, waits, and starts `acode resume --auto`, which records
+its own decision; so a supervisor that is killed loses nothing, and two of them cannot do more than one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from acode.policy import Decision, Reason
+
+COUNTDOWN_STEP_S = 1.0
+LOCK_RETRY_S = 2.0
+
+# Ends that a policed attempt cannot mend: the child's word is the supervisor's word.
+FINAL = frozenset({0, 2, 3, 10, 12, 13, 14, 15, 17, 18, 19, 20, 130, 143})
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """What a look at the session says now."""
+
+    decision: Decision | None  # None: the session has ended
+    state: str
+    exit_code: int = 0
+
+
+class ChildEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How a child ended: by itself with a code, or by a signal."""
+
+    exit_code: int | None
+    signal: str | None = None
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do next, decided from the child's end and a fresh look."""
+
+    do: Literal["start", "wait", "end"]
+    seconds: float = 0.0
+    exit_code: int = 0
+    why: str = ""
+
+
+def next_step(end: ChildEnd | None, standing: Standing) -> Step:
+    """Pure: the child's end first, then the policy."""
+    if end is not None and end.exit_code in FINAL:
+        return Step(do="end", exit_code=end.exit_code or 0, why=f"the child ended with {end.exit_code}")
+    if standing.decision is None:
+        return Step(do="end", exit_code=standing.exit_code, why=f"the session is {standing.state}")
+    if end is not None and end.exit_code == 16:
+        return Step(do="wait", seconds=LOCK_RETRY_S, why="another process works on the session")
+    if standing.decision.reason is Reason.COOLDOWN:
+        return Step(do="wait", seconds=standing.decision.cooldown_s_remaining, why="cool-down")
+    return Step(do="start", why=str(standing.decision.reason))
+
+
+def supervise(
+    *,
+    first: Callable[[], ChildEnd] | None,
+    resume: Callable[[], ChildEnd],
+    look: Callable[[], Standing],
+    count_down: Callable[[float, str], bool],
+    tell: Callable[[str, dict[str, object]], None],
+    locked_s_max: float,
+) -> int:
+    """Go round until the session ends, is escalated, needs a person, or somebody stops the countdown."""
+    end = first() if first is not None else None
+    locked_s = 0.0
+    while True:
+        if end is not None:
+            tell("child_ended", {"exit_code": end.exit_code, "signal": end.signal})
+        step = next_step(end, look())
+        if step.do == "end":
+            return step.exit_code
+        if step.do == "wait":
+            locked = end is not None and end.exit_code == 16
+            locked_s = locked_s + step.seconds if locked else 0.0
+            if locked and locked_s > locked_s_max:
+                return 16
+            if not count_down(step.seconds, step.why):
+                return 130
+            end = None
+            continue
+        tell("child_starts", {"why": step.why})
+        end = resume()
