@@ -7,7 +7,7 @@ read, verified and folded, the anchor compared. There is no recovery mode beside
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -129,10 +129,26 @@ class Held:
         return self._open_steps == 0
 
     def site(self, *, probes: bool = True) -> Site:
-        return make_site(self.world, self.store, self.root, self.session, probes=probes, idle=self.flush)
+        return make_site(
+            self.world, self.store, self.root, self.session, probes=probes, idle=self.flush, keeping=self.keep_saved
+        )
+
+    def keep_saved(self, event: ev.RollbackStarted) -> None:
+        """Before a rollback changes anything, the log names the bytes it is going to replace."""
+        if event.saved:
+            self.say(event, blobs={image.blob: ("preimage", None) for image in event.saved if image.blob})
 
 
-def make_site(world: World, store: Store, root: Root, session: Session, *, probes: bool, idle: object = None) -> Site:
+def make_site(
+    world: World,
+    store: Store,
+    root: Root,
+    session: Session,
+    *,
+    probes: bool,
+    idle: Callable[[], None] = lambda: None,
+    keeping: Callable[[ev.RollbackStarted], None] = lambda event: None,
+) -> Site:
     def show(step: str, piece: bytes) -> None:
         world.listener.tell(
             Notice(
@@ -157,7 +173,8 @@ def make_site(world: World, store: Store, root: Root, session: Session, *, probe
         manifest=session.records.manifest,
         stop=world.stop,
         show=show,
-        idle=idle if callable(idle) else lambda: None,
+        keeping=keeping,
+        idle=idle,
         output_limit_bytes=settings.steps.output_limit_bytes,
         timeout_s=settings.steps.timeout_seconds,
         probes=probes,

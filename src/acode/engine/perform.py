@@ -232,8 +232,7 @@ def put_back_leftovers(run: Held, step: Step) -> None:
             restored=rolled.restored,
             saved=rolled.saved,
             files=rolled.files,
-        ),
-        blobs=rolled.blobs,
+        )
     )
     if rolled.restored:
         run.tell("step_rolled_back", step=step.id, restored=list(rolled.restored), saved=len(rolled.saved))

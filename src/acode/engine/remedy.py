@@ -70,7 +70,7 @@ def checklist(
     if session.in_flight:
         open_step = next(iter(session.in_flight))
         lines.append(
-            f"Say what became of the step in flight: acode session resolve {name} {open_step} --applied|--not-applied|--retry"
+            f"Settle the step in flight: acode session resolve {name} {open_step} --applied|--not-applied|--retry"
         )
     if changed:
         lines.append(f"Files were changed by somebody else; see them: acode resume --dry-run {name}")

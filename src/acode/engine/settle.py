@@ -101,7 +101,6 @@ def settle_one(run: Held, settlement: Settlement, *, actor: str = "system", note
             files=rolled.files if rolled else (),
         ),
         actor=actor,
-        blobs=rolled.blobs if rolled else None,
     )
     if rolled is not None and rolled.restored:
         run.tell("step_rolled_back", step=step.id, restored=list(rolled.restored), saved=len(rolled.saved))

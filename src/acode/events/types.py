@@ -314,6 +314,14 @@ class StepsRolledBack(Event, frozen=True, kw_only=True, tag="steps_rolled_back")
     kept: tuple[str, ...] = ()  # the user's bytes, not touched
 
 
+class RollbackStarted(Event, frozen=True, kw_only=True, tag="rollback_started"):
+    """Partial effects are about to be taken back; the bytes that stand there now are kept under these names."""
+
+    step: str
+    attempt: int
+    saved: tuple[PreImage, ...] = ()
+
+
 class UndoStarted(Event, frozen=True, kw_only=True, tag="undo_started"):
     """The undo command of a finished step is about to run; until the step is rolled back nothing else may."""
 
@@ -359,6 +367,7 @@ Known = (
     | Quarantined
     | StepsRolledBack
     | UndoStarted
+    | RollbackStarted
 )
 
 LIFECYCLE = (

@@ -512,6 +512,6 @@ def roll_back(step: Step, site: Site, started: ev.StepStarted) -> RolledBack:
         lambda sha256: site.store.blob(site.session_id, sha256),
         site.store.blobs.put,
         complete=started.before_complete,
+        announce=lambda saved: site.keeping(ev.RollbackStarted(step=step.id, attempt=started.attempt, saved=saved)),
     )
-    blobs: dict[str, tuple[str, bytes | None]] = {image.blob: ("preimage", None) for image in put.saved if image.blob}
-    return RolledBack(restored=put.restored, saved=put.saved, files=_states(site, put.restored), blobs=blobs)
+    return RolledBack(restored=put.restored, saved=put.saved, files=_states(site, put.restored))

@@ -41,6 +41,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     manifest: Mapping[str, ev.FileState]
     stop: Stop
     show: Callable[[str, bytes], None]  # step id and a piece of its output, already redacted
+    keeping: Callable[[ev.RollbackStarted], None]  # called before the first byte is taken back
     idle: Callable[[], None]  # called about every second while waiting, so that commits become power-safe
     output_limit_bytes: int
     timeout_s: float
@@ -89,7 +90,6 @@ class RolledBack(msgspec.Struct, frozen=True, kw_only=True):
     restored: tuple[str, ...] = ()
     saved: tuple[ev.PreImage, ...] = ()
     files: tuple[ev.FileState, ...] = ()
-    blobs: dict[str, Blob] = {}
 
 
 class Kind(Protocol):

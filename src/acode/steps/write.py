@@ -10,7 +10,7 @@ from acode.events import types as ev
 from acode.events.definition import Step, Write
 from acode.plan import Finding, Outcome
 from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
-from acode.workspace import capture, hash_file, remove_temp, write_atomic
+from acode.workspace import capture, hash_file, missing_parents, remove_temp, write_atomic
 
 
 def _bytes(action: Write) -> bytes:
@@ -25,7 +25,7 @@ def prepare(step: Step, site: Site) -> Prepared:
     image, inline = capture(site.root, step.action.path, blobs=site.store.blobs)
     blobs = {image.blob: ("preimage", inline)} if image.blob is not None else {}
     return Prepared(
-        before=(image,),
+        before=(image, *missing_parents(site.root, step.action.path)),
         after_sha256=hashlib.sha256(_bytes(step.action)).hexdigest(),
         after_mode=int(step.action.mode, 8) if step.action.mode else None,
         blobs=blobs,
