@@ -1,7 +1,7 @@
 """Ask git about a workspace without changing it and without running what a repository may have configured.
 
-Every call is bounded in time, takes no optional lock (a plain `git diff` rewrites the index), starts no file monitor,
-no external diff and no pager, and gets foreign text only as separate arguments, never inside a command line.
+Every call is bounded in time, takes no optional lock, starts no file monitor, no hook and no pager, and gets foreign
+text only as separate arguments, never inside a command line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEFT_OUT: Final = ("node_modules", "vendor", "tmp", ".git")
 def git(root: Path, *arguments: str, seconds: float = CALL_SECONDS_MAX) -> tuple[int, bytes] | None:
     """Exit status and output; None when git is not there, takes too long or says too much."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    environment |= {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     try:
         ended = subprocess.run(
             ["git", *OPTIONS, *arguments],
@@ -46,9 +46,15 @@ def _answer(root: Path, *arguments: str, seconds: float = CALL_SECONDS_MAX) -> s
 
 
 def modified_files(root: Path) -> frozenset[str] | None:
-    """The files that differ from the last commit; None where git cannot tell."""
-    listed = _answer(root, "diff", "--no-ext-diff", "--no-textconv", "--name-only", "-z", "HEAD", "--")
-    return None if listed is None else frozenset(path for path in listed.split("\0") if path)
+    """The tracked files that differ from the last commit; None where git cannot tell.
+
+    Asked of `status`, because `diff` rewrites the index even when it is told to take no optional locks.
+    """
+    if _answer(root, "rev-parse", "--verify", "--quiet", "HEAD") is None:
+        return None
+    options = ("--porcelain", "-z", "--no-renames", "--untracked-files=no", "--ignore-submodules=dirty")
+    listed = _answer(root, "status", *options)
+    return None if listed is None else frozenset(entry[3:] for entry in listed.split("\0") if entry)
 
 
 def drift_since(root: Path, sha: str, names: list[str], plan_file: str) -> Drift | None:
@@ -76,9 +82,7 @@ def _number(text: str | None) -> int | None:
 
 def _changed_since(root: Path, sha: str) -> frozenset[str] | None:
     """Every path that was changed, added, removed or renamed away since the commit."""
-    listed = _answer(
-        root, "diff", "--no-ext-diff", "--no-textconv", "--no-renames", "--name-only", "-z", f"{sha}..HEAD", "--"
-    )
+    listed = _answer(root, "diff-tree", "-r", "--no-renames", "--name-only", "-z", sha, "HEAD", "--")
     return None if listed is None else frozenset(path for path in listed.split("\0") if path)
 
 
