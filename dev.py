@@ -25,7 +25,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -37,12 +36,8 @@ ENVIRONMENTS_KEPT_MAX = 3
 LOG_TAIL_LINES = 25
 WORKERS = 2
 
-# Debian's python3 has neither pip nor ensurepip; this wheel runs from its zip file and installs the rest.
-PIP_WHEEL_URL = (
-    "https://files.pythonhosted.org/packages/07/25/"
-    "ee8c38ae72d66b844ce8eb9711ba905dba21ca1a8a0c960057c41cd23337/pip-26.3-py3-none-any.whl"
-)
-PIP_WHEEL_SHA256 = "f3b60b20ffaadd4415ed7957212a38ac63fa4c5fa375bd0f4a797777940fad13"
+# Debian's python3 has neither pip nor ensurepip; this package holds pip as a wheel, which runs from its zip file.
+PIP_PACKAGE = "python3-pip-whl"
 
 
 def main(argv: list[str]) -> int:
@@ -234,22 +229,22 @@ def with_venv(place: Path) -> str | None:
 def with_pip_alone(place: Path) -> str | None:
     pip: list[str] = ["-m", "pip"]
     if importlib.util.find_spec("pip") is None:
-        wheel = place / "pip-26.3-py3-none-any.whl"
-        try:
-            fetch_pip(wheel)
-        except (OSError, ValueError) as error:
-            return f"this Python has no pip, and it could not be fetched: {error}"
+        wheel = pip_from_debian(place)
+        if wheel is None:
+            return "this Python has no pip (on Debian the packages python3-pip or python3-venv)"
         pip = [str(wheel / "pip")]
     target = str(place / "site")
     return complaint([sys.executable, *pip, "install", "--quiet", "--target", target, *what_to_install(place)])
 
 
-def fetch_pip(wheel: Path) -> None:
-    with urllib.request.urlopen(PIP_WHEEL_URL, timeout=60) as answer:
-        content: bytes = answer.read()
-    if hashlib.sha256(content).hexdigest() != PIP_WHEEL_SHA256:
-        raise ValueError(f"{PIP_WHEEL_URL} does not have the expected content")
-    wheel.write_bytes(content)
+def pip_from_debian(place: Path) -> Path | None:
+    """The system's own package of pip, unpacked here: needs no root and installs nothing on the machine."""
+    if not all(map(shutil.which, ("apt-get", "dpkg"))):
+        return None
+    subprocess.run(["apt-get", "download", "-qq", PIP_PACKAGE], cwd=place, check=False, capture_output=True)
+    for package in place.glob(f"{PIP_PACKAGE}_*.deb"):
+        subprocess.run(["dpkg", "-x", package.name, "."], cwd=place, check=False, capture_output=True)
+    return next(iter(sorted((place / "usr/share/python-wheels").glob("pip-*.whl"))), None)
 
 
 def what_to_install(place: Path) -> list[str]:
