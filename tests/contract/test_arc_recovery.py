@@ -370,6 +370,21 @@ def test_a_task_can_be_resumed_twice_and_then_fails_for_good(workspace: Path, co
     assert json.loads(path.read_text())["acode"]["tasks"]["7"]["permanently_failed"] is True
 
 
+def test_a_task_suspended_again_elsewhere_is_judged_by_its_new_context(workspace: Path, config: Path) -> None:
+    later = CONTEXT_PATH.replace("tmp/work/1/", "tmp/work/2/")
+    put(workspace, CONTEXT_PATH, context(body="first time"))
+    put(workspace, later, context(body="second time", count=1))
+    path = put_run(workspace, arc(suspended(task())))
+    assert "first time" in resumed(path, config)[2]["7"]
+    value = json.loads(path.read_text())
+    value["phases"]["work"]["suspended_tasks"] = [task(later), task(CONTEXT_PATH)]
+    path.write_text(json.dumps(value))
+    found, _, texts = resumed(path, config)
+    assert found.as_json()["suspended"]["7"]["action"] == "inject"
+    assert "second time" in texts["7"]
+    assert "resume_count: 2/2" in texts["7"]
+
+
 @pytest.mark.parametrize("change", ["changed", "gone", "link"])
 def test_a_context_that_changes_after_it_was_checked_is_not_injected(
     workspace: Path, config: Path, change: str

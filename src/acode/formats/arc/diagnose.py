@@ -112,15 +112,13 @@ def _status_warnings(value: Raw) -> list[str]:
 
 
 def context_paths(value: Raw, run_id: str) -> list[str]:
-    """The context files that a look has to read: those of suspended tasks and those an earlier repair prepared."""
-    named = {
-        task_: entry.get("context_path")
-        for entry in suspended.entries_of(value)
-        if (task_ := suspended.task_name(entry))
-    }
-    named |= {task_: entry.get("context_path") for task_, entry in suspended.prepared(value).items()}
-    return [
-        path
-        for task_, path in named.items()
-        if isinstance(path, str) and suspended.path_problem(path, run_name(value, run_id), task_) is None
-    ]
+    """The context files that a look has to read: those whose path is allowed, whichever entry names them."""
+    name = run_name(value, run_id)
+    named = [(suspended.task_name(entry), entry["context_path"]) for entry in _with_paths(value)]
+    return list(
+        dict.fromkeys(path for task, path in named if task and suspended.path_problem(path, name, task) is None)
+    )
+
+
+def _with_paths(value: Raw) -> list[Raw]:
+    return [entry for entry in suspended.entries_of(value) if isinstance(entry, dict) and "context_path" in entry]
