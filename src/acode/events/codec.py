@@ -49,6 +49,10 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     event: msgspec.Raw
 
 
+class _Version(msgspec.Struct, frozen=True, kw_only=True):
+    v: int
+
+
 class _Tag(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     ignorable: bool = False
@@ -56,6 +60,7 @@ class _Tag(msgspec.Struct, frozen=True, kw_only=True):
 
 _encoder = msgspec.json.Encoder()
 _stored = msgspec.json.Decoder(_Stored)
+_version = msgspec.json.Decoder(_Version)
 _tag = msgspec.json.Decoder(_Tag)
 _known: msgspec.json.Decoder[Known] = msgspec.json.Decoder(Known)
 TYPES: frozenset[str] = frozenset(str(cls.__struct_config__.tag) for cls in get_args(Known))
@@ -66,7 +71,10 @@ def type_of(event: Event) -> str:
 
 
 def encode(envelope: Envelope) -> bytes:
-    body = _encoder.encode(envelope)
+    try:
+        body = _encoder.encode(envelope)
+    except UnicodeEncodeError as error:  # a file name that is no text came through as lone surrogates
+        raise UnreadableEvent(f"event {envelope.type} holds text that is not Unicode: {error.reason}") from error
     if len(body) > EVENT_BYTES_MAX:
         raise EventTooLarge(
             f"event {envelope.type} has {len(body):,} bytes, over the limit of {EVENT_BYTES_MAX:,}",
@@ -78,11 +86,9 @@ def encode(envelope: Envelope) -> bytes:
 def decode(body: bytes) -> Envelope:
     """Bytes to an envelope; what cannot be read raises by name, a type that is not known comes back as `Unknown`."""
     try:
-        stored = _stored.decode(body)
-        if stored.v != ENVELOPE_VERSION:
-            return _decode_older(body)
+        stored = _stored_now(body) or _lifted(body)
         event = _decode_event(stored.event)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableEvent(f"an event cannot be parsed: {error}") from error
     return Envelope(
         v=stored.v,
@@ -96,6 +102,17 @@ def decode(body: bytes) -> Envelope:
     )
 
 
+def _stored_now(body: bytes) -> _Stored | None:
+    """The envelope in today's shape, or None where it has another version, whose shape may be any other."""
+    try:
+        stored = _stored.decode(body)
+    except msgspec.ValidationError:
+        if _version.decode(body).v == ENVELOPE_VERSION:
+            raise
+        return None
+    return stored if stored.v == ENVELOPE_VERSION else None
+
+
 def _decode_event(raw: msgspec.Raw) -> Known | Unknown:
     try:
         return _known.decode(raw)
@@ -106,25 +123,31 @@ def _decode_event(raw: msgspec.Raw) -> Known | Unknown:
         return Unknown(type=tag.type, ignorable=tag.ignorable)
 
 
-def _decode_older(body: bytes) -> Envelope:
+def _lifted(body: bytes) -> _Stored:
+    """An older envelope in today's shape; the stored bytes, which the message code covers, stay as they are."""
     plain: dict[str, Any] = msgspec.json.decode(body)
     version = plain["v"]
-    if version > ENVELOPE_VERSION or version < 1:
+    if not 1 <= version < ENVELOPE_VERSION:
         raise NewerSchema(
             f"event {plain.get('seq')} has envelope version {version}, this acode knows {ENVELOPE_VERSION}"
         )
-    for lift in UPCASTERS[version - 1 :]:
-        plain = lift(plain)
-    event = _decode_event(msgspec.Raw(_encoder.encode(plain.pop("event"))))
-    return msgspec.structs.replace(
-        msgspec.convert({**plain, "event": {"type": "session_executing"}}, Envelope), event=event
-    )
+    try:
+        for lift in UPCASTERS[version - 1 :]:
+            plain = lift(plain)
+    except KeyError as error:
+        raise UnreadableEvent(f"an event of envelope version {version} has no field {error}") from error
+    return _stored.decode(_encoder.encode(plain))
 
 
 def _v1_to_v2(plain: dict[str, Any]) -> dict[str, Any]:
-    """Version 1 kept the event's fields beside the envelope's and called the actor `by`."""
+    """Version 1 kept the event's fields beside the envelope's and called the actor `by`.
+
+    A decision has a time of its own; there it was the envelope's.
+    """
     outer = ("session_id", "seq", "event_id", "at", "key_id")
     event = {name: value for name, value in plain.items() if name not in (*outer, "v", "by")}
+    if event.get("type") == "resume_decision":
+        event["at"] = plain["at"]
     return {**{name: plain[name] for name in outer}, "v": 2, "actor": plain["by"], "event": event}
 
 

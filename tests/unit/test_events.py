@@ -1,0 +1,306 @@
+"""Events: bytes and back, keys that parse back, digests that differ where the meaning does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acode.errors import AcodeError, EventTooLarge, NewerSchema, UnreadableEvent
+from acode.events import ENVELOPE_VERSION, EVENT_BYTES_MAX, Envelope, decode, encode, make_key, parse_key, type_of
+from acode.events import types as ev
+from acode.events.codec import TYPES
+from acode.events.definition import Commit, Read, Run, Sql, Step, Task, Write, definition_digest, describe, digest
+from tests.builders import (
+    OTHER_SESSION,
+    SESSION,
+    awaiting,
+    completed,
+    created,
+    decided,
+    envelope,
+    failed,
+    finished,
+    gate,
+    paused,
+    read,
+    resumed,
+    run,
+    settled,
+    started,
+    task_done,
+    write,
+)
+
+FILE = ev.FileState(path="a.txt", sha256="0" * 64, size=3, mtime_ns=1, mode=0o644, inode=7, ctime_ns=2)
+IMAGE = ev.PreImage(path="a.txt", kind="file", sha256="0" * 64, mode=0o644, size=3, blob="0" * 64)
+EVERY_EVENT: list[Any] = [
+    *created(read("a"), write("b"), run("c", probe="test -f x", outputs=("x",), env={"K": "V"}), gate("d")),
+    awaiting("d"),
+    paused("timeout", "timeout", step="main.c", message="took too long"),
+    finished(),
+    ev.SessionFailed(reason="abandoned", step="main.c"),
+    ev.SessionCancelled(reason="not wanted"),
+    started("b", kind="write", before=(IMAGE,), after_sha256="1" * 64, after_mode=0o600, target={"n": [1, None]}),
+    completed("b", files=(FILE,), output=ev.Output(blob="2" * 64, bytes=9, tail="ok\n"), result={"deep": [1.5, "é"]}),
+    *failed("c", exit_status=2, output=ev.Output(tail="no"), touched=("x",)),
+    settled("c", "unknown"),
+    task_done(),
+    ev.ApprovalGranted(step="main.d", question="Go?", action_digest="d", note="fine"),
+    ev.ApprovalDenied(step="main.d", question="Go?", action_digest="d"),
+    *resumed(),
+    decided(False),
+    ev.ResumeCompleted(executed_steps=1, skipped_steps=2),
+    ev.ValidationSkipped(reason="none given"),
+    ev.ChangesAccepted(files=(FILE,)),
+    ev.CheckpointCreated(label="before lunch"),
+    ev.LockBroken(generation=2, owner={"pid": 3}),
+    ev.EscalatedToPerson(reason_code="resume_attempt_limit_reached", attempt=3, context={"step": "main.c"}),
+    ev.Forced(what="attempt limit"),
+    ev.Quarantined(seqs=(4, 5), reason="damaged", steps=("main.c",)),
+    ev.RollbackStarted(step="main.c", attempt=1, saved=(IMAGE,)),
+    ev.UndoStarted(step="main.b", attempt=1, key=f"{SESSION}:main.b:1", to="main.a"),
+    ev.StepsRolledBack(to="main.a", steps=("main.b",), tasks=("main",), files=(FILE,), kept=("mine.txt",)),
+]
+
+
+def stored(**fields: Any) -> bytes:
+    """A row of the log as plain JSON, with some fields changed."""
+    whole = json.loads(encode(envelope(paused(), 2)))
+    return json.dumps({**whole, **fields}).encode()
+
+
+def test_this_file_knows_every_event_type() -> None:
+    assert {type(event) for event in EVERY_EVENT} == set(get_args(ev.Known))
+
+
+@pytest.mark.parametrize("event", EVERY_EVENT, ids=type_of)
+def test_every_event_comes_back_from_its_bytes(event: Any) -> None:
+    before = envelope(event, 2, actor="user")
+    assert decode(encode(before)) == before
+
+
+@pytest.mark.parametrize("event", EVERY_EVENT, ids=type_of)
+def test_the_same_event_has_the_same_bytes(event: Any) -> None:
+    assert encode(envelope(event, 2)) == encode(decode(encode(envelope(event, 2))))
+
+
+def test_fields_that_a_later_version_adds_do_not_disturb() -> None:
+    body = stored(event={"type": "session_paused", "reason": "user", "weather": {"rain": True}}, colour="red")
+    assert decode(body).event == paused()
+
+
+@pytest.mark.parametrize("ignorable", [True, False])
+def test_a_type_that_is_not_known_is_kept_by_name(ignorable: bool) -> None:
+    body = stored(event={"type": "approval_revoked", "ignorable": ignorable, "step": "main.a"})
+    assert decode(body).event == ev.Unknown(type="approval_revoked", ignorable=ignorable)
+    assert decode(body).type == "approval_revoked"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b'"text"',
+        b"\xff\xfe",
+        b'{"v":2}',
+        b'{"v":1}',
+        b'{"v":"2"}',
+        b'{"v":null}',
+        b"{}",
+        stored(seq="two"),
+        stored(at="yesterday"),
+        stored(event=None),
+        stored(event=[]),
+        stored(event={}),
+        stored(event={"type": 7}),
+        stored(event={"type": "session_paused"}),
+        stored(event={"type": "session_paused", "reason": "user", "interruption": "bad luck"}),
+        stored(event={"type": "step_settled", "step": "a.1", "attempt": 1, "outcome": "perhaps", "evidence": ""}),
+        b'{"v":2,"event":' + b"[" * 100_000,
+        b"[" * 100_000 + b"]" * 100_000,
+        stored().replace(b'"reason"', b'"deep":' + b"[" * 100_000 + b"]" * 100_000 + b',"reason"'),
+    ],
+    ids=lambda body: repr(body[:40]),
+)
+def test_what_cannot_be_read_is_an_error_by_name(body: bytes) -> None:
+    with pytest.raises(UnreadableEvent) as caught:
+        decode(body)
+    assert caught.value.exit_code == 20
+    assert "session repair" in caught.value.hint
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_no_bytes_at_all_lead_to_a_traceback(body: bytes) -> None:
+    with pytest.raises(AcodeError):
+        decode(body)
+
+
+@pytest.mark.parametrize("version", [0, -1, ENVELOPE_VERSION + 1, 99])
+def test_an_envelope_of_another_age_asks_for_an_upgrade_whatever_its_shape(version: int) -> None:
+    for body in (stored(v=version), json.dumps({"v": version, "everything": "else"}).encode()):
+        with pytest.raises(NewerSchema, match=f"version {version}") as caught:
+            decode(body)
+        assert caught.value.hint == "Upgrade acode."
+
+
+def version_1(event: Any, **fields: Any) -> bytes:
+    inner = json.loads(msgspec.json.encode(event))
+    outer = {"v": 1, "session_id": SESSION, "seq": 2, "event_id": "e", "at": "2026-01-01T12:00:00Z", "key_id": "k"}
+    return json.dumps({**outer, "by": "user", **inner, **outer, **fields}).encode()
+
+
+@pytest.mark.req("REGR-011c-01")
+@pytest.mark.parametrize("event", [one for one in EVERY_EVENT if not isinstance(one, ev.ResumeDecision)], ids=type_of)
+def test_an_event_of_envelope_version_1_is_read_as_todays(event: Any) -> None:
+    assert decode(version_1(event)) == msgspec.structs.replace(envelope(event, 2, actor="user"), event_id="e")
+
+
+@pytest.mark.req("REGR-011c-01")
+def test_a_decision_of_envelope_version_1_had_the_envelopes_time() -> None:
+    lifted = decode(version_1(decided(False))).event
+    assert lifted == msgspec.structs.replace(decided(False), at="2026-01-01T12:00:00Z")
+
+
+@pytest.mark.parametrize("name", ["by", "seq", "at", "key_id", "session_id", "event_id"])
+def test_an_old_envelope_with_a_field_missing_is_unreadable(name: str) -> None:
+    whole = json.loads(version_1(paused()))
+    del whole[name]
+    with pytest.raises(UnreadableEvent):
+        decode(json.dumps(whole).encode())
+
+
+def test_an_unknown_type_in_an_old_envelope_is_kept_by_name() -> None:
+    lifted = decode(version_1(paused()).replace(b"session_paused", b"session_dreaming"))
+    assert lifted.event == ev.Unknown(type="session_dreaming")
+
+
+def test_an_event_over_the_limit_is_refused_and_one_at_the_limit_is_not() -> None:
+    def of_size(count: int) -> Envelope:
+        return envelope(ev.Forced(what="x" * count), 2)
+
+    fits = EVENT_BYTES_MAX - len(encode(of_size(0)))
+    assert len(encode(of_size(fits))) == EVENT_BYTES_MAX
+    with pytest.raises(EventTooLarge, match="1,048,577 bytes"):
+        encode(of_size(fits + 1))
+
+
+def test_a_file_name_that_is_no_text_is_refused_by_name() -> None:
+    with pytest.raises(UnreadableEvent, match="not Unicode"):
+        encode(envelope(ev.Forced(what="\udcff"), 2))
+
+
+def test_types_and_tags_are_one_to_one() -> None:
+    assert len(TYPES) == len(get_args(ev.Known))
+    assert {type_of(event) for event in EVERY_EVENT} == TYPES
+
+
+# Keys.
+
+
+@pytest.mark.req("IF-011c-08", "FR-011c-029")
+@given(st.sampled_from([SESSION, OTHER_SESSION]), st.from_regex(r"[a-z][a-z0-9._-]{0,40}", fullmatch=True), st.data())
+def test_a_key_parses_back_into_session_step_and_attempt(session_id: str, step: str, data: st.DataObject) -> None:
+    attempt = data.draw(st.integers(1, 10**9 - 1))
+    assert parse_key(make_key(session_id, step, attempt)) == (session_id, step, attempt)
+
+
+@pytest.mark.req("IF-011c-08")
+def test_keys_are_unique_in_each_of_their_parts() -> None:
+    """Should_Generate_Unique_Keys"""
+    keys = {make_key(s, t, n) for s in (SESSION, OTHER_SESSION) for t in ("a.1", "a.11", "a.2") for n in (1, 11, 2)}
+    assert len(keys) == 18
+
+
+@pytest.mark.req("REGR-011c-03")
+def test_a_key_of_the_first_format_parses_back_too() -> None:
+    assert parse_key(f"{SESSION}/main.a#12") == (SESSION, "main.a", 12)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a:b:1",
+        f"{SESSION}:main.a",
+        f"{SESSION}:main.a:0",
+        f"{SESSION}:main.a:-1",
+        f"{SESSION}:main.a:1\n",
+        f"{SESSION}:main.a:01",
+        f"{SESSION}::1",
+        f"{SESSION}:a:b:1",
+        f"{SESSION}/main.a:1",
+        f"{SESSION}/main.a#1\n",
+        f" {SESSION}:main.a:1",
+        f"{SESSION}:main.a:{'9' * 10}",
+    ],
+)
+def test_a_text_that_is_no_key_parses_into_nothing(text: str) -> None:
+    assert parse_key(text) is None
+
+
+# Definitions.
+
+
+def test_every_difference_of_a_step_is_a_difference_of_its_digest() -> None:
+    steps = [
+        run("a"),
+        run("b"),
+        run("a", "false"),
+        run("a", idempotent=True),
+        run("a", probe="true"),
+        run("a", outputs=("x",)),
+        read("a"),
+        read("a", "other.txt"),
+        write("a"),
+        write("a", content="y"),
+        gate("a"),
+        gate("a", "Really?"),
+        msgspec.structs.replace(run("a"), timeout_s=5.0),
+    ]
+    for of in (digest, definition_digest):
+        assert len({of(step) for step in steps}) == len(steps)
+        assert [of(step) for step in steps] == [of(step) for step in steps]
+
+
+def test_integers_that_a_double_cannot_tell_apart_have_different_digests() -> None:
+    assert digest([2**53]) != digest([2**53 + 1])
+    assert digest({"n": 2**63}) != digest({"n": str(2**63)})
+    assert digest(True) != digest(1)
+
+
+def test_the_order_of_keys_is_no_difference() -> None:
+    assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+
+
+@pytest.mark.parametrize(
+    ("step", "line"),
+    [
+        (read("a"), "Read in.txt"),
+        (write("a"), "Write out.txt"),
+        (run("a", "make all"), "Run make all"),
+        (Step(id="a.1", action=Run(command=("make", "all"))), "Run make all"),
+        (Step(id="a.1", action=Sql(file="1.sql")), "Apply 1.sql"),
+        (Step(id="a.1", action=Commit(message="First\n\nmore")), "Commit First"),
+        (Step(id="a.1", action=Commit(message="")), "Commit"),
+        (gate("a"), "Approve: Go?"),
+    ],
+)
+def test_a_step_is_described_in_one_line(step: Step, line: str) -> None:
+    assert describe(step) == line
+
+
+def test_a_step_knows_its_task_and_kind() -> None:
+    assert (run("build.all").task, run("build.all").kind) == ("build", "run")
+    assert [Step(id="a.1", action=action).kind for action in (Read(path="x"), Write(path="x", content=""))] == [
+        "read",
+        "write",
+    ]
+    assert Task(id="a", title="A").needs == ()
