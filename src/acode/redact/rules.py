@@ -1,0 +1,202 @@
+"""The table of what is secret, and the engine it is compiled for.
+
+Patterns are written for RE2: no look-around, linear time on any input. Where RE2 is not installed `re` compiles the
+same table, and sees long lines only in windows. The few patterns that look ahead are bounded and always `re`'s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` alone would double the time that a keeper takes to start
+    from typing import Any
+
+FALLBACK_WINDOW_BYTES = 16 * 1024
+
+# No letter or digit stands before a token, unless it ends a colour sequence, an escaped line break or a percent code.
+BEFORE = r"(?:^|[^A-Za-z0-9]|\x1b\[[0-9;]*m|\\[nrt]|%[0-9A-Fa-f]{2})"
+
+# Shapes: what is secret wherever it stands. A beginning that is cheap to look for, and what must follow it.
+_W = r"[A-Za-z0-9_-]"
+_A = r"[A-Za-z0-9]"
+_H = r"[0-9a-f]"
+SHAPES: tuple[tuple[str, str], ...] = (
+    (r"(?:AKIA|ASIA|ABIA|ACCA)", r"[A-Z0-9]{16}\b"),  # AWS
+    (r"gh[pousr]_", _A + r"{36,}"),  # GitHub
+    (r"github_pat_", r"[A-Za-z0-9_]{36,}"),
+    (r"(?i:aws|github|stripe)_", _A + r"{20,}"),
+    (r"gl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|oas|soat|ffct)-", _W + r"{20,}(?:\.[0-9a-z.]{2,30})?"),  # GitLab
+    (r"GR1348941", _W + r"{20,}"),
+    (r"xox[abeoprs]-", r"[A-Za-z0-9.-]{10,}"),  # Slack
+    (r"xapp-", r"\d-[A-Za-z0-9-]{20,}"),
+    (r"hooks\.slack\.com/(?:services|workflows)/", r"[A-Za-z0-9+/]{20,}"),
+    (r"[sr]k_(?:live|test|prod)_", _A + r"{10,}"),  # Stripe
+    (r"whsec_", r"[A-Za-z0-9+/]{24,}=*"),
+    (r"sk-(?:ant|proj|svcacct|admin|or|lf|None)-", _W + r"{20,}"),  # Anthropic, OpenAI, OpenRouter, Langfuse
+    (r"sk-", _A + r"{32,}"),
+    (r"(?:gsk|r8|hf|api_org|npm|nfp|fo1)_", _W + r"{30,}"),  # Groq, Replicate, Hugging Face, npm, Netlify, Fly
+    (r"(?:xai|pplx|tvly)-", _W + r"{24,}"),
+    (r"lsv2_(?:pt|sk)_", r"[0-9a-f_]{32,}"),  # LangSmith
+    (r"AIza", _W + r"{35}"),  # Google
+    (r"GOCSPX-", _W + r"{20,}"),
+    (r"ya29\.", _W + r"{20,}"),
+    (r"1//0", _W + r"{30,}"),
+    (r"pypi-AgE", _W + r"{16,}"),
+    (r"SG\.", _W + r"{16,}\." + _W + r"{16,}"),  # SendGrid
+    (r"SK", _H + r"{32}\b"),  # Twilio
+    (r"eyJ", _W + r"{8,}\." + _W + r"{4,}(?:\." + _W + r"*){1,3}"),  # JWT, JWE
+    (r"do[opr]_v1_", _H + r"{40,}"),  # DigitalOcean
+    (r"dapi", _H + r"{32}(?:-\d)?\b"),  # Databricks
+    (r"shp(?:at|ca|pa|ss|tka)_", r"[0-9a-fA-F]{32,}"),  # Shopify
+    (r"sq0(?:atp|csp|idp)-", _W + r"{22,}"),  # Square
+    (r"key-", _H + r"{32}\b"),  # Mailgun
+    (r"\d{8,10}:AA", _W + r"{32,}"),  # Telegram
+    (r"[MNO][A-Za-z\d_-]{23,27}\.", _W + r"{6}\." + _W + r"{27,}"),  # Discord
+    (r"discord(?:app)?\.com/api/webhooks/", r"\d{10,}/" + _W + r"{20,}"),
+    (r"HRKU-", _W + r"{36,}"),  # Heroku
+    (r"lin_(?:api|oauth)_", _A + r"{32,}"),  # Linear
+    (r"(?:secret|ntn)_", _A + r"{40,}"),  # Notion
+    (r"PMAK-", _H + r"{24}-" + _H + r"{30,}"),  # Postman
+    (r"NR(?:AK|II|JS|RA)-", _A + r"{20,}"),  # New Relic
+    (r"gl(?:sa|c)_", r"[A-Za-z0-9+/_]{32,}=*"),  # Grafana
+    (r"sntry[su]_", r"[A-Za-z0-9+/=_-]{40,}"),  # Sentry
+    (r"dckr_(?:pat|oat)_", _W + r"{24,}"),  # Docker
+    (_A + r"{14}\.atlasv1\.", _W + r"{60,}"),  # Terraform
+    (r"hv[sbr]\.", _W + r"{20,}"),  # Vault
+    (r"dp\.(?:pt|st|ct|sa|scim|audit)\.", r"[A-Za-z0-9_.-]{40,}"),  # Doppler
+    (r"pul-", _H + r"{40}\b"),  # Pulumi
+    (r"rubygems_", _H + r"{48}\b"),
+    (r"cio", _A + r"{32}\b"),  # crates.io
+    (r"AGE-SECRET-KEY-1", r"[A-Z0-9]{50,}"),
+    (r"sbp_", _H + r"{40,}"),  # Supabase
+    (r"pscale_(?:tkn|pw|oauth)_", r"[A-Za-z0-9_.=-]{32,}"),  # PlanetScale
+    (r"AT(?:ATT|CTT|BB)", r"[A-Za-z0-9_=-]{24,}"),  # Atlassian
+    (r"figd_", _W + r"{36,}"),
+    (r"pat" + _A + r"{14}\.", _H + r"{64}\b"),  # Airtable
+    (r"LTAI", _A + r"{16,26}\b"),  # Alibaba
+    (r"v1\.0-", _H + r"{24}-" + _H + r"{100,}"),  # Cloudflare
+    (r"tskey-", r"[a-z]{2,12}-" + _W + r"{16,}"),  # Tailscale
+    (r"CFPAT-", _W + r"{40,}"),  # Contentful
+    (r"FLWSECK(?:_TEST)?-", r"[0-9a-zA-Z]{12,}(?:-X)?"),  # Flutterwave
+    (r"EZ[AT]K", _A + r"{54}\b"),  # EasyPost
+    (r"ops_eyJ", _W + r"{40,}"),  # 1Password
+    (_W + r"{3}[78]Q~", r"[A-Za-z0-9_.~-]{31,}"),  # Azure client secret
+    (_H + r"{32}-us", r"\d{1,2}\b"),  # Mailchimp
+)
+
+# Names that make what follows them secret, and how it follows them.
+NAMES = (
+    r"pass(?:word|wd|phrase)|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|account[_-]?key"
+    r"|signing[_-]?key|encryption[_-]?key|master[_-]?key|shared[_-]?key|subscription[_-]?key|auth[_-]?key"
+    r"|client[_-]?key[_-]?data|credential"
+)
+_ANNOTATION = r":[ \t]?(?:str|bytes|string|SecretStr|Optional\[\w{1,20}\]|\w{1,20} \| None)[ \t]?="
+_SEPARATOR = r"(?:\\{0,3}[\"'`])?\]?[ \t]{0,20}(?:" + _ANNOTATION + r"|:=|=>|[:=])[ \t]{0,20}"
+CONTEXT = rf"(?i)({NAMES})([\w.-]{{0,40}}?)({_SEPARATOR})(?:[a-z]?(\\{{0,3}}[\"'`]))?"
+
+# Spots: headers, flags, addresses, markup. The group is the secret. First the ones that need no second look.
+_Q = r"[\"'\\]{0,4}"
+SPOTS = (
+    (
+        rf"(?i)\bauthorization{_Q}[ \t]{{0,4}}[:=,][ \t]{{0,4}}{_Q}(?:bearer|basic|token|apikey|negotiate|ssws)"
+        r"[ \t]{1,4}([A-Za-z0-9._~+/=:-]{6,})"
+    ),
+    r"(?i)\b(?:set-)?cookie[\"']?:[ \t]{0,4}[\"']?([\w.-]{1,64}=[^\r\n\"']{8,})",
+    r"(?i)\b[a-z][a-z0-9+.-]{1,30}://[^\s:/@\"'<>]*:([^\s/\"'<>]+)@[A-Za-z0-9\[]",
+    r"(?:(?m:^)|[ \t])(?:-u|--user|--proxy-user)[ =][\"']?[^\s:\"'0-9/-][^\s:\"'/]*:([^\s\"':]+)",
+    r"\bsshpass[ \t]{1,4}-p[ \t]?[\"']?([^\s\"']+)",
+    r"\bmysql(?:dump|admin)?\b[^\r\n|;]*?[ \t]-p([^\s\"']{4,})",
+    r"(?i)\b(?:login|account)[ \t]{1,8}[^\s\"']+[ \t]{1,8}password[ \t]{1,8}([^\s\"']+)",
+    (
+        r"(?i)(?m:^)[ \t]{0,8}(?:ENV|ARG|setenv)[ \t]{1,4}\w{0,60}(?:PASSWORD|TOKEN|SECRET|API_?KEY)\w{0,20}"
+        r"[ \t]{1,4}([^\s=]{4,})"
+    ),
+    r"(?i)<[\w:.-]{0,60}(?:password|passwd|secret|token|api-?key)>([^<\s]+)</",
+    (
+        r"(?i)(?:name|key)[\"']?[ \t]?[=:][ \t]?[\"'][\w.-]{0,60}(?:password|token|secret|api_?key)[\"'][ \t,]{1,4}"
+        r"[\"']?value[\"']?[ \t]?[=:][ \t]?[\"']([^\"'\r\n]{4,})"
+    ),
+    r"(?i)[?&](?:sig|signature|x-amz-signature|x-goog-signature|x-amz-credential)=([A-Za-z0-9%+/=_-]{16,})",
+    r"(?:(?m:^)|[ \t:])_auth[ \t]{0,2}=[ \t]{0,2}[\"']?([A-Za-z0-9+/=]{8,})",
+    r"(?i)\"auth\"[ \t]?:[ \t]?\"([A-Za-z0-9+/=]{12,})\"",
+)
+# Then the ones whose secret must also look like one, since prose and code stand in the same places.
+DOUBTFUL_SPOTS = (
+    rf"(?i)\bauthorization{_Q}[ \t]{{0,4}}:[ \t]{{0,4}}{_Q}([A-Za-z0-9._~+/=:-]{{8,}})",
+    r"(?i)\bbearer[ \t]{1,4}([A-Za-z0-9._~+/-]{8,}=*)",
+    r"(?i)\bhttps?://([A-Za-z0-9._~-]{20,})@[A-Za-z0-9\[]",
+    (
+        r"(?i)(?:(?m:^)|[ \t\"',])--?[a-z0-9-]{0,30}(?:password|passwd|passphrase|token|secret|api-?key|access-key)"
+        r"[ \t]{1,4}[\"']?([^\s\"'<>-][^\s\"'<>]{3,})"
+    ),
+)
+STRICT = r"[A-Za-z0-9+/_=-]{20,}"
+
+# An unquoted value ends at white space or a quote, or where a comma, semicolon or ampersand begins something new.
+_UNQUOTED = rb"(?:[^\s\"'`,;&\\]|\\(?![\"'nrt])|[,;&](?![\w.-]{1,64}[=:]|\s|$|[\"'`])){1,8192}"
+_SCHEME = rb"(?:(?i:bearer|basic|token|digest|apikey|negotiate|ssws)\s+)?"
+_PEM = rb"(?:[A-Z0-9]{2,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+_KEY_BODY = rb"[A-Za-z0-9+/=]{1,80}(?:\\n)?[\"',+\\ ]{0,4}|[A-Za-z-]{4,24}: [^\r\n]{0,80}"
+_TEMPLATE = (
+    rb"\$[A-Za-z_]\w*|\$\{.*|\$\(.*|\{\{.*|\{[\w.!:]*\}|\#\{.*|<[^>]*>|<[A-Za-z_-]*|%\(\w+\)s|%[sdr]|%\{.*|%[A-Z_]+%"
+    rb"|\*{3}.{0,4}|[xX]{3,}|\.{3,}"
+)
+
+
+class Rules:
+    """The table, compiled once."""
+
+    def __init__(self, compiler: Callable[[bytes], Any], window_bytes: int | None) -> None:
+        shapes = "|".join(begin + rest for begin, rest in SHAPES)
+        precise = (CONTEXT, *SPOTS, *DOUBTFUL_SPOTS, "PRIVATE KEY", "PuTTY-User-Key", rf"{BEFORE}(?:{shapes})")
+        self._compiler = compiler
+        self.window_bytes = window_bytes
+        self._clue = "|".join(_scoped(pattern) for pattern in precise).encode()
+        self.shapes = compiler(rf"{BEFORE}({shapes})".encode())
+        self.context = compiler(CONTEXT.encode())
+        self.spots = tuple(compiler(spot.encode()) for spot in SPOTS)
+        self.doubtful_spots = tuple(compiler(spot.encode()) for spot in DOUBTFUL_SPOTS)
+        self.strict = compiler(STRICT.encode())
+        self.unquoted = re.compile(_UNQUOTED)
+        self.scheme = re.compile(_SCHEME)
+        self.key_begin = re.compile(rb"-----BEGIN " + _PEM + rb"|^PuTTY-User-Key-File-\d: \S+")
+        self.key_end = re.compile(rb"-----END " + _PEM + rb"|^Private-MAC: ?")
+        self.key_rest = re.compile(rb"(?:[A-Za-z0-9+/=\s,:-]|\\+[nr]){0,65536}")
+        self.key_line = re.compile(rb"[\s>+|#*\"'-]{0,16}(?:" + _KEY_BODY + rb")?\s*")
+        self.key_tail = re.compile(rb"[A-Za-z0-9+/]{16,}={0,2}\s*$")
+        self.key_opening = re.compile(rb"(?:[A-Za-z0-9+/=\s\"'+|,-]|\\+[nr])*")
+        self.template = re.compile(_TEMPLATE, re.DOTALL)
+
+    def needles(self, values: tuple[bytes, ...]) -> Any:
+        return self._compiler(b"|".join(map(re.escape, values)))
+
+    def clue(self, values: tuple[bytes, ...], *, strict: bool) -> Any:
+        """One quick look for everything: most lines have not even a clue in them."""
+        return self._compiler(b"|".join((self._clue, *map(re.escape, values), *([STRICT.encode()] if strict else []))))
+
+
+def _scoped(pattern: str) -> str:
+    """Without groups to remember, and with its flag for itself: one alternative among others."""
+    folded = pattern.startswith("(?i)")
+    return f"(?i:{pattern[4:]})" if folded else f"(?:{pattern})"
+
+
+@cache
+def rules() -> Rules:
+    try:
+        import re2
+    except ImportError:
+        return fallback_rules()
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1
+    options.log_errors = False
+    options.max_mem = 64 * 1024 * 1024
+    return Rules(lambda pattern: re2.compile(pattern, options), None)
+
+
+@cache
+def fallback_rules() -> Rules:
+    return Rules(re.compile, FALLBACK_WINDOW_BYTES)
