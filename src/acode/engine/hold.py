@@ -54,6 +54,8 @@ class Held:
         self.warnings: list[str] = []
         self.owner_seen_at: datetime | None = None  # the last sign of life of the process that held the lock before
         self.executed = 0
+        self.begun: ev.StepStarted | None = None  # a step whose start was said together with the completion before it
+        self._site: Site | None = None
         self._open_task: str | None = None
         self._open_steps = 0
         self._anchors = seal.anchor_directory(world.state_dir, world.workspace)
@@ -129,9 +131,12 @@ class Held:
         return self._open_steps == 0
 
     def site(self, *, probes: bool = True) -> Site:
-        return make_site(
-            self.world, self.store, self.root, self.session, probes=probes, idle=self.flush, keeping=self.keep_saved
-        )
+        """Where steps work; made once, because all of it but the manifest's content stays the same."""
+        if self._site is None or self._site.probes != probes or self._site.store is not self.store:
+            self._site = make_site(
+                self.world, self.store, self.root, self.session, probes=probes, idle=self.flush, keeping=self.keep_saved
+            )
+        return self._site
 
     def keep_saved(self, event: ev.RollbackStarted) -> None:
         """Before a rollback changes anything, the log names the bytes it is going to replace."""

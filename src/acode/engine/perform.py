@@ -26,7 +26,7 @@ from acode.plan import approval_digest, covered_by, repeatable
 from acode.state import State
 from acode.steps import kind_of
 from acode.steps.run import private_outputs
-from acode.steps.shape import Done, Failed, Prepared
+from acode.steps.shape import Done, Failed, Prepared, Site
 
 Ending = Result | None  # None: go on
 
@@ -68,36 +68,62 @@ def perform(run: Held, task: Task, step: Step, number: int, *, is_last: bool, sk
 
 def attempt(run: Held, task: Task, step: Step, number: int, *, is_last: bool) -> Done | Failed:
     """One attempt, from its start to its recorded end."""
-    kind = kind_of(step.kind)
-    put_back_leftovers(run, step)
-    site = run.site()
-    number_of_attempt = run.session.next_attempt(step.id)
-    key = make_key(run.session.session_id, step.id, number_of_attempt)
-    prepared = kind.prepare(step, site)
-    if prepared.warning is not None and number_of_attempt == 1:
-        run.tell("step_warning", step=step.id, message=prepared.warning)
-    careful = prepared.changes_workspace or not harmless(step)
-    started = start_of(step, task, number_of_attempt, key, prepared)
-    said = run.say(started, durable=careful, blobs=prepared.blobs)
+    kind, site = kind_of(step.kind), run.site()
+    if run.begun is not None and run.begun.step == step.id:
+        started, careful = run.begun, False
+    else:
+        put_back_leftovers(run, step)
+        started, careful = begin_step(run, task, step, site)
+    run.begun = None
     run.tell(
         "step_started",
-        seq=said[0].seq,
         step=step.id,
         kind=step.kind,
         title=describe(step),
-        attempt=number_of_attempt,
+        attempt=started.attempt,
         number=number,
         of=len(task.steps),
-        key=key,
+        key=started.key,
     )
     before = run.world.monotonic()
     outcome = kind.execute(step, site, started)
     took_ms = int((run.world.monotonic() - before) * 1000)
     if isinstance(outcome, Done):
-        record_done(run, task, step, started, outcome, took_ms=took_ms, durable=not careful or is_last)
+        following = following_read(run, task, number)
+        record_done(
+            run, task, step, started, outcome, took_ms=took_ms, durable=not careful or is_last, following=following
+        )
     else:
         record_failure(run, step, started, outcome, took_ms)
     return outcome
+
+
+def begin_step(run: Held, task: Task, step: Step, site: Site) -> tuple[ev.StepStarted, bool]:
+    """Say what is going to happen; durably, unless nothing can come of it."""
+    prepared = kind_of(step.kind).prepare(step, site)
+    number = run.session.next_attempt(step.id)
+    if prepared.warning is not None and number == 1:
+        run.tell("step_warning", step=step.id, message=prepared.warning)
+    careful = prepared.changes_workspace or not harmless(step)
+    started = start_of(step, task, number, make_key(run.session.session_id, step.id, number), prepared)
+    run.say(started, durable=careful, blobs=prepared.blobs)
+    return started, careful
+
+
+def following_read(run: Held, task: Task, number: int) -> Step | None:
+    """The next step of the task, if it is a read: it needs no preparation, so it begins with this one's completion.
+
+    One transaction then says that one step is done and the next begins, and a read costs no commit of its own.
+    """
+    following = task.steps[number] if number < len(task.steps) else None
+    if (
+        following is None
+        or following.kind != "read"
+        or run.world.stop.at_boundary()
+        or run.session.record(following.id)
+    ):
+        return None
+    return following
 
 
 def harmless(step: Step) -> bool:
@@ -135,8 +161,9 @@ def record_done(
     settled: bool = False,
     before: tuple[ev.Known, ...] = (),
     actor: str = "system",
+    following: Step | None = None,
 ) -> None:
-    """The completion, its task's completion and the checkpoint, in one transaction."""
+    """The completion, its task's completion, the checkpoint and the start of a following read, in one transaction."""
     assert run.session.records is not None
     duration = done.duration_ms if done.duration_ms is not None else took_ms
     completed = ev.StepCompleted(
@@ -154,7 +181,9 @@ def record_done(
     task_done = run.closes_task(task)
     task_ms = run.session.records.task_ms.get(task.id, 0) + duration
     ending = (ev.TaskCompleted(task=task.id, duration_ms=task_ms),) if task_done else ()
-    said = run.say(*before, completed, *ending, durable=durable, blobs=done.blobs, actor=actor)
+    begun = next_read(run, task, following)
+    said = run.say(*before, completed, *ending, *begun, durable=durable, blobs=done.blobs, actor=actor)
+    run.begun = begun[0] if begun else None
     keep_output(run, step, done)
     run.executed += not settled
     run.tell(
@@ -169,6 +198,13 @@ def record_done(
     )
     if task_done:
         run.tell("task_completed", seq=said[-1].seq, task=task.id, duration_ms=task_ms)
+
+
+def next_read(run: Held, task: Task, following: Step | None) -> tuple[ev.StepStarted, ...]:
+    if following is None:
+        return ()
+    key = make_key(run.session.session_id, following.id, 1)
+    return (start_of(following, task, 1, key, Prepared()),)
 
 
 def keep_output(run: Held, step: Step, done: Done) -> None:
@@ -369,8 +405,24 @@ def pause_by_signal(run: Held, skipped: int) -> Result:
     """A person wanted it: no interruption class, no cool-down, no attempt used."""
     signal = run.world.stop.signal or "SIGINT"
     if run.session.state is not State.PAUSED:
-        run.say(ev.SessionPaused(reason="user" if signal == "SIGINT" else "signal", signal=signal), actor="user")
+        run.say(
+            *not_begun(run),
+            ev.SessionPaused(reason="user" if signal == "SIGINT" else "signal", signal=signal),
+            actor="user",
+        )
     return ending(run, None, "paused_by_user", skipped, exit_code=130 if signal == "SIGINT" else 143)
+
+
+def not_begun(run: Held) -> tuple[ev.Known, ...]:
+    """A read whose start was said ahead, and which a person stopped before it was read."""
+    if run.begun is None:
+        return ()
+    begun, run.begun = run.begun, None
+    return (
+        ev.StepSettled(
+            step=begun.step, attempt=begun.attempt, outcome=ev.Settled.NOT_APPLIED, evidence="paused before it was read"
+        ),
+    )
 
 
 def complete(run: Held, skipped: int, *before: ev.Known) -> Result:

@@ -20,9 +20,8 @@ class Key(NamedTuple):
 
 
 def make_key(session_id: str, step: str, attempt: int) -> str:
-    key = f"{session_id}:{step}:{attempt}"
-    assert parse_key(key) == (session_id, step, attempt), f"key does not parse back: {key!r}"
-    return key
+    """Plan files and the library refuse step ids that hold a colon, so the key parses back."""
+    return f"{session_id}:{step}:{attempt}"
 
 
 def parse_key(text: str) -> Key | None:

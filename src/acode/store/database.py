@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 
 import apsw
 
@@ -146,31 +146,41 @@ def _file_system_elsewhere(directory: Path) -> str:
     return best.fstype.lower() if best is not None else "unknown"
 
 
-@contextlib.contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """SQLite's errors under the names users know."""
-    try:
-        yield
-    except AcodeError:
-        raise
-    except apsw.FullError as error:
-        raise DiskFull(f"the disk is full: {path} cannot grow") from error
-    except (apsw.NotADBError, apsw.CorruptError) as error:
-        raise DatabaseCorrupt(
-            f"{path} is damaged: {error}",
-            hint="Nothing was changed. Bring back a backup, or move the file away to start anew.",
-        ) from error
-    except (apsw.BusyError, apsw.LockedError) as error:
-        raise StoreBusy(f"{path} is in use by another process for over {BUSY_TIMEOUT_MS // 1000} s") from error
-    except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError) as error:
-        raise NotWritable(
-            f"{path} cannot be opened or written: {error}", hint="Check the permissions and the disk."
-        ) from error
-    except apsw.Error as error:
-        raise WriteFailed(
-            f"{path}: {error}", hint="The run stops here. Check the disk, then resume: the state comes from the log."
-        ) from error
-    except PermissionError as error:
-        raise NotWritable(f"{path} cannot be written: {error.strerror}", hint="Check the permissions.") from error
-    except OSError as error:
-        raise WriteFailed(f"{path}: {error.strerror}") from error
+class translated:  # noqa: N801 - used like a function, a class because it stands around every append
+    """SQLite's errors under the names users know. A class, because it stands around every append."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, apsw.Error | OSError):
+            raise named(error, self._path) from error
+
+
+def named(error: apsw.Error | OSError, path: Path) -> AcodeError:
+    """The error that tells the user what to do about it."""
+    match error:
+        case apsw.FullError():
+            return DiskFull(f"the disk is full: {path} cannot grow")
+        case apsw.NotADBError() | apsw.CorruptError():
+            hint = "Nothing was changed. Bring back a backup, or move the file away to start anew."
+            return DatabaseCorrupt(f"{path} is damaged: {error}", hint=hint)
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreBusy(f"{path} is in use by another process for over {BUSY_TIMEOUT_MS // 1000} s")
+        case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError():
+            hint = "Check the permissions and the disk."
+            return NotWritable(f"{path} cannot be opened or written: {error}", hint=hint)
+        case PermissionError():
+            return NotWritable(f"{path} cannot be written: {error.strerror}", hint="Check the permissions.")
+        case OSError():
+            return WriteFailed(f"{path}: {error.strerror}")
+        case _:
+            hint = "The run stops here. Check the disk, then resume: the state comes from the log."
+            return WriteFailed(f"{path}: {error}", hint=hint)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+import apsw
 import msgspec
 
 from acode import seal
@@ -21,6 +22,7 @@ from acode.events import types as ev
 from acode.state import Session, advance, begin
 from acode.store import checkpoints as ck
 from acode.store import database
+from acode.store.schema import SEQ_SPAN
 
 if TYPE_CHECKING:
     from acode.store.store import Store
@@ -53,6 +55,7 @@ class Journal:
         self._bytes_since_snapshot = bytes_since_snapshot
         self._synchronous = database.FULL
         self._dead = False
+        self._base = store.base(session.session_id) if session else 0
         self.durable_seq = session.seq if session else 0
 
     @property
@@ -75,20 +78,20 @@ class Journal:
         if self._dead:
             raise WriteFailed("an earlier write failed: this process must not write to the log any more")
         self._dead = True  # until the commit has succeeded: an error anywhere in between leaves memory ahead of the log
-        envelopes = [self._next(event, actor) for event in events]
+        execute = self._store.db.execute
         with database.translated(self._store.path):
             self._set_synchronous(database.FULL if durable else database.NORMAL)
-            self._store.db.execute("BEGIN IMMEDIATE")
+            execute("BEGIN IMMEDIATE")
             try:
-                self._write(envelopes, blobs or {})
-                self._store.db.execute("COMMIT")
+                envelopes = self._write(events, actor, blobs)
+                execute("COMMIT")
             except BaseException:
                 if self._store.db.in_transaction:
-                    self._store.db.execute("ROLLBACK")
+                    execute("ROLLBACK")
                 raise
         self._dead = False
         if durable:
-            self.durable_seq = self.session.seq
+            self.durable_seq = envelopes[-1].seq
         return envelopes
 
     def flush(self) -> None:
@@ -126,48 +129,65 @@ class Journal:
         self._session = begin(envelope) if session is None else advance(session, envelope)
         return envelope
 
-    def _write(self, envelopes: list[Envelope], blobs: Mapping[str, Blob]) -> None:
-        db, key = self._store.db, self._store.keyring.key(self._store.keyring.current)
-        session_id = self.session.session_id
-        if envelopes[0].seq == 1:
-            db.execute(
-                "INSERT INTO sessions(session_id, created_at, generation) VALUES (?, ?, ?)",
-                (session_id, stamp(envelopes[0].at), self._generation),
-            )
-        self._fence(session_id, envelopes[0].seq)
-        for envelope in envelopes:
+    def _write(self, events: tuple[ev.Known, ...], actor: str, blobs: Mapping[str, Blob] | None) -> list[Envelope]:
+        """Rows in order; the checkpoint stands before a step that begins in the same transaction, never inside it."""
+        execute, envelopes = self._store.db.execute, list[Envelope]()
+        key = self._store.keyring.key(self._store.keyring.current)
+        if self._session is not None:
+            self._fence(self._session.session_id)
+        due = False
+        for event in events:
+            if due and isinstance(event, ev.StepStarted):
+                self._write_checkpoint(envelopes[-1].event)
+                due = False
+            envelope = self._next(event, actor)
+            if envelope.seq == 1:
+                self._insert_session(envelope)
             body = encode(envelope)
             self._head = seal.code(key, self._head, body)
             self._bytes_since_snapshot += len(body)
-            db.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (session_id, envelope.seq, body.decode(), self._head))
-        for sha256, (purpose, data) in blobs.items():
-            db.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?, ?)", (session_id, sha256, purpose, data))
-        if self._due(envelopes):
-            self._write_checkpoint(envelopes)
+            self._insert_event(envelope, body)
+            envelopes.append(envelope)
+            due = due or isinstance(event, CHECKPOINTED)
+        for sha256, (purpose, data) in (blobs or {}).items():
+            row = (self.session.session_id, sha256, purpose, data)
+            execute("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?, ?)", row)
+        if due or self._overdue():
+            self._write_checkpoint(envelopes[-1].event)
+        return envelopes
 
-    def _fence(self, session_id: str, seq: int) -> None:
-        """A process whose lock was broken while it slept finds another generation or head, and must not write."""
-        row = self._store.db.execute(
-            "SELECT generation, (SELECT max(seq) FROM events WHERE session_id = ?1) FROM sessions"
-            " WHERE session_id = ?1",
-            (session_id,),
-        ).fetchone()
-        if row is None or row[0] != self._generation or (row[1] or 0) != seq - 1:
-            raise LockLost(
-                f"session {session_id[-8:]} was taken over by another process: this one is fenced off",
-                generation=self._generation,
-                found=row[0] if row else None,
-            )
+    def _insert_session(self, envelope: Envelope) -> None:
+        row = (envelope.session_id, stamp(envelope.at), self._generation)
+        self._store.db.execute("INSERT INTO sessions(session_id, created_at, generation) VALUES (?, ?, ?)", row)
+        self._base = self._store.base(envelope.session_id)
 
-    def _due(self, envelopes: list[Envelope]) -> bool:
-        if any(isinstance(envelope.event, CHECKPOINTED) for envelope in envelopes):
-            return True
+    def _insert_event(self, envelope: Envelope, body: bytes) -> None:
+        row = (self._base + envelope.seq, envelope.session_id, envelope.seq, body.decode(), self._head)
+        try:
+            self._store.db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", row)
+        except apsw.ConstraintError as error:  # somebody else has written this number already
+            raise self._fenced(envelope.session_id, None) from error
+
+    def _fence(self, session_id: str) -> None:
+        """A process whose lock was broken while it slept finds another generation, and must not write."""
+        number = self._base // SEQ_SPAN
+        row = self._store.db.execute("SELECT generation FROM sessions WHERE number = ?", (number,)).fetchone()
+        if row is None or row[0] != self._generation:
+            raise self._fenced(session_id, int(row[0]) if row else None)
+
+    def _fenced(self, session_id: str, found: int | None) -> LockLost:
+        return LockLost(
+            f"session {session_id[-8:]} was taken over by another process: this one is fenced off",
+            generation=self._generation,
+            found=found,
+        )
+
+    def _overdue(self) -> bool:
         behind = self.session.seq - (self._last.seq if self._last else 0)
         return behind >= TAIL_EVENTS_MAX and not self.session.in_flight  # never in the middle of a step
 
-    def _write_checkpoint(self, envelopes: list[Envelope]) -> None:
+    def _write_checkpoint(self, last: ev.Known | ev.Unknown) -> None:
         session, db = self.session, self._store.db
-        last = envelopes[-1].event
         checkpoint = ck.Checkpoint(
             v=ck.CHECKPOINT_VERSION,
             id=self._last.id + 1 if self._last else 0,
@@ -181,7 +201,8 @@ class Journal:
             snapshot=self._snapshot(),
         )
         body, mac = ck.encode_checkpoint(checkpoint, self._store.keyring)
-        db.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?)", (session.session_id, session.seq, body.decode(), mac))
+        row = (self._base + session.seq, session.session_id, session.seq, body.decode(), mac)
+        db.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?)", row)
         self._last = checkpoint
 
     def _snapshot(self) -> ck.SnapshotRef | None:
@@ -193,7 +214,8 @@ class Journal:
             return None
         session = self.session
         body = ck.encode_snapshot(session)
-        self._store.db.execute("INSERT INTO snapshots VALUES (?, ?, ?)", (session.session_id, session.seq, body))
+        row = (self._base + session.seq, session.session_id, session.seq, body)
+        self._store.db.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?)", row)
         self._bytes_since_snapshot = 0
         sha256 = hashlib.sha256(body).hexdigest()
         return ck.SnapshotRef(seq=session.seq, sha256=sha256, head=self._head.hex(), size=len(body))

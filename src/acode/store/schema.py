@@ -1,7 +1,8 @@
 """The tables, as numbered migrations with checksums, and the check that a database has exactly these.
 
 A migration that was shipped is never edited: its checksum is in every database it made. The expected schema is what
-the migrations make in memory, so it cannot drift from them.
+the migrations make in memory, so it cannot drift from them. Rows have one integer key made of session and seq: SQLite
+appends to such a table by touching one page, where a table keyed by text and number rewrites several.
 """
 
 from __future__ import annotations
@@ -24,23 +25,24 @@ CREATE TABLE migrations(
   applied_at TEXT NOT NULL
 ) STRICT;
 CREATE TABLE sessions(
-  session_id TEXT PRIMARY KEY CHECK (length(session_id) = 36),
+  number INTEGER PRIMARY KEY,
+  session_id TEXT NOT NULL UNIQUE CHECK (length(session_id) = 36),
   created_at TEXT NOT NULL
-) STRICT, WITHOUT ROWID;
+) STRICT;
 CREATE TABLE events(
+  id INTEGER PRIMARY KEY, -- the session's number times 2^40, plus seq
   session_id TEXT NOT NULL,
-  seq INTEGER NOT NULL CHECK (seq >= 1),
+  seq INTEGER NOT NULL CHECK (seq >= 1 AND seq = id % 1099511627776),
   body TEXT NOT NULL CHECK (length(body) <= 1048576),
-  mac BLOB NOT NULL CHECK (length(mac) = 32),
-  PRIMARY KEY (session_id, seq)
-) STRICT, WITHOUT ROWID;
+  mac BLOB NOT NULL CHECK (length(mac) = 32)
+) STRICT;
 CREATE TABLE checkpoints(
+  id INTEGER PRIMARY KEY,
   session_id TEXT NOT NULL,
-  seq INTEGER NOT NULL CHECK (seq >= 1),
+  seq INTEGER NOT NULL CHECK (seq >= 1 AND seq = id % 1099511627776),
   body TEXT NOT NULL,
-  mac BLOB NOT NULL CHECK (length(mac) = 32),
-  PRIMARY KEY (session_id, seq)
-) STRICT, WITHOUT ROWID;
+  mac BLOB NOT NULL CHECK (length(mac) = 32)
+) STRICT;
 CREATE TRIGGER events_are_never_changed BEFORE UPDATE ON events
 BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
 CREATE TRIGGER events_are_never_deleted BEFORE DELETE ON events
@@ -52,11 +54,11 @@ BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
         """
 ALTER TABLE sessions ADD COLUMN generation INTEGER NOT NULL DEFAULT 1;
 CREATE TABLE snapshots(
+  id INTEGER PRIMARY KEY,
   session_id TEXT NOT NULL,
-  seq INTEGER NOT NULL CHECK (seq >= 1),
-  body BLOB NOT NULL,
-  PRIMARY KEY (session_id, seq)
-) STRICT, WITHOUT ROWID;
+  seq INTEGER NOT NULL CHECK (seq >= 1 AND seq = id % 1099511627776),
+  body BLOB NOT NULL
+) STRICT;
 CREATE TABLE blobs(
   session_id TEXT NOT NULL,
   sha256 TEXT NOT NULL CHECK (length(sha256) = 64),
@@ -68,6 +70,7 @@ CREATE TABLE blobs(
     ),
 )
 VERSION = len(MIGRATIONS)
+SEQ_SPAN = 2**40  # ids of one session lie between its number times this and the next one's
 
 
 def checksum(sql: str) -> str:

@@ -36,6 +36,7 @@ from acode.store import checkpoints as ck
 from acode.store import database
 from acode.store.blobs import Blobs
 from acode.store.journal import Clock, Journal, NewId, stamp
+from acode.store.schema import SEQ_SPAN
 
 DATABASE = "workspace.db"
 INLINE_BYTES_MAX = 65_536  # larger blobs become files
@@ -98,9 +99,14 @@ class Store:
     def session_ids(self) -> list[str]:
         """All sessions, the oldest first."""
         with database.translated(self.path):
-            return [
-                row[0] for row in self.db.execute("SELECT session_id FROM sessions ORDER BY created_at, session_id")
-            ]
+            return [row[0] for row in self.db.execute("SELECT session_id FROM sessions ORDER BY created_at, number")]
+
+    def base(self, session_id: str) -> int:
+        """The rows of a session have the ids from here on, by their seq."""
+        row = self.db.execute("SELECT number FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+        if row is None:
+            raise UnknownSession(f"there is no session {session_id}")
+        return int(row[0]) * SEQ_SPAN
 
     def create(self) -> Journal:
         """The journal of a session that does not exist yet; its first event makes it."""
@@ -135,8 +141,11 @@ class Store:
     # Reading.
 
     def rows(self, session_id: str, after: int = 0, limit: int = -1) -> Iterator[tuple[int, bytes, bytes]]:
-        query = "SELECT seq, body, mac FROM events WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?"
-        for seq, body, mac in self.db.execute(query, (session_id, after, limit)):
+        base = self.base(session_id)
+        query = "SELECT session_id, seq, body, mac FROM events WHERE id > ? AND id < ? ORDER BY id LIMIT ?"
+        for owner, seq, body, mac in self.db.execute(query, (base + after, base + SEQ_SPAN, limit)):
+            if owner != session_id:
+                raise ChainBroken(f"event {seq} of session {session_id[-8:]} is filed under {owner}", seq=seq)
             yield seq, body.encode() if isinstance(body, str) else body, mac
 
     def events(self, session_id: str, after: int = 0, head: bytes = GENESIS) -> Iterator[tuple[Envelope, bytes, int]]:
@@ -192,19 +201,23 @@ class Store:
         return session, checkpoint
 
     def last_checkpoint(self, session_id: str) -> ck.Checkpoint:
-        row = self.db.execute(
-            "SELECT seq, body, mac FROM checkpoints WHERE session_id = ? ORDER BY seq DESC LIMIT 1", (session_id,)
-        ).fetchone()
+        base = self.base(session_id)
+        query = "SELECT seq, body, mac FROM checkpoints WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1"
+        row = self.db.execute(query, (base, base + SEQ_SPAN)).fetchone()
         if row is not None:
             return ck.open_checkpoint(session_id, row[0], row[1].encode(), row[2], self.keyring)
-        if self.db.execute("SELECT 1 FROM events WHERE session_id = ? LIMIT 1", (session_id,)).fetchone() is None:
+        if next(self.rows(session_id, 0, 1), None) is None:
             raise SequenceGap(f"session {session_id[-8:]} has no events: its log is gone", seq=1)
         raise CheckpointMissing(f"session {session_id[-8:]} has events but no checkpoint")
 
     def checkpoints(self, session_id: str) -> Iterator[ck.Checkpoint]:
-        query = "SELECT seq, body, mac FROM checkpoints WHERE session_id = ? ORDER BY seq"
-        for seq, body, mac in self.db.execute(query, (session_id,)):
+        for seq, body, mac in self._checkpoint_rows(session_id):
             yield ck.open_checkpoint(session_id, seq, body.encode(), mac, self.keyring)
+
+    def _checkpoint_rows(self, session_id: str) -> list[tuple[int, str, bytes]]:
+        base = self.base(session_id)
+        query = "SELECT seq, body, mac FROM checkpoints WHERE id > ? AND id < ? ORDER BY id"
+        return list(self.db.execute(query, (base, base + SEQ_SPAN)))
 
     def _first(self, session_id: str) -> tuple[Envelope, bytes]:
         for seq, body, mac in self.rows(session_id, 0, 1):
@@ -213,9 +226,7 @@ class Store:
         raise SequenceGap(f"session {session_id[-8:]}: event 1 is missing", seq=1)
 
     def _snapshot_body(self, session_id: str, seq: int) -> bytes | None:
-        row = self.db.execute(
-            "SELECT body FROM snapshots WHERE session_id = ? AND seq = ?", (session_id, seq)
-        ).fetchone()
+        row = self.db.execute("SELECT body FROM snapshots WHERE id = ?", (self.base(session_id) + seq,)).fetchone()
         return row[0] if row else None
 
     def _plan(self, session_id: str, created: ev.SessionCreated) -> Plan | None:
@@ -314,9 +325,7 @@ class Store:
     def _verify_checkpoints(self, session_id: str, macs: dict[int, bytes]) -> tuple[int, list[Problem]]:
         problems: list[Problem] = []
         count = 0
-        query = "SELECT seq, body, mac FROM checkpoints WHERE session_id = ? ORDER BY seq"
-        rows: list[tuple[int, str, bytes]] = list(self.db.execute(query, (session_id,)))
-        for seq, body, mac in rows:
+        for seq, body, mac in self._checkpoint_rows(session_id):
             try:
                 checkpoint = ck.open_checkpoint(session_id, seq, body.encode(), mac, self.keyring)
                 if seq not in macs:
