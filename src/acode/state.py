@@ -203,7 +203,7 @@ def begin(envelope: Envelope) -> Session:
 
 
 def advance(session: Session, envelope: Envelope) -> Session:
-    """One event further, in place."""
+    """One event further, in place; an event that is refused changes nothing."""
     if envelope.session_id != session.session_id or envelope.seq != session.seq + 1:
         raise SequenceGap(
             f"after event {session.seq} of session {session.session_id} comes event {envelope.seq}"
@@ -216,13 +216,13 @@ def advance(session: Session, envelope: Envelope) -> Session:
             f"event {envelope.seq} is not later than event {session.seq}: time and id give another order than the log",
             seq=envelope.seq,
         )
-    session.seq, session.updated_at, session.last_event_id = envelope.seq, envelope.at, envelope.event_id
     event = envelope.event
-    if isinstance(event, ev.LIFECYCLE):
-        session.last_lifecycle = mark(envelope)
     apply = _APPLY.get(type(event))
     if apply is not None:
         apply(session, event, envelope)
+    if type(event) in ev.LIFECYCLE:
+        session.last_lifecycle = mark(envelope)
+    session.seq, session.updated_at, session.last_event_id = envelope.seq, envelope.at, envelope.event_id
     return session
 
 
@@ -405,6 +405,8 @@ def _rolled_back(session: Session, event: ev.StepsRolledBack, envelope: Envelope
     session.undoing = None
     session.steps_done -= len(event.steps)
     session.tasks_done -= len(event.tasks)
+    # The completion it pointed at is undone: a resume goes on after the taking back, or from the beginning.
+    session.last_completed = mark(envelope) if session.steps_done else None
     if session.records is None:
         return
     _see_files(session.records, event.files)

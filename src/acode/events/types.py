@@ -370,17 +370,19 @@ Known = (
     | RollbackStarted
 )
 
-LIFECYCLE = (
-    SessionCreated,
-    SessionPlanned,
-    SessionAwaitingApproval,
-    SessionExecuting,
-    SessionPaused,
-    SessionCompleted,
-    SessionFailed,
-    SessionCancelled,
-    StepStarted,
-    StepCompleted,
-    StepFailed,
-    TaskCompleted,
+LIFECYCLE: frozenset[type] = frozenset(
+    {
+        SessionCreated,
+        SessionPlanned,
+        SessionAwaitingApproval,
+        SessionExecuting,
+        SessionPaused,
+        SessionCompleted,
+        SessionFailed,
+        SessionCancelled,
+        StepStarted,
+        StepCompleted,
+        StepFailed,
+        TaskCompleted,
+    }
 )

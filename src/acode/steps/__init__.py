@@ -5,6 +5,7 @@ Modules are loaded when a session first needs them, so that a plan without a dat
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import cast
 
@@ -20,6 +21,7 @@ KINDS: dict[str, str] = {
 }
 
 
+@cache
 def kind_of(name: str) -> Kind:
     if name not in KINDS:
         raise CannotContinue(f"this acode knows no step kind {name}", hint="Upgrade acode.")

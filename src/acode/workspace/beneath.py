@@ -180,7 +180,10 @@ class Root:
         parts = parts_of(rel)
         if not parts:
             raise UnsafePath("the root of the workspace is no file in it", path=rel)
-        with self.directory("/".join(parts[:-1]) or ".") as directory:
+        if len(parts) == 1:  # the root itself is open already, and stays so
+            yield self._top, parts[0]
+            return
+        with self.directory("/".join(parts[:-1])) as directory:
             yield directory, parts[-1]
 
     def make_directories(self, rel: str) -> tuple[str, ...]:
