@@ -340,6 +340,10 @@ token: Tokenizer
 AWS_SECRET_ACCESS_KEY is not set; set AWS_SECRET_ACCESS_KEY first
 ENV_NAME = "AWS_SECRET_ACCESS_KEY"
 cookie: a small file
+next token: 15023
+if token ==x1y2z3: pass
+secret: [a1b2, c3d4]
+password: {a1b2: c3}
 "/etc/passwd": "it is absolute"
 """
 
@@ -455,7 +459,7 @@ def test_lone_surrogates_and_invalid_bytes_pass_through() -> None:
     assert streamed(PLAIN, [b"\xff\xfe password=\xff1abcdef\n"]) == b"\xff\xfe password=***\n"
 
 
-@pytest.mark.parametrize("offset", range(0, 400, 7))
+@pytest.mark.parametrize("offset", range(0, 400, 29))
 def test_a_secret_in_a_line_without_end_is_masked_across_the_cut(offset: int) -> None:
     secret = SHAPED["github fine-grained"](Maker(4)).encode()
     for context in (b" ", b' "password": "', b" aws_secret_access_key="):
@@ -465,6 +469,25 @@ def test_a_secret_in_a_line_without_end_is_masked_across_the_cut(offset: int) ->
         out = streamed(PLAIN, [data[at : at + 10_000] for at in range(0, len(data), 10_000)])
         assert secret[:20] not in out
         assert out == before + context + b"***" + secret[-4:] + b'" ' + b" cd" * 30_000
+
+
+@pytest.mark.parametrize("context", [b" ", b' "password": "', b" aws_secret_access_key="])
+def test_a_long_line_whose_chunk_ends_inside_a_secret_keeps_it_back(context: bytes) -> None:
+    secret = SHAPED["openai project"](Maker(4)).encode()
+    before = b"ab " * 25_000
+    data = before + context + secret + b'" cd' * 5_000
+    expected = before + context + b"***" + secret[-4:] + b'" cd' * 5_000
+    for cut in range(len(before) - 5, len(before) + len(context) + len(secret) + 5):
+        assert streamed(PLAIN, [data[:cut], data[cut:]]) == expected, cut
+
+
+@pytest.mark.parametrize("at", [8_150, 16_350, 24_540])
+def test_without_re2_a_secret_at_the_edge_of_a_window_is_masked_too(at: int) -> None:
+    secret = SHAPED["openai project"](Maker(4))
+    one = Redactor((), strict=False, rules=fallback_rules())
+    for offset in range(0, 80, 16):
+        text = "a " * ((at + offset) // 2) + secret + " b" * 20_000
+        assert one.text(text) == text.replace(secret, "***" + secret[-4:])
 
 
 def test_a_line_without_end_is_held_in_bounded_memory() -> None:

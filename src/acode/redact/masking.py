@@ -156,7 +156,7 @@ class Stream:
         spans = self._redactor.spans(data)
         cut = max(0, len(data) - self._redactor.held_bytes_min)
         for outer, _, end in reversed(spans):
-            if outer < cut < end or (outer < cut and end == len(data)):
+            if outer < cut < end:
                 cut = outer
         if cut == 0 and spans:
             # One secret fills all that may be held: say so once, and drop the rest of it as it comes.
