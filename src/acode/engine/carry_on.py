@@ -345,7 +345,10 @@ def start_on_record(run: Held, found: Survey, report: Report, options: Options) 
     run.tell(
         "resume_started",
         seq=said[0].seq,
-        **{name: value for name, value in msgspec.to_builtins(started).items() if name not in ("type", "owner")},
+        # Field by field: the stored form leaves defaults out, and whoever is told wants them.
+        **{
+            name: msgspec.to_builtins(getattr(started, name)) for name in started.__struct_fields__ if name != "owner"
+        },
         state=str(session.state),
         skipped_task_ids=list(continuation.skipped_tasks),
         skipped_step_ids=list(continuation.skipped_steps),
