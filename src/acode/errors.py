@@ -62,6 +62,13 @@ class InputRequired(AcodeError):
     exit_code = 10
 
 
+class Interrupted(AcodeError):
+    """A person stopped acode before it had begun, or at a question."""
+
+    code = "ACODE-CLI-003"
+    exit_code = 130
+
+
 class UnknownSession(AcodeError):
     """The id names no session, or more than one."""
 

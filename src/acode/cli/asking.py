@@ -1,0 +1,132 @@
+"""Questions to the person at the terminal. Pressing Enter, and going away, always mean the safe answer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Literal
+
+from acode.cli.outline import outline_of
+from acode.cli.screen import Screen, one_line
+from acode.cli.signals import Signals
+from acode.engine.world import Answer
+from acode.plan import Outcome, Settlement
+from acode.redact import Redactor
+from acode.state import Session
+from acode.workspace import ChangedFile
+
+COVERED_SHOWN_MAX = 10
+
+
+def ask(screen: Screen, prompt: str) -> str | None:
+    """One answer in small letters; None when the other end is closed. The prompt stays off stdout, which is data."""
+    screen.put(f"{prompt} ")
+    line = sys.stdin.readline()
+    if not line:
+        screen.put("\n")
+        return None
+    return line.strip().lower()
+
+
+def choose(screen: Screen, prompt: str, choices: dict[str, str], default: str) -> str:
+    """A choice by its letter or word; anything else is asked again, the end of input is the default."""
+    while True:
+        answer = ask(screen, prompt)
+        if not answer:
+            return default
+        for letter, meaning in choices.items():
+            if answer in (letter, meaning):
+                return meaning
+        screen.insist(f"Please answer with one of: {', '.join(choices)}")
+
+
+def confirm(screen: Screen, question: str, *, default: bool) -> bool:
+    answer = choose(screen, f"{question} {'[Y/n]' if default else '[y/N]'}", {"y": "yes", "n": "no"}, "")
+    return default if answer == "" else answer == "yes"
+
+
+class AtTerminal:
+    """The answers of a person."""
+
+    def __init__(self, screen: Screen, signals: Signals, redactor: Redactor, pause: Callable[[], None]) -> None:
+        self.screen = screen
+        self.signals = signals
+        self.redactor = redactor
+        self.pause_drawing = pause
+
+    def approve(self, session: Session, step: str, question: str, covers: list[str]) -> Answer | None:
+        self.pause_drawing()
+        outline = outline_of(session)
+        where = outline.name(step) if outline else step
+        say = self.screen.insist
+        say(f"\nApproval needed at {where} ({step}):")
+        say(f"  {self._shown(question)}")
+        if covers:
+            say("  A yes allows:")
+            for line in covers[:COVERED_SHOWN_MAX]:
+                say(f"    - {self._shown(line)}")
+            if len(covers) > COVERED_SHOWN_MAX:
+                say(f"    … and {len(covers) - COVERED_SHOWN_MAX} more steps")
+        try:
+            with self.signals.asking():
+                answer = ask(self.screen, "Approve? [y/N]")
+        except KeyboardInterrupt:
+            self.screen.put("\n")
+            return "stop"
+        if answer is None:
+            return "stop"
+        return "yes" if answer in ("y", "yes") else "no"
+
+    def changed_files(
+        self, changed: tuple[ChangedFile, ...], view: Callable[[str], str]
+    ) -> Literal["continue", "abort"] | None:
+        self.pause_drawing()
+        say = self.screen.insist
+        say("\nOptions:\n  [C]ontinue anyway\n  [A]bort and start fresh\n  [V]iew changes\n")
+        meanings = {"c": "continue", "a": "abort", "v": "view"}
+        while True:
+            with self.signals.asking():
+                choice = choose(self.screen, "Choice:", meanings, "abort")
+            if choice != "view":
+                return "continue" if choice == "continue" else "abort"
+            for one in changed:
+                say(self.redactor.text(view(one.path)).rstrip("\n"))
+            say("")
+
+    def unknown_outcome(self, settlement: Settlement) -> Literal["applied", "not_applied", "retry", "stop"] | None:
+        self.pause_drawing()
+        say = self.screen.insist
+        say(f"\nStep {settlement.step} was in progress, and nothing shows what became of it.")
+        say(f"  Evidence: {one_line(settlement.evidence)}")
+        say("Look yourself, then say what happened:")
+        say("  [A]pplied      it happened: go on after it")
+        say("  [N]ot applied  it did not happen: run it")
+        say("  [R]etry        still unknown, but running it again does no harm")
+        say("  [S]top         decide later")
+        meanings = {"a": "applied", "n": "not_applied", "r": "retry", "s": "stop"}
+        choice = self._choose("Choice [S]:", meanings)
+        return {"applied": "applied", "not_applied": "not_applied", "retry": "retry"}.get(choice, "stop")  # type: ignore[return-value]
+
+    def strategy(self, settlement: Settlement) -> Literal["rollback", "retry", "stop"] | None:
+        self.pause_drawing()
+        say = self.screen.insist
+        say(f"\nStep {settlement.step} was in progress: {settlement.outcome}. {one_line(settlement.evidence)}")
+        meanings = {"t": "retry", "s": "stop"}
+        if settlement.outcome is Outcome.PARTIAL:
+            say("  [R]ollback  put back what it changed, then run it again")
+            meanings = {"r": "rollback", **meanings}
+        say("  re[T]ry     run it again as things are")
+        say("  [S]top      decide later")
+        choice = self._choose("Choice [S]:", meanings)
+        return "rollback" if choice == "rollback" else "retry" if choice == "retry" else "stop"
+
+    def _choose(self, prompt: str, meanings: dict[str, str]) -> str:
+        try:
+            with self.signals.asking():
+                return choose(self.screen, prompt, meanings, "stop")
+        except KeyboardInterrupt:
+            self.screen.put("\n")
+            return "stop"
+
+    def _shown(self, text: str) -> str:
+        return one_line(self.redactor.text(text))

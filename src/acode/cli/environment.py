@@ -1,0 +1,38 @@
+"""The look at the workspace in words: one line per check, and the files that somebody else changed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from acode.cli.screen import Screen, one_line
+from acode.cli.wording import ago_brief
+
+FILES_SHOWN_MAX = 20
+
+
+def check_lines(screen: Screen, report: dict[str, Any]) -> list[str]:
+    good, bad, warn = screen.paint("✓", "good"), screen.paint("✗", "bad"), screen.paint("⚠", "warn")
+    lines = []
+    for check in report["checks"]:
+        detail = f" ({one_line(check['detail'])})" if check.get("detail") else ""
+        lines.append(f"  {good if check['ok'] else bad} {one_line(check['name'])}{detail}")
+    lines += [f"  {bad} {one_line(error['message'])}" for error in report["errors"]]
+    lines += [f"  {warn} {one_line(warning['message'])}" for warning in report["warnings"]]
+    return lines
+
+
+def changed_lines(screen: Screen, changed: list[dict[str, Any]], now: datetime) -> list[str]:
+    if not changed:
+        return []
+    lines = [f"  {screen.paint('⚠', 'warn')} Changed files detected:"]
+    lines += [f"    - {change_in_words(one, now)}" for one in changed[:FILES_SHOWN_MAX]]
+    if len(changed) > FILES_SHOWN_MAX:
+        lines.append(f"    … and {len(changed) - FILES_SHOWN_MAX} more")
+    return [*lines, "", "The session was working on these files. Changes may conflict."]
+
+
+def change_in_words(change: dict[str, Any], now: datetime) -> str:
+    when = f" {ago_brief(datetime.fromisoformat(change['modified_at']), now)}" if change.get("modified_at") else ""
+    odd = f"; it now holds {', '.join(change['suspicious'])}" if change.get("suspicious") else ""
+    return f"{one_line(change['path'])} ({change['change']}{when}{odd})"

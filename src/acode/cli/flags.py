@@ -1,0 +1,129 @@
+"""The flags that every command takes, before and after its name, and the click classes that make it so."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from acode.engine.world import World
+    from acode.observe import Log
+
+
+class Flags:
+    """What was said for the whole command line, before or after the command; and what its error handler must know."""
+
+    def __init__(self) -> None:
+        self.json = False
+        self.no_input = False
+        self.quiet = False
+        self.verbose = False
+        self.directory: str | None = None
+        self.session_id: str | None = None
+        self.error_told = False  # the last JSON line carries the error already
+        self.way_on = ""  # the last line of stderr: how to resume
+        self._world: World | None = None
+
+    def remember(self, world: World) -> None:
+        """From now on errors go to this workspace's log, if it has one."""
+        self._world = world
+
+    def log(self) -> Log | None:
+        if self._world is None or not (self._world.agent_dir / "logs").is_dir():
+            return None
+        from acode.observe import log_of
+
+        return log_of(self._world)
+
+    def redacted(self, text: str) -> str:
+        if self._world is not None:
+            return self._world.redactor.text(text)
+        from acode.redact import redactor
+
+        return redactor([]).text(text)
+
+
+def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:
+    if value and isinstance(context.obj, Flags):
+        setattr(context.obj, str(option.name), value)
+
+
+def _everywhere() -> list[click.Parameter]:
+    def option(*names: str, help: str, **settings: Any) -> click.Option:
+        return click.Option(names, help=help, expose_value=False, callback=_remember, **settings)
+
+    return [
+        option("--json", is_flag=True, help="Machine-readable output on stdout."),
+        option("--no-input", is_flag=True, help="Never ask anything."),
+        option("-q", "--quiet", is_flag=True, help="Only errors and the way on."),
+        option("-v", "--verbose", is_flag=True, help="More detail: evidence, rules, tracebacks."),
+        option("-C", "directory", metavar="DIR", help="The workspace, instead of the nearest one above."),
+    ]
+
+
+def _format_options(command: click.Command, context: click.Context, formatter: click.HelpFormatter) -> None:
+    """The command's own options first; the ones that are everywhere under a heading of their own."""
+    own: list[tuple[str, str]] = []
+    everywhere: list[tuple[str, str]] = []
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None:
+            (everywhere if parameter.callback is _remember else own).append(record)
+    for title, records in (("Options", own), ("Everywhere", everywhere)):
+        if records:
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+class Command(click.Command):
+    """A command that takes the flags of every command."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.params = [*self.params, *_everywhere()]
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        _format_options(self, context, formatter)
+
+
+class Group(click.Group):
+    """A table of commands, each loaded when it is called: name, module, and the line that help shows for it."""
+
+    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.table = table
+        self.params = [*self.params, *_everywhere()]
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(self.table)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in self.table:
+            return None
+        module, _, attribute = self.table[name][0].partition(":")
+        found = getattr(importlib.import_module(f"acode.cli.{module}"), attribute or "command")
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        _format_options(self, context, formatter)
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in self.table.items()])
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """A command that does not exist is an error that suggests the one that was meant."""
+        if args and not args[0].startswith("-") and args[0] not in self.table:
+            context.fail(f"there is no command {args[0]!r}{_meant(args[0], list(self.table))}")
+        return super().resolve_command(context, args)
+
+
+def _meant(name: str, known: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,102 @@
+"""A run as JSON Lines on stdout: every line is a fact that a power cut cannot take back."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime
+from typing import Any
+
+from acode.cli.screen import Screen, as_json
+from acode.cli.wording import stamp
+from acode.engine.world import Notice, Result
+from acode.errors import AcodeError
+from acode.redact import Redactor
+
+
+class JsonLines:
+    """Notices wait in line until the event behind them is durable; what never becomes durable is never printed."""
+
+    def __init__(self, screen: Screen, redactor: Redactor) -> None:
+        self.screen = screen
+        self.redactor = redactor
+        self.session_id: str | None = None
+        self._waiting: deque[Notice] = deque()
+        self._durable = 0
+        self._closed = False
+
+    def tell(self, notice: Notice) -> None:
+        if self.session_id is None:
+            self.session_id = notice.session_id
+            # What a resume begins with was read from the log, so it is there already.
+            self._durable = max(self._durable, notice.seq or 0)
+        self._waiting.append(notice)
+        self._print_durable()
+
+    def durable(self, seq: int) -> None:
+        self._durable = max(self._durable, seq)
+        self._print_durable()
+
+    def end(self, *, at: datetime, result: Result | None, error: AcodeError | None, state: str, exit_code: int) -> None:
+        """The last line. Anything that is still waiting was never durable."""
+        data = {
+            "state": state,
+            "exit_code": exit_code,
+            "reason_code": result.reason_code if result else _reason(error),
+            "executed_steps": result.executed_steps if result else 0,
+            "skipped_steps": result.skipped_steps if result else 0,
+            "next_action": result.next_action if result else f"acode resume {(self.session_id or '')[-8:]}",
+            "error": error.as_dict() if error else None,
+        }
+        self._print("session_end", at=at, seq=self._durable, data=data)
+
+    def _print_durable(self) -> None:
+        while self._waiting and (self._waiting[0].seq or 0) <= self._durable:
+            notice = self._waiting.popleft()
+            clean = notice.data if notice.event == "step_output" else redacted(notice.data, self.redactor)
+            self._print(notice.event, at=notice.at, seq=notice.seq, data=clean, task=notice.task, step=notice.step)
+
+    def _print(
+        self,
+        event: str,
+        *,
+        at: datetime,
+        seq: int | None,
+        data: Any,
+        task: str | None = None,
+        step: str | None = None,
+    ) -> None:
+        if self._closed:
+            return
+        line = {
+            "event": event,
+            "at": stamp(at),
+            "session_id": self.session_id,
+            "seq": seq,
+            "task": task,
+            "step": step,
+            "data": data,
+        }
+        try:
+            self.screen.data(as_json(line))
+        except BrokenPipeError:
+            self._closed = True  # whoever read has gone; the work goes on
+
+
+def _reason(error: AcodeError | None) -> str:
+    if error is None:
+        return "paused_by_user"
+    named = "".join(f"_{char.lower()}" if char.isupper() else char for char in type(error).__name__).lstrip("_")
+    return str(error.details.get("reason_code", named))
+
+
+def redacted(value: Any, redactor: Redactor) -> Any:
+    """Text in it loses its secrets: a command line of a plan may hold one."""
+    match value:
+        case str():
+            return redactor.text(value)
+        case dict():
+            return {key: redacted(item, redactor) for key, item in value.items()}
+        case list() | tuple():
+            return [redacted(item, redactor) for item in value]
+        case _:
+            return value

@@ -1,0 +1,118 @@
+"""Where a step stands in its plan, in the words of a person: Task 2, Step 3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from acode.events.definition import Plan, Step, Task, describe, execution_order
+from acode.state import Session
+
+LINES_MAX = 10  # more finished tasks than this are told as ranges
+
+
+class Place(NamedTuple):
+    task_number: int
+    task: Task
+    step_number: int
+    step: Step
+
+    @property
+    def name(self) -> str:
+        return f"Task {self.task_number}, Step {self.step_number}"
+
+    @property
+    def title(self) -> str:
+        return describe(self.step)
+
+
+class Skipped(NamedTuple):
+    """Finished work as one line: a task, some tasks, or some steps of a task."""
+
+    name: str
+    title: str
+    took_ms: int
+
+
+class Outline:
+    """The plan as it is walked, with numbers from 1."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.order = execution_order(plan)
+        self.places = {
+            step.id: Place(task_number, task, step_number, step)
+            for task_number, task in enumerate(self.order, 1)
+            for step_number, step in enumerate(task.steps, 1)
+        }
+
+    def name(self, step_id: str | None) -> str:
+        place = self.places.get(step_id or "")
+        return place.name if place else (step_id or "the end")
+
+    def title(self, step_id: str) -> str:
+        place = self.places.get(step_id)
+        return place.title if place else step_id
+
+    def next_step(self, session: Session) -> Place | None:
+        """Where the session stands: the step in flight, or the first that is not done."""
+        if session.in_flight:
+            return self.places.get(next(iter(session.in_flight)))
+        return next((place for step_id, place in self.places.items() if not session.done(step_id)), None)
+
+    def skipped(self, session: Session) -> list[Skipped]:
+        """Finished work in order, whole tasks first told as such."""
+        took = session.records.task_ms if session.records else {}
+        found = list(self._skipped(session.done, took))
+        if len(found) <= LINES_MAX:
+            return found
+        return _in_ranges(found)
+
+    def _skipped(self, done: Callable[[str], bool], took: dict[str, int]) -> Iterator[Skipped]:
+        for number, task in enumerate(self.order, 1):
+            finished = [index for index, step in enumerate(task.steps, 1) if done(step.id)]
+            if finished and len(finished) == len(task.steps):
+                yield Skipped(f"Task {number}", task.title, took.get(task.id, 0))
+            else:
+                for first, last in runs(finished):
+                    steps = f"Step {first}" if first == last else f"Steps {first}-{last}"
+                    yield Skipped(f"Task {number}, {steps}", "", 0)
+
+
+def runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
+    """1 2 3 7 as (1, 3), (7, 7)."""
+    start = previous = None
+    for number in numbers:
+        if start is None or previous is None:
+            start = number
+        elif number != previous + 1:
+            yield start, previous
+            start = number
+        previous = number
+    if start is not None and previous is not None:
+        yield start, previous
+
+
+def _in_ranges(found: list[Skipped]) -> list[Skipped]:
+    tasks = [int(one.name.removeprefix("Task ")) for one in found if "," not in one.name]
+    took = {int(one.name.removeprefix("Task ")): one.took_ms for one in found if "," not in one.name}
+    whole = [
+        Skipped(
+            f"Task {first}" if first == last else f"Tasks {first}-{last}",
+            "" if first != last else next(one.title for one in found if one.name == f"Task {first}"),
+            sum(took[number] for number in range(first, last + 1)),
+        )
+        for first, last in runs(tasks)
+    ]
+    return [*whole, *(one for one in found if "," in one.name)]
+
+
+def position(session: Session, outline: Outline | None) -> str:
+    """“Task 2/3, Step 3/5”, or how far it came where there is no plan to point into."""
+    place = outline.next_step(session) if outline is not None else None
+    if outline is None or place is None:
+        return f"{session.steps_done} of {session.steps_total} steps done"
+    return f"Task {place.task_number}/{len(outline.order)}, Step {place.step_number}/{len(place.task.steps)}"
+
+
+def outline_of(session: Session) -> Outline | None:
+    return Outline(session.plan) if session.plan is not None else None

@@ -1,0 +1,279 @@
+"""A run as a person follows it, on stderr: what is loaded, skipped, checked and settled, then step after step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from acode.cli.environment import changed_lines, check_lines
+from acode.cli.live import LiveLine
+from acode.cli.outline import Outline, outline_of
+from acode.cli.output import OutputLines
+from acode.cli.screen import Screen, one_line
+from acode.cli.wording import count, took
+from acode.engine.world import Notice, short
+from acode.redact import Redactor
+from acode.state import Session
+
+PATHS_SHOWN_MAX = 5
+
+
+class Progress:
+    """A listener that talks."""
+
+    def __init__(self, screen: Screen, redactor: Redactor, monotonic: Callable[[], float]) -> None:
+        self.screen = screen
+        self.redactor = redactor
+        self.line = LiveLine(screen, monotonic)
+        self.session_id: str | None = None
+        self.state = ""
+        self.step: str | None = None
+        self.resumed = False
+        self._outline: Outline | None = None
+        self._task: str | None = None
+        self._ready = False
+        self._checked = False
+        self._warned: set[str] = set()
+        self._output: OutputLines | None = None
+
+    def tell(self, notice: Notice) -> None:
+        self.session_id = notice.session_id
+        if notice.session is not None:
+            self.state = str(notice.session.state)
+        react: Callable[[Notice], None] | None = getattr(self, f"_{notice.event}", None)
+        if react is not None:
+            react(notice)
+
+    def durable(self, seq: int) -> None:
+        """People may see a step end a moment before it is power-safe; only programs rely on the difference."""
+
+    # Beginning.
+
+    def _session_start(self, notice: Notice) -> None:
+        session = notice.session
+        assert session is not None
+        self._outline = outline_of(session)
+        self.resumed = bool(notice.data["resumed"])
+        title = one_line(self.redactor.text(session.title))
+        if self.resumed:
+            self.screen.say(f"Resuming session {self._bold(short(session.session_id))}...")
+            self.screen.say(f"  Plan: {title}")
+            self._loaded(session)
+        else:
+            size = f"{count(session.tasks_total, 'task')}, {count(session.steps_total, 'step')}"
+            self.screen.say(f"Session {self._bold(short(session.session_id))}: {title} ({size})")
+
+    def _loaded(self, session: Session) -> None:
+        if self._outline is None:
+            self.screen.say(f"  Loaded state: {session.state}")
+            return
+        place = self._outline.next_step(session)
+        at = f" at {place.name}" if place else ", all steps done"
+        self.screen.say(f"  Loaded state: {session.state}{at}")
+        for one in self._outline.skipped(session):
+            self.screen.say(f"  Skipping: {one.name} (complete)")
+        if session.steps_done:
+            spent = sum(session.records.task_ms.values()) if session.records else 0
+            self.screen.say(
+                f"  Skipped in all: {session.steps_done} of {session.steps_total} steps ({took(spent)} of work)"
+            )
+        if place:
+            self.screen.say(f"  Starting from: {place.name}")
+        self.screen.say(f"  Remaining: {count(session.steps_total - session.steps_done, 'step')}")
+
+    def _backup(self, notice: Notice) -> None:
+        self.screen.say(f"  Backup of the database: {one_line(notice.data['path'])}")
+
+    def _warning(self, notice: Notice) -> None:
+        self.line.close()
+        self.screen.warn(one_line(notice.data["message"]))
+
+    def _resume_decision(self, notice: Notice) -> None:
+        data = notice.data
+        self.screen.detail(
+            f"  Decision: {data['reason_code']}, attempt {data['attempt']} of {data['max_attempts']} without progress"
+        )
+        for advice in data["advice"]:
+            if not advice.startswith("the user did not pause it"):  # whoever resumes a pause knows of it
+                self.screen.say(f"  Note: an automatic resume would not go on: {one_line(advice)}")
+
+    # The environment.
+
+    def _environment(self, notice: Notice) -> None:
+        report = notice.data["report"]
+        self._checked = True
+        self._ready = bool(report["valid"])
+        self.screen.say("\nValidating environment...")
+        for line in check_lines(self.screen, report):
+            self.screen.say(line)
+        for line in changed_lines(self.screen, report["changed_files"], notice.at):
+            self.screen.say(line)
+
+    def _changes_accepted(self, notice: Notice) -> None:
+        self._ready = True
+        self.screen.say("\nContinuing with changed files...")
+
+    def _resume_started(self, notice: Notice) -> None:
+        data = notice.data
+        self.screen.detail(
+            f"  Scenario: {data['scenario']}; checkpoint {data['checkpoint_id']};"
+            f" replayed events {data['replay_first']} to {data['replay_last']}"
+        )
+        self.screen.say("\nEnvironment ready. Resuming..." if self._checked and self._ready else "\nResuming...")
+        if self._outline is None or notice.session is None:
+            return
+        for one in self._outline.skipped(notice.session):
+            title = f": {self._clean(one.title)}" if one.title else ""
+            spent = f", took {took(one.took_ms)}" if one.title and one.took_ms else ""
+            self.screen.say(f"  {self._good('✓')} {one.name}{title} {self._dim(f'(skipped{spent})')}")
+
+    # A step that was found in progress.
+
+    def _step_settled(self, notice: Notice) -> None:
+        self.line.close()
+        data = notice.data
+        step = notice.step or ""
+        self.screen.say(f"\nStep: {self._clean(self._outline.title(step) if self._outline else step)}")
+        for name, value in settled_lines(data["kind"], data["outcome"], data["action"], one_line(data["evidence"])):
+            self.screen.say(f"{name}: {value}")
+
+    def _step_waiting(self, notice: Notice) -> None:
+        step = notice.step or ""
+        self.step = step
+        self.screen.say(f"\nStep: {self._clean(self._outline.title(step) if self._outline else step)}")
+        self.screen.say("Status: Was in progress")
+        self.screen.say(f"Checking: {one_line(notice.data['evidence'])}")
+        self.screen.say("Action: Waiting for it to end (Ctrl+C stops the waiting, not the command)")
+
+    def _step_rolled_back(self, notice: Notice) -> None:
+        self.line.close()
+        restored, saved = notice.data["restored"], notice.data["saved"]
+        names = ", ".join(one_line(path) for path in restored[:PATHS_SHOWN_MAX])
+        more = f" and {len(restored) - PATHS_SHOWN_MAX} more" if len(restored) > PATHS_SHOWN_MAX else ""
+        kept = f"; what stood there is kept ({count(saved, 'file')})" if saved else ""
+        self.screen.say(f"Put back: {names}{more}{kept}")
+
+    # Steps.
+
+    def _step_warning(self, notice: Notice) -> None:
+        message = str(notice.data["message"])
+        if message not in self._warned or self.screen.flags.verbose:
+            self._warned.add(message)
+            self._head(notice)
+            self.line.close()
+            self.screen.say(self._dim(f"    note on {notice.step}: {one_line(message)}"))
+
+    def _step_started(self, notice: Notice) -> None:
+        self._head(notice)
+        self.step = notice.step
+        self._output = OutputLines(self.screen, self.line)
+        again = f" (attempt {notice.data['attempt']})" if notice.data["attempt"] > 1 else ""
+        self.line.open(f"  {self._paint('●', 'now')} {self._label(notice)}{again}")
+        self.screen.detail(self._dim(f"    key {notice.data['key']}"))
+
+    def _head(self, notice: Notice) -> None:
+        """The task's name above its first step."""
+        place = self._outline.places.get(notice.step or "") if self._outline else None
+        if place is None or self._outline is None or self._task == place.task.id:
+            return
+        self.line.close()
+        self._task = place.task.id
+        total = len(self._outline.order)
+        self.screen.say(self._bold(f"\nTask {place.task_number}/{total}: {self._clean(place.task.title)}"))
+
+    def _step_output(self, notice: Notice) -> None:
+        if self._output is None:
+            self._output = OutputLines(self.screen, self.line)
+        self._output.feed(notice.data["text"])
+
+    def _step_completed(self, notice: Notice) -> None:
+        self._end_output()
+        data = notice.data
+        how = "already applied" if data["settled"] else took(data["duration_ms"])
+        if data["settled"]:
+            self._head(notice)
+        progress = self._dim(f"({how}) [{data['done']}/{data['total']}]")
+        self.line.close(f"  {self._good('✓')} {self._label(notice)} {progress}")
+        self._touched(data["touched"])
+        self.step = None
+
+    def _step_failed(self, notice: Notice) -> None:
+        self._end_output()
+        self._head(notice)
+        self.line.close(f"  {self._paint('✗', 'bad')} {self._label(notice)} {self._paint('failed', 'bad')}")
+        self._touched(notice.data["touched"])
+        self.step = None
+
+    def _step_retry(self, notice: Notice) -> None:
+        self.screen.say(f"    trying again in {notice.data['after_seconds']:g} s (attempt {notice.data['attempt']})")
+
+    def _touched(self, paths: list[str]) -> None:
+        if paths:
+            names = ", ".join(one_line(path) for path in paths[:PATHS_SHOWN_MAX])
+            more = f" and {len(paths) - PATHS_SHOWN_MAX} more" if len(paths) > PATHS_SHOWN_MAX else ""
+            self.screen.say(self._dim(f"    it changed {names}{more}"))
+
+    def _task_completed(self, notice: Notice) -> None:
+        if self._outline is None:
+            return
+        number = next((n for n, task in enumerate(self._outline.order, 1) if task.id == notice.task), 0)
+        self.screen.detail(self._dim(f"  Task {number} complete ({took(notice.data['duration_ms'])})"))
+
+    def _approval_request(self, notice: Notice) -> None:
+        self._head(notice)
+        self.line.close()
+
+    def _escalated(self, notice: Notice) -> None:
+        self.line.close()
+        self.screen.say(f"{self._paint('⚠', 'warn')} Escalated ({notice.data['reason_code']}): a person must look.")
+
+    # Small things.
+
+    def _end_output(self) -> None:
+        if self._output is not None:
+            self._output.finish()
+            self._output = None
+
+    def _label(self, notice: Notice) -> str:
+        step = notice.step or ""
+        place = self._outline.places.get(step) if self._outline else None
+        return f"{place.name}: {self._clean(place.title)}" if place else step
+
+    def _clean(self, text: str) -> str:
+        return one_line(self.redactor.text(text).replace("\n", " ").strip())
+
+    def _paint(self, text: str, style: str) -> str:
+        return self.screen.paint(text, style)
+
+    def _good(self, text: str) -> str:
+        return self._paint(text, "good")
+
+    def _dim(self, text: str) -> str:
+        return self._paint(text, "dim")
+
+    def _bold(self, text: str) -> str:
+        return self._paint(text, "bold")
+
+
+def settled_lines(kind: str, outcome: str, action: str, evidence: str) -> list[tuple[str, str]]:
+    """How a step found in progress is treated, as lines: status, the check that was made, each action."""
+    lines = [("Status", "Was in progress")]
+    if outcome == "partial":
+        lines = [("Status", "Partially written" if kind in ("write", "edit") else "Partially done")]
+    if kind == "read":
+        return [*lines, ("Action", "Re-reading file" if action == "retry" else "Already read, skipping")]
+    if kind in ("write", "edit") and outcome != "unknown":
+        matches = "File matches expected state" if outcome == "applied" else "File does not match expected state"
+        lines.append(("Checking", f"{matches} ({evidence})"))
+    else:
+        lines.append(("Checking", evidence))
+    match action:
+        case "skip":
+            return [*lines, ("Action", "Already applied, skipping")]
+        case "rollback_and_retry":
+            return [*lines, ("Action", "Rolling back to checkpoint"), ("Action", "Re-executing step")]
+        case "retry":
+            return [*lines, ("Action", "Re-executing step")]
+        case "wait":
+            return [*lines, ("Action", "Waiting for it to end")]
+        case _:
+            return [*lines, ("Action", "A person must decide")]

@@ -1,0 +1,81 @@
+"""acode resume: carry an interrupted session on, or show what that would do."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from acode.cli.asking import ask
+from acode.cli.execution import Execution
+from acode.cli.flags import Command, Flags
+from acode.cli.picking import to_look_at, to_resume
+from acode.cli.screen import Screen
+from acode.cli.world import build_world
+from acode.engine.carry_on import resume
+from acode.engine.world import Options
+from acode.plan import Strategy
+
+
+@click.command(cls=Command, name="resume")
+@click.argument("session", metavar="[ID]", required=False)
+@click.option("--last", is_flag=True, help="The most recently active unfinished session.")
+@click.option("--dry-run", is_flag=True, help="Only show what would happen; nothing is changed.")
+@click.option("--yes", is_flag=True, help="Confirm which session, and trust the workspace's configuration.")
+@click.option("--force", is_flag=True, help="Past the attempt limit and changed files, once; audited.")
+@click.option("--reason", metavar="TEXT", help="Why, for the record.")
+@click.option("--auto", is_flag=True, help="One automatic attempt under the resume policy; asks nobody.")
+@click.option("--wait", is_flag=True, help="Wait for the lock if another process holds it.")
+@click.option("--strategy", type=click.Choice(["rollback", "retry", "prompt"]), help="For a step found in progress.")
+@click.option(
+    "--changed-files", type=click.Choice(["prompt", "continue", "abort"]), help="If others changed files meanwhile."
+)
+@click.option("--skip-validation", is_flag=True, help="Do not look whether the workspace changed; audited.")
+@click.option("--lenient", is_flag=True, help="Missing files and unknown events are warnings; audited.")
+@click.option("--source", type=click.Choice(["native"]), help="Only sessions of this kind.")
+@click.option("--full", is_flag=True, help="With --dry-run --json: all step ids, not the nearest 1,000.")
+@click.pass_obj
+def command(
+    flags: Flags,
+    *,
+    session: str | None,
+    last: bool,
+    dry_run: bool,
+    yes: bool,
+    force: bool,
+    reason: str | None,
+    auto: bool,
+    wait: bool,
+    strategy: str | None,
+    changed_files: str | None,
+    skip_validation: bool,
+    lenient: bool,
+    source: str | None,
+    full: bool,
+) -> int:
+    """Carry an interrupted session on from where it stopped.
+
+    ID is a session's id, or any 4 or more characters of its beginning or end. Without one the most recent session is
+    shown and confirmed.
+    """
+    world = build_world(flags, force=force, yes=yes, wants_trust=not dry_run)
+    screen = Screen(flags, world.env)
+    options = Options(
+        actor="system" if auto else "user",
+        strategy=Strategy(strategy) if strategy else None,
+        changed_files=changed_files,  # type: ignore[arg-type]  # click has checked the choice
+        validate_environment=False if skip_validation else None,
+        force=force,
+        reason=reason,
+        lenient=lenient,
+        wait=wait,
+    )
+    if dry_run:
+        from acode.cli.dry_run import show
+
+        return show(world, screen, to_look_at(world, screen, session), options, full=full)
+    name = session if session is not None else to_resume(world, screen, last=last, yes=yes, asks=not auto)
+    if force and reason is None and screen.can_ask and not auto:
+        given = ask(screen, "Why is it forced? (for the record; Enter for none given)")
+        options = msgspec.structs.replace(options, reason=given or None)
+    execution = Execution(flags, world, asks=not auto, name=name)
+    return execution.carry_out(lambda ready: resume(ready, name, options))

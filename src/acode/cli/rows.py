@@ -1,0 +1,71 @@
+"""Sessions as rows of a list: the JSON object of the contract, and the same for people."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from acode.cli.screen import one_line
+from acode.cli.wording import ago_short, stamp
+from acode.engine.preview import Row
+from acode.engine.world import short
+
+HEADINGS = ("ID", "STATE", "PAUSED", "TASK")
+
+
+def as_json(row: Row) -> dict[str, Any]:
+    if row.session is None:
+        assert row.error is not None
+        return {
+            **dict.fromkeys(_FIELDS),
+            "session_id": row.session_id,
+            "short_id": short(row.session_id),
+            "source": "native",
+            "resumable": False,
+            "escalated": False,
+            "error": row.error.as_dict(),
+        }
+    session, decision = row.session, row.decision
+    return {
+        "session_id": session.session_id,
+        "short_id": short(session.session_id),
+        "source": session.source,
+        "title": session.title,
+        "state": str(session.state),
+        "escalated": is_escalated(row),
+        "resumable": not session.terminal,
+        "created_at": stamp(session.created_at),
+        "updated_at": stamp(session.updated_at),
+        "tasks_done": session.tasks_done,
+        "tasks_total": session.tasks_total,
+        "steps_done": session.steps_done,
+        "steps_total": session.steps_total,
+        "interruption_class": row.interruption.cls if row.interruption else None,
+        "reason_code": str(decision.reason) if decision else None,
+    }
+
+
+_FIELDS = (
+    *("session_id", "short_id", "source", "title", "state", "escalated", "resumable", "created_at", "updated_at"),
+    *("tasks_done", "tasks_total", "steps_done", "steps_total", "interruption_class", "reason_code"),
+)
+
+
+def is_escalated(row: Row) -> bool:
+    if row.session is None or row.session.terminal:
+        return False
+    return row.session.escalated or (row.decision is not None and row.decision.run_state == "resume_escalated")
+
+
+def cells(row: Row, now: datetime) -> tuple[str, str, str, str]:
+    """One row for people; a session that cannot be trusted says so in place of its title."""
+    if row.session is None:
+        return short(row.session_id), "DAMAGED", "-", one_line(str(row.error))
+    session = row.session
+    state = str(session.state)
+    if is_escalated(row):
+        state += " (escalated)"
+    elif row.lock is not None and row.lock.held:
+        state += " (running)"
+    when = session.last_lifecycle.at if session.last_lifecycle is not None else session.updated_at
+    return short(session.session_id), state, ago_short(when, now), one_line(session.title)

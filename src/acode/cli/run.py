@@ -1,0 +1,101 @@
+"""acode run: a new session from a plan file, from creation to its end."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from acode.cli.asking import choose
+from acode.cli.execution import Execution
+from acode.cli.flags import Command, Flags
+from acode.cli.picking import in_one_line, show_candidate
+from acode.cli.screen import Screen
+from acode.cli.world import build_world
+from acode.engine.begin import run_plan, same_plan
+from acode.engine.carry_on import resume
+from acode.engine.preview import history, resumable
+from acode.engine.world import Options, World, short
+from acode.errors import InputRequired, Interrupted, Usage
+from acode.events.types import SessionCreated
+from acode.planfile import PlanFile, load_plan
+from acode.state import Session
+
+
+@click.command(cls=Command, name="run")
+@click.argument("plan", metavar="PLAN")
+@click.option("--new", is_flag=True, help="Start anew although this plan has an unfinished session here.")
+@click.option("--yes", is_flag=True, help="Trust the workspace's configuration without being asked.")
+@click.option("--force", is_flag=True, help="Allow the home directory or / as the workspace.")
+@click.pass_obj
+def command(flags: Flags, *, plan: str, new: bool, yes: bool, force: bool) -> int:
+    """Start a session from a plan file and execute it.
+
+    PLAN is a file if it ends in .yml or .yaml or holds a path separator.
+    """
+    if not is_file(plan):
+        raise Usage(
+            f"{plan!r} is a task in words, and planning with a model is not part of this installation",
+            hint=f"For a plan file: acode run {'./' + plan if Path(plan).exists() else 'PLAN.yml'}."
+            " For tasks in words install the agent extra: pip install 'acode[agent]'",
+        )
+    world = build_world(flags, force=force, yes=yes, wants_trust=True)
+    planfile = read_plan(world, plan)
+    screen = Screen(flags, world.env)
+    if not new and (unfinished := unfinished_of(world, planfile)) is not None and resumes(world, screen, unfinished):
+        session_id = unfinished.session_id
+        execution = Execution(flags, world, name=session_id)
+        return execution.carry_out(lambda ready: resume(ready, session_id, Options()))
+    return Execution(flags, world).carry_out(lambda ready: run_plan(ready, planfile))
+
+
+def is_file(text: str) -> bool:
+    separators = [separator for separator in (os.sep, os.altsep) if separator]
+    return text.lower().endswith((".yml", ".yaml")) or any(separator in text for separator in separators)
+
+
+def read_plan(world: World, text: str) -> PlanFile:
+    """From where the caller stands; with -C, a plan inside that directory may be named as seen from there."""
+    path = Path(text)
+    if not path.exists() and not path.is_absolute() and (world.workspace / path).exists():
+        path = world.workspace / path
+    if not path.exists():
+        raise Usage(
+            f"the plan file {text} does not exist",
+            hint="What ends in .yml or .yaml or holds a path separator is taken for a file.",
+        )
+    settings = world.config.settings
+    return load_plan(path, plan_bytes_max=settings.limits.plan_bytes, timeout_s_default=settings.steps.timeout_seconds)
+
+
+def unfinished_of(world: World, planfile: PlanFile) -> Session | None:
+    """The most recent unfinished session of the same file or the same plan."""
+    for row in resumable(world):
+        if row.session is None:
+            continue
+        with closing(history(world, row.session_id)) as events:  # type: ignore[type-var]
+            created = next(events)[0].event
+        if isinstance(created, SessionCreated) and same_plan(created, planfile):
+            return row.session
+    return None
+
+
+def resumes(world: World, screen: Screen, session: Session) -> bool:
+    """Resume it or begin anew? Doing the work twice is not something to assume."""
+    name = short(session.session_id)
+    if not screen.can_ask:
+        raise InputRequired(
+            f"this plan has an unfinished session here: {in_one_line(session)}",
+            hint=f"Carry it on: acode resume {name}; or begin anew beside it: acode run --new PLAN.yml",
+            session_id=session.session_id,
+        )
+    screen.insist("This plan has an unfinished session here:")
+    show_candidate(world, screen, session.session_id, "  ")
+    try:
+        answer = choose(screen, "\n[R]esume it, or start a [N]ew one? [R]", {"r": "resume", "n": "new"}, "resume")
+    except KeyboardInterrupt:
+        raise Interrupted("nothing was started") from None
+    screen.insist("")
+    return answer == "resume"

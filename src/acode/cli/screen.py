@@ -1,0 +1,140 @@
+"""Where words go: data to stdout, talk to stderr; colours and signs only where the other end can show them.
+
+Everything makes sense without colour. A sign that the stream's encoding does not have is replaced by a plain one. A
+pipe that was closed at the other end is no error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from acode.cli.flags import Flags
+
+STYLES = {"good": "32", "bad": "31", "warn": "33", "dim": "2", "bold": "1", "now": "36"}
+PLAIN_SIGNS = str.maketrans(
+    {"✓": "ok", "✗": "x", "●": "*", "⚠": "!", "…": "...", "“": '"', "”": '"', "·": "-", "–": "-", "—": "-", "→": "->"}
+    | {"│": "|", "’": "'"}
+)
+
+
+class Screen:
+    """The two streams of one command."""
+
+    def __init__(self, flags: Flags, env: Mapping[str, str]) -> None:
+        self.flags = flags
+        self.env = env
+
+    # Data.
+
+    def data(self, text: str) -> None:
+        """To stdout. Raises BrokenPipeError where nobody reads any more; the command line ends quietly then."""
+        write(sys.stdout, text + "\n")
+
+    def document(self, value: Any) -> None:
+        """One JSON document, indented for a person on a terminal and on one line for a program."""
+        self.data(as_json(value, pretty=is_terminal(sys.stdout)))
+
+    # Talk.
+
+    def say(self, text: str = "") -> None:
+        if not self.flags.quiet:
+            self.insist(text)
+
+    def detail(self, text: str) -> None:
+        if self.flags.verbose:
+            self.say(text)
+
+    def warn(self, text: str) -> None:
+        self.say(f"{self.paint('warning:', 'warn')} {text}")
+
+    def insist(self, text: str) -> None:
+        """Said also with -q: errors, questions, and the way on."""
+        self.put(text + "\n")
+
+    def put(self, text: str) -> None:
+        # Nobody listens to stderr: that must not end the work.
+        with contextlib.suppress(OSError, ValueError):
+            write(sys.stderr, text)
+
+    # How it looks.
+
+    def paint(self, text: str, style: str, *, on: TextIO | None = None) -> str:
+        if not self.coloured(on if on is not None else sys.stderr):
+            return text
+        return f"\x1b[{STYLES[style]}m{text}\x1b[0m"
+
+    def paint_data(self, text: str, style: str) -> str:
+        return self.paint(text, style, on=sys.stdout)
+
+    def coloured(self, stream: TextIO | None) -> bool:
+        if self.env.get("NO_COLOR"):
+            return False
+        if self.env.get("FORCE_COLOR", "0") not in ("", "0"):
+            return True
+        return is_terminal(stream) and self.env.get("TERM") != "dumb"
+
+    @property
+    def lively(self) -> bool:
+        """Whether a line of talk may be drawn over."""
+        return is_terminal(sys.stderr) and self.env.get("TERM") != "dumb" and not self.flags.quiet
+
+    @property
+    def can_ask(self) -> bool:
+        return is_terminal(sys.stdin) and is_terminal(sys.stderr) and not self.flags.no_input
+
+    def columns(self, stream: TextIO | None = None) -> int:
+        """The width of the terminal, or one that suits a file."""
+        if (fixed := self.env.get("COLUMNS", "")).isdecimal() and int(fixed) > 0:
+            return int(fixed)
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            return os.get_terminal_size((stream or sys.stderr).fileno()).columns or 80
+        return 100
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    with contextlib.suppress(ValueError):
+        return stream is not None and stream.isatty()
+    return False
+
+
+def write(stream: TextIO | None, text: str) -> None:
+    if stream is not None:
+        stream.write(showable(text, stream.encoding))
+        stream.flush()
+
+
+def showable(text: str, encoding: str | None) -> str:
+    """The text as this encoding can hold it: ✓ crashes under ASCII, and a name may be no text at all."""
+    try:
+        text.encode(encoding or "ascii")
+    except UnicodeEncodeError:
+        plain = text.translate(PLAIN_SIGNS)
+        return plain.encode(encoding or "ascii", "backslashreplace").decode(encoding or "ascii")
+    except LookupError:
+        return text.translate(PLAIN_SIGNS).encode("ascii", "backslashreplace").decode()
+    return text
+
+
+def as_json(value: Any, *, pretty: bool = False) -> str:
+    """Plain JSON. Text that is no text (a lone surrogate) is escaped, so that every reader can take it."""
+    try:
+        import msgspec
+
+        raw = msgspec.json.encode(value)
+        return (msgspec.json.format(raw, indent=2) if pretty else raw).decode()
+    except (UnicodeEncodeError, TypeError):
+        return json.dumps(value, default=str, indent=2 if pretty else None)
+
+
+def one_line(text: str) -> str:
+    """Text from elsewhere as it may stand in a line of ours: nothing in it steers the terminal."""
+    if text.isprintable():
+        return text
+    from acode.workspace.names import visible
+
+    return visible(text)

@@ -1,0 +1,95 @@
+"""acode status: where a session stands, at a glance. Runs no probe, changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from acode.cli import rows as listing
+from acode.cli import sync_words
+from acode.cli.flags import Command, Flags
+from acode.cli.outline import outline_of, position
+from acode.cli.picking import stopped_at, to_look_at
+from acode.cli.screen import Screen, one_line
+from acode.cli.wording import ago
+from acode.cli.world import build_world
+from acode.engine.preview import Preview, Row, decision_json, is_escalated, next_action, preview
+from acode.engine.world import Options, World, short
+from acode.lock import Seen
+
+
+@click.command(cls=Command, name="status")
+@click.argument("session", metavar="[ID]", required=False)
+@click.pass_obj
+def command(flags: Flags, *, session: str | None) -> int:
+    """Where a session stands: state, position, what an automatic resume would do now, lock, sync."""
+    world = build_world(flags)
+    screen = Screen(flags, world.env)
+    name = to_look_at(world, screen, session)
+    found = preview(world, name, Options(actor="system"), probes=False, environment=False)
+    if flags.json:
+        screen.document(as_json(found))
+        return 0
+    for line in lines(world, screen, found):
+        screen.data(line)
+    return 0
+
+
+def as_json(found: Preview) -> dict[str, Any]:
+    return {
+        **listing.as_json(row_of(found)),
+        "decision": decision_json(found.survey.decision) if found.survey else None,
+        "lock": lock_json(found.lock),
+        "sync": sync_words.DISABLED,
+    }
+
+
+def row_of(found: Preview) -> Row:
+    survey = found.survey
+    return Row(
+        session_id=found.session.session_id,
+        session=found.session,
+        interruption=survey.interruption if survey else None,
+        decision=survey.decision if survey else None,
+        lock=found.lock,
+    )
+
+
+def lock_json(seen: Seen) -> dict[str, Any]:
+    owner = msgspec.to_builtins(seen.holder) if seen.held and seen.holder else None
+    return {"held": seen.held, "owner": owner}
+
+
+def lines(world: World, screen: Screen, found: Preview) -> list[str]:
+    session, now = found.session, world.clock()
+    state = f"{session.state} (escalated)" if is_escalated(found) else str(session.state)
+    out = [
+        f"Session: {short(session.session_id)}",
+        f"Title: {one_line(session.title)}",
+        f"State: {state}",
+        f"Progress: {session.tasks_done}/{session.tasks_total} tasks, {session.steps_done}/{session.steps_total} steps",
+    ]
+    if found.survey is None:
+        out.append(f"Ended: {ago(session.updated_at, now)}")
+        return [*out, *sync_words.in_full(sync_words.DISABLED, now)]
+    survey, decision = found.survey, found.survey.decision
+    out.append(f"Position: {position(session, outline_of(session))}")
+    if found.lock.held:
+        out.append(f"Lock: {owner_in_words(found.lock)}")
+    else:
+        out.append(f"Stopped: {ago(stopped_at(session), now)}, {one_line(survey.interruption.evidence)}")
+        verdict = "allowed" if decision.eligible else "refused"
+        waiting = f", {decision.cooldown_s_remaining} s remain" if decision.cooldown_s_remaining else ""
+        out.append(f"Automatic resume now: {verdict} ({decision.reason}{waiting})")
+        out.append("Lock: free")
+    out += sync_words.in_full(sync_words.DISABLED, now)
+    out.append(f"Next: {next_action(found)}")
+    return out
+
+
+def owner_in_words(seen: Seen) -> str:
+    if seen.holder is None:
+        return "held by another process"
+    return f"held by pid {seen.holder.pid} of {seen.holder.user} on {seen.holder.host}: it is running now"

@@ -1,0 +1,44 @@
+"""The state of the sync in words; a session never waits for it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from acode.cli.screen import one_line
+from acode.cli.wording import ago_brief, count
+
+DISABLED: dict[str, Any] = {
+    "status": "disabled",
+    "pending_events": 0,
+    "last_attempt_at": None,
+    "next_retry_in_seconds": None,
+    "reason": None,
+}
+
+
+def in_brief(sync: dict[str, Any]) -> str:
+    """For one line: “2 events pending”."""
+    match sync["status"]:
+        case "disabled":
+            return "off (no remote configured)"
+        case "up_to_date":
+            return "Up to date ✓"
+        case "pending":
+            return f"{count(sync['pending_events'], 'event')} pending"
+        case _:
+            return f"DEGRADED - {count(sync['pending_events'], 'event')} pending"
+
+
+def in_full(sync: dict[str, Any], now: datetime) -> list[str]:
+    """The line of `acode status`, and below it why a degraded sync is no reason to worry."""
+    lines = [f"Sync: {in_brief(sync)}"]
+    if sync["status"] != "degraded":
+        return lines
+    if sync.get("last_attempt_at"):
+        lines.append(f"  Last sync attempt: {ago_brief(datetime.fromisoformat(sync['last_attempt_at']), now)}")
+    if sync.get("next_retry_in_seconds") is not None:
+        lines.append(f"  Next retry: {sync['next_retry_in_seconds']:g} sec")
+    if sync.get("reason"):
+        lines.append(f"  Reason: {one_line(sync['reason'])}")
+    return [*lines, "", "Note: Session continues locally. Sync will resume when remote is available."]

@@ -1,0 +1,50 @@
+"""How an error is told: one sentence with its code, the way out, and the traceback only to those who mend it."""
+
+from __future__ import annotations
+
+import contextlib
+
+from acode.cli.screen import Screen, as_json, one_line
+from acode.errors import AcodeError
+
+
+def report(screen: Screen, error: AcodeError) -> int:
+    """An error in the form that was asked for, and in the workspace's log file."""
+    flags = screen.flags
+    log = flags.log()
+    if log is not None and not flags.error_told:
+        log.error(error, session_id=flags.session_id)
+    if not flags.json:
+        say_error(screen, error)
+    elif not flags.error_told:
+        with contextlib.suppress(BrokenPipeError):
+            screen.data(as_json({"error": error.as_dict()}))
+    if flags.way_on:
+        screen.insist(flags.way_on)
+    return error.exit_code
+
+
+def say_error(screen: Screen, error: AcodeError) -> None:
+    message = "\n".join(one_line(line) for line in error.message.splitlines())
+    screen.insist(f"{screen.paint('error:', 'bad')} {message} [{error.code}]")
+    if error.hint:
+        screen.insist(f"{screen.paint('hint:', 'now')} {error.hint}")
+
+
+def unexpected(screen: Screen, error: BaseException) -> AcodeError:
+    """Nobody expected this exception: one sentence for the person, the traceback for whoever mends it."""
+    import traceback
+
+    flags = screen.flags
+    trace = flags.redacted("".join(traceback.format_exception(error)))
+    log = flags.log()
+    if log is not None:
+        log.crash(trace, session_id=flags.session_id)
+    if flags.verbose:
+        screen.insist(trace)
+    summary = flags.redacted(f"{type(error).__name__}: {error}".splitlines()[0][:300])
+    where = f"The traceback is in {log.path}." if log is not None else "See the traceback with -v."
+    return AcodeError(
+        f"acode met something it did not expect: {summary}",
+        hint=f"This is a bug in acode; what sessions have recorded is safe. {where}",
+    )

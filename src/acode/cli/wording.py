@@ -1,0 +1,54 @@
+"""Times, durations and counts in words."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+
+def ago(then: datetime, now: datetime) -> str:
+    """“10 minutes ago”."""
+    seconds = max(0, int((now - then).total_seconds()))
+    for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
+        if seconds >= size:
+            return f"{count(seconds // size, unit)} ago"
+    return "just now" if seconds < 5 else f"{seconds} seconds ago"
+
+
+def ago_short(then: datetime, now: datetime) -> str:
+    """“10m ago”, for a column."""
+    seconds = max(0, int((now - then).total_seconds()))
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds // size}{unit} ago"
+    return f"{seconds}s ago"
+
+
+def ago_brief(then: datetime, now: datetime) -> str:
+    """“5 min ago”, inside a sentence."""
+    seconds = max(0, int((now - then).total_seconds()))
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def took(milliseconds: float) -> str:
+    """“0.2s”, “12s”, “1m 05s”, “1h 30m”."""
+    seconds = milliseconds / 1000
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3_600:
+        return f"{whole // 60}m {whole % 60:02d}s"
+    return f"{whole // 3_600}h {whole % 3_600 // 60:02d}m"
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def stamp(moment: datetime) -> str:
+    """RFC 3339 in UTC, for machines."""
+    return moment.isoformat().replace("+00:00", "Z")

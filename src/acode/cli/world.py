@@ -1,0 +1,179 @@
+"""The one place where the world is put together: workspace, settings, environment, clock, ids.
+
+The engine reads none of these itself.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from acode.cli.flags import Flags
+from acode.cli.screen import Screen
+from acode.config import Config, effective, is_trusted, load_config, state_dir, trust
+from acode.engine.world import Answers, Listener, Nobody, Notice, StopSwitch, World
+from acode.errors import NotWritable, UnsafeWorkspace, Usage
+from acode.workspacepath import OWN_DIRECTORY
+
+if TYPE_CHECKING:
+    from acode.redact import Redactor, Stream
+
+
+class Silent:
+    """A listener for commands that only look."""
+
+    def tell(self, notice: Notice) -> None:
+        pass
+
+    def durable(self, seq: int) -> None:
+        pass
+
+
+class OnDemand:
+    """The redactor, made when it is first needed: its rules cost more than a short command takes."""
+
+    def __init__(self, env: Mapping[str, str], *, strict: bool) -> None:
+        self._env = env
+        self._strict = strict
+        self._made: Redactor | None = None
+
+    def _redactor(self) -> Redactor:
+        if self._made is None:
+            from acode.redact import looks_secret, redactor
+
+            self._made = redactor([value for name, value in self._env.items() if looks_secret(name)], self._strict)
+        return self._made
+
+    def text(self, text: str) -> str:
+        return self._redactor().text(text)
+
+    def matches(self, text: str) -> bool:
+        return self._redactor().matches(text)
+
+    def stream(self) -> Stream:
+        return self._redactor().stream()
+
+
+# The place.
+
+
+def find_workspace(directory: str | None, env: Mapping[str, str], *, force: bool = False) -> Path:
+    """-C DIR, else the nearest directory above with .agent/, else here; `/` and the home directory only by force."""
+    if directory is not None:
+        place = Path(directory)
+        if not place.exists():
+            raise Usage(f"-C {directory}: there is no such directory")
+        if not place.is_dir():
+            raise Usage(f"-C {directory}: this is no directory")
+        found = place.resolve()
+    else:
+        here = _current_directory()
+        above = (place for place in (here, *here.parents) if (place / OWN_DIRECTORY).is_dir())
+        found = next((place for place in above if place == here or not _too_wide(place, env)), here)
+    if not os.access(found, os.R_OK | os.X_OK):
+        raise NotWritable(f"the workspace {found} cannot be read", hint="Check its permissions.")
+    if _too_wide(found, env) and not force and not (found / OWN_DIRECTORY / "workspace.db").exists():
+        name = "the home directory" if found != Path(found.anchor) else "the root of the file system"
+        raise UnsafeWorkspace(
+            f"{found} is {name}: too wide a place for a workspace",
+            hint="Go to your project's directory, or name it with -C DIR; --force uses this one all the same.",
+        )
+    return found
+
+
+def _current_directory() -> Path:
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise Usage(
+            f"the current directory cannot be used: {error.strerror}", hint="Name another with -C DIR."
+        ) from error
+
+
+def _too_wide(place: Path, env: Mapping[str, str]) -> bool:
+    home = env.get("HOME") or env.get("USERPROFILE") or ""
+    return place == Path(place.anchor) or (bool(home) and os.path.realpath(home) == os.fspath(place))
+
+
+# The settings.
+
+
+def load_settings(screen: Screen, workspace: Path, env: Mapping[str, str], *, yes: bool, wants: bool) -> Config:
+    """The configuration; what would execute or send is asked about where the command may use it (`wants`)."""
+    config = load_config(workspace, env, {})
+    if not config.executes or config.workspace_file_sha256 is None:
+        return config
+    place = state_dir(env)
+    if is_trusted(place, workspace, config.workspace_file_sha256):
+        return effective(config, trusted=True)
+    if not wants:
+        return config
+    if yes or (screen.can_ask and _asked_to_trust(screen, config)):
+        trust(place, workspace, config.workspace_file_sha256)
+        return effective(config, trusted=True)
+    screen.warn(
+        f".agent/config.yml is not trusted; not in effect: {', '.join(config.executes)}"
+        " (read it, then: acode config trust)"
+    )
+    return config
+
+
+def _asked_to_trust(screen: Screen, config: Config) -> bool:
+    from acode.cli.asking import confirm
+
+    screen.insist("The configuration of this workspace, .agent/config.yml, wants to execute or send something:")
+    for key in config.executes:
+        screen.insist(f"  {key}")
+    return confirm(screen, "Do you trust this file as it is now?", default=False)
+
+
+# The world.
+
+
+def build_world(
+    flags: Flags,
+    *,
+    listener: Listener | None = None,
+    answers: Answers | None = None,
+    force: bool = False,
+    yes: bool = False,
+    wants_trust: bool = False,
+) -> World:
+    env = dict(os.environ)
+    screen = Screen(flags, env)
+    workspace = find_workspace(flags.directory, env, force=force)
+    config = load_settings(screen, workspace, env, yes=yes, wants=wants_trust)
+    if wants_trust:
+        for warning in config.warnings:
+            screen.warn(warning)
+    redactor: Any = OnDemand(env, strict=config.settings.redaction.strict)
+    world = World(
+        workspace=workspace,
+        state_dir=state_dir(env),
+        config=config,
+        env=env,
+        clock=now,
+        monotonic=time.monotonic,
+        sleep=time.sleep,
+        new_id=new_id,
+        listener=listener or Silent(),
+        answers=answers or Nobody(),
+        stop=StopSwitch(time.monotonic, config.settings.steps.stop_grace_seconds),
+        redactor=redactor,
+    )
+    flags.remember(world)
+    return world
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def new_id() -> str:
+    from uuid_utils.compat import uuid7
+
+    return str(uuid7())
