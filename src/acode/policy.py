@@ -135,10 +135,10 @@ def _rules(
 
     return (
         rule(
-            "a valid checkpoint exists",
+            "a valid checkpoint of an unfinished run exists",
             Reason.MISSING_CHECKPOINT,
-            facts.checkpoint_missing is None,
-            facts.checkpoint_missing or f"the log is whole up to event {session.seq}",
+            facts.checkpoint_missing is None and not session.terminal,
+            facts.checkpoint_missing or _position(session),
         ),
         rule(
             "the interruption is classified",
@@ -184,6 +184,11 @@ def _rules(
             f"{waiting} s remain of {_window_s(interruption, limits):g} s" if waiting else "nothing to wait for",
         ),
     )
+
+
+def _position(session: Session) -> str:
+    ended = f"the session has ended: {session.state}"
+    return ended if session.terminal else f"the log is whole up to event {session.seq}"
 
 
 def _span(limits: Limits) -> str:
