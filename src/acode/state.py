@@ -143,6 +143,7 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     escalated: bool = False
     last_resume_seq: int = 0
     undoing: ev.UndoStarted | None = None
+    plan_blob: str | None = None  # set where the plan is not the one the session was created with
     unknown_types: dict[int, str] = {}
     quarantined: tuple[int, ...] = ()
     records: Records | None = None
@@ -251,6 +252,12 @@ def _enter(session: Session, new: State, seq: int) -> None:
 def _planned(session: Session, event: ev.SessionPlanned, envelope: Envelope) -> None:
     if session.state is not State.PLANNING:
         _enter(session, State.PLANNING, envelope.seq)
+    session.tasks_total, session.steps_total = event.tasks, event.steps
+
+
+def _plan_changed(session: Session, event: ev.PlanChanged, envelope: Envelope) -> None:
+    session.plan_blob = event.plan_blob
+    session.plan = None  # whoever needs it loads it by its name
     session.tasks_total, session.steps_total = event.tasks, event.steps
 
 
@@ -432,6 +439,7 @@ def _unknown(session: Session, event: ev.Unknown, envelope: Envelope) -> None:
 
 _APPLY: dict[type, Callable[[Session, Any, Envelope], None]] = {
     ev.SessionPlanned: _planned,
+    ev.PlanChanged: _plan_changed,
     ev.SessionExecuting: _executing,
     ev.SessionAwaitingApproval: _awaiting,
     ev.SessionPaused: _paused,

@@ -109,6 +109,20 @@ class SessionPlanned(Event, frozen=True, kw_only=True, tag="session_planned"):
     plan_digest: str
 
 
+class PlanChanged(Event, frozen=True, kw_only=True, tag="plan_changed"):
+    """From here on the session follows this plan: a model made it, or a foreign run showed its next task.
+
+    The plan stands in a blob. Steps that were started are never taken out of it.
+    """
+
+    plan_blob: str
+    plan_digest: str
+    tasks: int
+    steps: int
+    plan_sensitive: bool = False
+    reason: str = ""
+
+
 class SessionAwaitingApproval(Event, frozen=True, kw_only=True, tag="session_awaiting_approval"):
     step: str
     question: str
@@ -342,6 +356,7 @@ class Unknown(msgspec.Struct, frozen=True, kw_only=True):
 Known = (
     SessionCreated
     | SessionPlanned
+    | PlanChanged
     | SessionAwaitingApproval
     | SessionExecuting
     | SessionPaused

@@ -187,7 +187,8 @@ class Store:
                 seq=session.seq + 1,
             )
         assert isinstance(created.event, ev.SessionCreated)
-        session.created, session.plan = created.event, self._plan(session_id, created.event)
+        session.created = created.event
+        session.plan = self.plan_of(session)
         return Loaded(session=session, head=head, checkpoint=checkpoint, first_seq=start, bytes_since_snapshot=size)
 
     def peek(self, session_id: str) -> tuple[Session, ck.Checkpoint]:
@@ -229,10 +230,13 @@ class Store:
         row = self.db.execute("SELECT body FROM snapshots WHERE id = ?", (self.base(session_id) + seq,)).fetchone()
         return row[0] if row else None
 
-    def _plan(self, session_id: str, created: ev.SessionCreated) -> Plan | None:
-        if created.plan_blob is None:
-            return created.plan
-        return msgspec.json.decode(self.blob(session_id, created.plan_blob), type=Plan)
+    def plan_of(self, session: Session) -> Plan | None:
+        """The plan the session follows now: the latest one named, else the one it was created with."""
+        assert session.created is not None
+        name = session.plan_blob or session.created.plan_blob
+        if name is None:
+            return session.created.plan
+        return msgspec.json.decode(self.blob(session.session_id, name), type=Plan)
 
     # Blobs.
 
