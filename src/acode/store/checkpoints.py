@@ -52,8 +52,18 @@ _session = msgspec.json.Decoder(Session)
 
 
 def small(session: Session) -> Session:
-    """The session without what grows with its work and without what stands in the log once."""
-    return msgspec.structs.replace(session, records=None, created=None, plan=None)
+    """The session without what grows with its work and without what stands in the log once.
+
+    The dicts are copies, because the journal folds its session on in place and a sealed value must not move with it.
+    """
+    return msgspec.structs.replace(
+        session,
+        records=None,
+        created=None,
+        plan=None,
+        in_flight=dict(session.in_flight),
+        unknown_types=dict(session.unknown_types),
+    )
 
 
 def encode_checkpoint(checkpoint: Checkpoint, keyring: Keyring) -> tuple[bytes, bytes]:
