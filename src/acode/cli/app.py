@@ -21,6 +21,7 @@ from acode.errors import AcodeError, Interrupted, Usage
 COMMANDS = {
     "run": ("run", "Start a session from a plan file and execute it."),
     "resume": ("resume", "Carry an interrupted session on from where it stopped."),
+    "supervise": ("supervise", "Run or resume under the policy until it ends or needs a person."),
     "status": ("status", "Where a session stands."),
     "explain": ("explain", "Why a session stopped and what a resume would do."),
     "session": ("session", "List, inspect, answer, pause and end sessions."),

@@ -1,0 +1,93 @@
+"""acode session rollback: take finished steps back, after a preview of what that means."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from acode.cli.asking import confirm
+from acode.cli.flags import Command, Flags
+from acode.cli.screen import Screen, one_line
+from acode.cli.signals import Signals
+from acode.cli.world import build_world
+from acode.engine.take_back import Undoing, plan_rollback, roll_back
+from acode.engine.world import Notice, short
+from acode.errors import InputRequired, Interrupted
+from acode.observe import Several, log_of
+
+WAYS = {
+    "files": "put back",
+    "undo": "undo",
+    "nothing": "nothing to undo",
+    "stays": "stays",
+}
+
+
+class Told:
+    """Says what happens while it happens."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.screen = screen
+
+    def tell(self, notice: Notice) -> None:
+        if notice.event == "step_taken_back":
+            self.screen.say(f"  {notice.step}: {one_line(str(notice.data['title']))}")
+        elif notice.event == "warning":
+            self.screen.warn(one_line(str(notice.data["message"])))
+
+    def durable(self, seq: int) -> None:
+        """Nothing is acknowledged here."""
+
+
+@click.command(cls=Command, name="rollback")
+@click.argument("session", metavar="ID")
+@click.option(
+    "--to", metavar="STEP", help="Keep this step done; all later ones become pending. Without it: all of them."
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would happen.")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@click.pass_obj
+def command(flags: Flags, *, session: str, to: str | None, dry_run: bool, yes: bool) -> int:
+    """Take finished steps back, the latest first.
+
+    Files are compared three ways: what the step left is replaced by what stood there before, what somebody else wrote
+    since stays. Undo commands run in reverse order. Steps on databases and repositories need an undo.
+    """
+    world = build_world(flags)
+    screen = Screen(flags, world.env)
+    found, undoing = plan_rollback(world, session, to)
+    name = short(found.session_id)
+    if flags.json and dry_run:
+        screen.document(
+            {"session_id": found.session_id, "to": to, "steps": [msgspec.to_builtins(one) for one in undoing]}
+        )
+        return 0
+    show(screen, name, to, undoing)
+    if dry_run or not undoing:
+        return 0
+    if not yes:
+        if not screen.can_ask:
+            raise InputRequired("nobody can be asked whether to roll back", hint="Add --yes, or look with --dry-run.")
+        if not confirm(screen, "Roll back?", default=False):
+            raise Interrupted("nothing was changed")
+    signals = Signals(world.stop, grace_s=world.config.settings.steps.stop_grace_seconds, waits_for=lambda: None)
+    ready = msgspec.structs.replace(world, listener=Several(Told(screen), log_of(world)))
+    with signals:
+        done = roll_back(ready, session, to)
+    if flags.json:
+        screen.document({"session_id": found.session_id, **msgspec.to_builtins(done)})
+    kept = f", {len(done.kept)} kept because somebody changed them" if done.kept else ""
+    screen.say(f"Rolled back: {len(done.steps)} steps are pending again, {len(done.restored)} files put back{kept}")
+    screen.insist(f"To resume: acode resume {name}")
+    return 0
+
+
+def show(screen: Screen, name: str, to: str | None, undoing: tuple[Undoing, ...]) -> None:
+    if not undoing:
+        screen.say(f"Session {name}: no finished step comes after {to or 'its beginning'}; nothing to roll back")
+        return
+    screen.say(f"Rolling session {name} back to {to or 'its beginning'} takes back, in this order:")
+    for one in undoing:
+        what = one.detail or ", ".join(one.paths[:3]) + ("…" if len(one.paths) > 3 else "")
+        how = WAYS[one.way] + (f": {one_line(what)}" if what else "")
+        screen.say(f"  {one.step}  {one_line(one.title)}  ({how})")

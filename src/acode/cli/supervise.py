@@ -1,0 +1,167 @@
+"""acode supervise: run or resume in a child process under the policy until it ends, is escalated or stopped.
+
+Works without a terminal, under systemd or cron. Every child makes and records its own decision; this process only
+looks, waits and starts the next one.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from datetime import datetime
+from types import FrameType
+from typing import Any
+
+import click
+
+from acode.cli.flags import Command, Flags
+from acode.cli.picking import to_resume
+from acode.cli.run import is_file, read_plan, unfinished_of
+from acode.cli.screen import Screen
+from acode.cli.world import build_world
+from acode.engine.begin import same_plan
+from acode.engine.preview import history, preview, rows
+from acode.engine.world import Options, World, short
+from acode.errors import AcodeError, NoResumableSession
+from acode.events.types import SessionCreated
+from acode.observe import log_of
+from acode.planfile import PlanFile
+from acode.state import State
+from acode.supervise import COUNTDOWN_STEP_S, ChildEnd, Standing, supervise
+
+EXIT_OF_STATE = {State.COMPLETED: 0, State.FAILED: 1, State.CANCELLED: 15}
+
+
+@click.command(cls=Command, name="supervise")
+@click.argument("what", metavar="[ID|PLAN]", required=False)
+@click.option("--last", is_flag=True, help="The most recently active unfinished session.")
+@click.option("--yes", is_flag=True, help="Confirm which session, and trust the workspace's configuration.")
+@click.option("--force", is_flag=True, help="Allow the home directory or / as the workspace.")
+@click.pass_obj
+def command(flags: Flags, *, what: str | None, last: bool, yes: bool, force: bool) -> int:
+    """Run or resume in a child process under the resume policy, until it ends, is escalated or is stopped.
+
+    With a plan file its unfinished session is carried on; without one a new session is started.
+    """
+    world = build_world(flags, force=force, yes=yes, wants_trust=True)
+    screen = Screen(flags, world.env)
+    if what is not None and is_file(what):
+        return supervise_plan(flags, world, screen, what, new=False)
+    name = what if what is not None else to_resume(world, screen, last=last, yes=True, asks=False)
+    return Supervisor(flags, world, screen, lambda: name).go(None)
+
+
+def supervise_plan(flags: Flags, world: World, screen: Screen, text: str, *, new: bool) -> int:
+    """The unfinished session of this plan, or a new one."""
+    planfile = read_plan(world, text)
+    unfinished = None if new else unfinished_of(world, planfile)
+    if unfinished is not None:
+        session_id = unfinished.session_id
+        screen.say(f"Supervising session {short(session_id)}, which this plan has left unfinished")
+        return Supervisor(flags, world, screen, lambda: session_id).go(None)
+    since = world.clock()
+    supervisor = Supervisor(flags, world, screen, lambda: session_since(world, planfile, since))
+    return supervisor.go(["run", planfile.path, "--new"])
+
+
+def session_since(world: World, planfile: PlanFile, since: datetime) -> str:
+    """The session that the first child has made; it is found by its plan, because a killed child tells nothing."""
+    for row in rows(world):
+        if row.session is None or row.session.created_at < since:
+            continue
+        with closing(history(world, row.session_id)) as events:  # type: ignore[type-var]
+            created = next(events)[0].event
+        if isinstance(created, SessionCreated) and same_plan(created, planfile):
+            return row.session_id
+    raise NoResumableSession("the child ended before it had made a session")
+
+
+class Supervisor:
+    """The children of one session, and the signals that are meant for them."""
+
+    def __init__(self, flags: Flags, world: World, screen: Screen, name: Callable[[], str]) -> None:
+        self.flags = flags
+        self.world = world
+        self.screen = screen
+        self.name = name
+        self.child: subprocess.Popen[bytes] | None = None
+        self.stopped_by: str | None = None
+
+    def go(self, first: list[str] | None) -> int:
+        before = {number: signal.signal(number, self._heard) for number in self._watched()}
+        try:
+            code = supervise(
+                first=(lambda: self._start(first)) if first is not None else None,
+                resume=lambda: self._start(["resume", self.name(), "--auto"]),
+                look=self._look,
+                count_down=self._count_down,
+                tell=self._tell,
+                locked_s_max=self.world.config.settings.session.lock_timeout_seconds,
+            )
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return 143 if code == 130 and self.stopped_by not in (None, "SIGINT") else code
+
+    @staticmethod
+    def _watched() -> list[signal.Signals]:
+        names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+        return [getattr(signal, name) for name in names if hasattr(signal, name)]
+
+    def _heard(self, number: int, _frame: FrameType | None) -> None:
+        """The child is in a group of its own, so a signal reaches it exactly once: through here."""
+        self.stopped_by = signal.Signals(number).name
+        if self.child is not None and self.child.poll() is None:
+            self.child.send_signal(number)
+
+    def _start(self, arguments: list[str]) -> ChildEnd:
+        flags = ["-C", str(self.world.workspace), "--no-input"]
+        also = (("--json", self.flags.json), ("-q", self.flags.quiet), ("-v", self.flags.verbose))
+        flags += [flag for flag, on in also if on]
+        group: dict[str, Any] = {"process_group": 0} if sys.platform != "win32" else {}
+        line = [sys.executable, "-m", "acode", *flags, *arguments]
+        self.child = subprocess.Popen(line, stdin=subprocess.DEVNULL, env=dict(self.world.env), **group)
+        code = self.child.wait()
+        if code < 0:
+            return ChildEnd(exit_code=None, signal=signal.Signals(-code).name)
+        return ChildEnd(exit_code=code)
+
+    def _look(self) -> Standing:
+        try:
+            found = preview(self.world, self.name(), Options(actor="system"), probes=False, environment=False)
+        except NoResumableSession as error:
+            return Standing(decision=None, state="not there", exit_code=error.exit_code)
+        except AcodeError as error:
+            self.screen.warn(error.message)
+            return Standing(decision=None, state="unreadable", exit_code=error.exit_code)
+        session = found.session
+        if found.survey is None:
+            return Standing(decision=None, state=str(session.state), exit_code=EXIT_OF_STATE[session.state])
+        return Standing(decision=found.survey.decision, state=str(session.state))
+
+    def _count_down(self, seconds: float, why: str) -> bool:
+        """Wait, visibly; False when somebody stopped it."""
+        until = time.monotonic() + seconds
+        self.screen.say(f"Waiting {seconds:.0f} s ({why}) before the next attempt; Ctrl+C stops")
+        while (left := until - time.monotonic()) > 0:
+            if self.stopped_by is not None:
+                self._draw("")
+                self.screen.insist(f"Stopped while waiting. To resume: acode resume {short(self.name())}")
+                return False
+            self._draw(f"  {left:.0f} s left")
+            time.sleep(min(left, COUNTDOWN_STEP_S))
+        self._draw("")
+        return self.stopped_by is None
+
+    def _draw(self, text: str) -> None:
+        if self.screen.lively:
+            self.screen.put(f"\r\x1b[2K{text}")
+
+    def _tell(self, event: str, data: dict[str, object]) -> None:
+        log_of(self.world).write("info", event, **data)
+        if event == "child_ended" and data["signal"] is not None:
+            self.screen.say(f"The child was killed by {data['signal']}")
