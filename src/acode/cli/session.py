@@ -6,7 +6,17 @@ from acode.cli.flags import Group
 
 COMMANDS = {
     "list": ("session_list", "List the sessions of this workspace."),
-    "rollback": ("rollback", "Take finished steps back."),
+    "show": ("session_look:show", "Everything about one session: plan, steps, origin."),
+    "history": ("session_look:events", "The recorded events of a session."),
+    "verify": ("session_look:verified", "Check chain, seals, blobs and anchor of a session."),
+    "resolve": ("session_acts:resolve_step", "Say what became of a step with an unknown outcome."),
+    "approve": ("session_acts:approve", "Say yes at the gate a session waits at."),
+    "deny": ("session_acts:deny", "Say no at the gate a session waits at."),
+    "checkpoint": ("session_acts:checkpoint", "Make a save point."),
+    "unlock": ("session_acts:unlock_session", "Break the lock of a dead owner."),
+    "pause": ("session_acts:pause_session", "Ask a running session to pause after its step."),
+    "cancel": ("session_acts:cancel", "End a session that is not wanted any more."),
+    "abandon": ("session_acts:abandon", "End a session that has failed for good."),
 }
 
 command = Group("session", table=COMMANDS, help="List, inspect, answer, pause and end sessions.")

@@ -1,0 +1,174 @@
+"""acode doctor: does this machine, and this workspace, keep the promises that acode builds on?"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from acode import __version__, seal
+from acode.cli.flags import Command, Flags
+from acode.cli.screen import Screen, one_line
+from acode.cli.world import find_workspace
+from acode.config import load_config, state_dir
+from acode.errors import AcodeError
+from acode.store import database
+
+DISK_FREE_BYTES_MIN = 256 * 1_048_576
+PYTHON_MIN = (3, 11)
+GIT_TIMEOUT_S = 5.0
+
+
+class Check(NamedTuple):
+    name: str
+    ok: bool
+    detail: str
+    hint: str = ""
+    needed: bool = True
+
+
+@click.command(cls=Command, name="doctor")
+@click.pass_obj
+def command(flags: Flags) -> int:
+    """Check versions, permissions, the signing key, the file system, disk space and git."""
+    env = dict(os.environ)
+    screen = Screen(flags, env)
+    workspace = find_workspace(flags.directory, env)
+    checks = examine(workspace, env)
+    failed = [check for check in checks if not check.ok and check.needed]
+    if flags.json:
+        screen.document(
+            {"ok": not failed, "workspace": str(workspace), "checks": [check._asdict() for check in checks]}
+        )
+        return 1 if failed else 0
+    for check in checks:
+        sign, style = ("✓", "good") if check.ok else ("✗", "bad") if check.needed else ("⚠", "warn")
+        screen.data(f"{screen.paint_data(sign, style)} {check.name}: {one_line(check.detail)}")
+        if not check.ok and check.hint:
+            screen.data(f"    {check.hint}")
+    screen.say("All is well." if not failed else f"{len(failed)} of {len(checks)} checks failed.")
+    return 1 if failed else 0
+
+
+def examine(workspace: Path, env: Mapping[str, str]) -> list[Check]:
+    return [
+        Check("acode", True, f"{__version__} at {Path(__file__).parent.parent}"),
+        _python(),
+        *_sqlite(),
+        _file_system(workspace),
+        _writable(workspace),
+        _private(workspace),
+        _disk(workspace),
+        _guarded("state directory", lambda: _state(env)),
+        _guarded("signing key", lambda: _key(env)),
+        _guarded("configuration", lambda: _config(workspace, env)),
+        _guarded("database", lambda: _database(workspace)),
+        _git(),
+    ]
+
+
+def _guarded(name: str, look: Callable[[], Check]) -> Check:
+    try:
+        return look()
+    except AcodeError as error:
+        return Check(name, False, error.message, error.hint)
+
+
+def _python() -> Check:
+    return Check("Python", sys.version_info >= PYTHON_MIN, f"{platform.python_version()} ({sys.executable})")
+
+
+def _sqlite() -> list[Check]:
+    import apsw
+
+    wanted = ".".join(map(str, database.SQLITE_MIN))
+    version = apsw.sqlite_lib_version()
+    fresh = tuple(int(part) for part in version.split(".")) >= database.SQLITE_MIN
+    return [
+        Check("apsw", True, apsw.apsw_version()),
+        Check("SQLite", fresh, f"{version} (at least {wanted} is needed)", "pip install -U apsw"),
+    ]
+
+
+def _file_system(workspace: Path) -> Check:
+    kind = database.file_system(workspace)
+    local = kind not in database.NETWORK_FILE_SYSTEMS
+    hint = "SQLite's log cannot be shared safely there: use a workspace on a local disk."
+    return Check("file system", local, f"{kind} at {workspace}", hint)
+
+
+def _writable(workspace: Path) -> Check:
+    can = os.access(workspace, os.W_OK)
+    return Check("workspace", can, f"{workspace} can {'' if can else 'not '}be written", "Check its permissions.")
+
+
+def _private(workspace: Path) -> Check:
+    """What others could read, of acode's own files."""
+    own = workspace / ".agent"
+    if not own.exists():
+        return Check("permissions", True, ".agent is made with the first session")
+    open_to_others = []
+    if sys.platform != "win32":  # Windows keeps files private by their access lists
+        places = [own, *(own / name for name in ("workspace.db", "locks", "blobs", "run", "logs"))]
+        open_to_others = [
+            f"{place.name} ({stat.S_IMODE(place.stat().st_mode):04o})"
+            for place in places
+            if place.exists() and place.stat().st_mode & 0o077
+        ]
+    detail = f"others can read {', '.join(open_to_others)}" if open_to_others else "only you can read .agent"
+    return Check("permissions", not open_to_others, detail, f"chmod -R go-rwx {own}")
+
+
+def _disk(workspace: Path) -> Check:
+    free = shutil.disk_usage(workspace).free
+    detail = f"{free // 1_048_576:,} MiB free"
+    return Check("disk space", free >= DISK_FREE_BYTES_MIN, detail, "Make room before a long run.", needed=False)
+
+
+def _state(env: Mapping[str, str]) -> Check:
+    place = state_dir(env)
+    existing = next(path for path in (place, *place.parents) if path.exists())
+    can = os.access(existing, os.W_OK)
+    return Check("state directory", can, str(place), "Set ACODE_HOME to a place you can write.")
+
+
+def _key(env: Mapping[str, str]) -> Check:
+    keyring = seal.load_keyring(state_dir(env), env, create=False)
+    if not keyring.keys:
+        return Check("signing key", True, "made with the first session")
+    source = f"from {seal.SECRET_VARIABLE}" if seal.SECRET_VARIABLE in env else "in the state directory"
+    return Check("signing key", True, f"{keyring.current} {source}, {len(keyring.keys)} in all")
+
+
+def _config(workspace: Path, env: Mapping[str, str]) -> Check:
+    config = load_config(workspace, env, {})
+    return Check("configuration", True, "; ".join(config.warnings) or "valid")
+
+
+def _database(workspace: Path) -> Check:
+    path = workspace / ".agent" / "workspace.db"
+    if not path.exists():
+        return Check("database", True, "made with the first session")
+    database.connect_to_look(path).close()
+    return Check("database", True, f"{path} opens, its tables are acode's")
+
+
+def _git() -> Check:
+    found = shutil.which("git")
+    if found is None:
+        return Check("git", False, "not found; only commit steps need it", "Install git.", needed=False)
+    try:
+        answer = subprocess.run(
+            [found, "--version"], capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Check("git", False, str(error), needed=False)
+    return Check("git", answer.returncode == 0, answer.stdout.strip() or answer.stderr.strip(), needed=False)

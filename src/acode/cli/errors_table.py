@@ -1,0 +1,34 @@
+"""The table of all errors for the documentation, made from the classes: `python -m acode.cli.errors_table`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+
+from acode.errors import AcodeError, every_error
+
+HEAD = """# Errors
+
+Every error has a code, an exit status, one sentence and a way out. With `--json` it is
+`{"error": {"code", "message", "hint", "exit_code", "details"}}` on stdout.
+
+This table is made from the classes: `python -m acode.cli.errors_table > docs/reference/errors.md`.
+
+| code | exit | what it means | way out |
+|---|---|---|---|
+"""
+
+
+def table() -> str:
+    rows = [row(AcodeError, "Something that nobody expected: a bug in acode."), *map(row, every_error())]
+    return HEAD + "\n".join(rows) + "\n"
+
+
+def row(cls: type[AcodeError], meaning: str = "") -> str:
+    sentence = meaning or " ".join((inspect.getdoc(cls) or "").split())
+    hint = cls.hint.replace("|", "\\|")
+    return f"| {cls.code} | {cls.exit_code} | {sentence} | {hint} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(table())

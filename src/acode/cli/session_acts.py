@@ -1,0 +1,157 @@
+"""acode session resolve, approve, deny, checkpoint, unlock, pause, cancel, abandon: what a person does to a session.
+
+Each becomes one recorded event; none of them executes a step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from acode.cli.execution import way_on
+from acode.cli.flags import Command, Flags
+from acode.cli.screen import Screen, one_line
+from acode.cli.world import build_world
+from acode.engine import actions
+from acode.engine.world import World, short
+from acode.errors import Usage
+from acode.state import Session
+
+ID = click.argument("session", metavar="ID")
+REASON = click.option("--reason", metavar="TEXT", default="", help="Why, for the record.")
+NOTE = click.option("--note", metavar="TEXT", default="", help="A remark for the record.")
+
+
+def begin(flags: Flags) -> tuple[World, Screen]:
+    world = build_world(flags)
+    return world, Screen(flags, world.env)
+
+
+def tell(screen: Screen, session: Session, sentence: str, **more: Any) -> int:
+    """One document for programs, one sentence and the way on for people."""
+    if screen.flags.json:
+        screen.document(
+            {
+                "session_id": session.session_id,
+                "short_id": short(session.session_id),
+                "state": str(session.state),
+                **more,
+            }
+        )
+    else:
+        screen.data(one_line(sentence))
+    if not session.terminal:
+        screen.say(way_on(session.session_id))
+    return 0
+
+
+@click.command(cls=Command, name="resolve")
+@ID
+@click.argument("step", metavar="STEP")
+@click.option("--applied", "answer", flag_value="applied", help="It happened: go on after it.")
+@click.option("--not-applied", "answer", flag_value="not_applied", help="It did not happen: run it.")
+@click.option("--retry", "answer", flag_value="retry", help="Still unknown; running it again is accepted.")
+@NOTE
+@click.option("--force", is_flag=True, help="Although its command still runs.")
+@click.pass_obj
+def resolve_step(flags: Flags, *, session: str, step: str, answer: str | None, note: str, force: bool) -> int:
+    """Say what became of a step that was cut off and left no evidence."""
+    if answer is None:
+        raise Usage("say what became of it: --applied, --not-applied or --retry", hint="See: acode explain")
+    world, screen = begin(flags)
+    settled = actions.resolve(world, session, step, answer, note=note, force=force)
+    words = {
+        "applied": "is taken as done",
+        "not_applied": "is taken as not done, and will run",
+        "retry": "will run again, which you accepted",
+    }
+    return tell(screen, settled, f"Step {step} {words[answer]}.", step=step, resolved=answer)
+
+
+@click.command(cls=Command, name="approve")
+@ID
+@click.argument("gate", metavar="[GATE]", required=False)
+@NOTE
+@click.pass_obj
+def approve(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
+    """Say yes at the gate a session waits at; the yes covers exactly the steps behind it as they are now."""
+    world, screen = begin(flags)
+    found, step = actions.answer_gate(world, session, gate, granted=True, note=note)
+    return tell(screen, found, f"Approved: {step}. The steps behind it may run.", gate=step, granted=True)
+
+
+@click.command(cls=Command, name="deny")
+@ID
+@click.argument("gate", metavar="[GATE]", required=False)
+@NOTE
+@click.pass_obj
+def deny(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
+    """Say no at the gate a session waits at; it stays there, and a resume asks again."""
+    world, screen = begin(flags)
+    found, step = actions.answer_gate(world, session, gate, granted=False, note=note)
+    return tell(screen, found, f"Denied: {step}. The session is {found.state}.", gate=step, granted=False)
+
+
+@click.command(cls=Command, name="checkpoint")
+@ID
+@click.option("--label", metavar="TEXT", default="", help="A name for it.")
+@click.pass_obj
+def checkpoint(flags: Flags, *, session: str, label: str) -> int:
+    """Make a save point of a session that is not running."""
+    world, screen = begin(flags)
+    found, number = actions.save_point(world, session, label)
+    sentence = f"Checkpoint {number} of session {short(found.session_id)} is made, at event {found.seq}."
+    return tell(screen, found, sentence, checkpoint_id=number, seq=found.seq)
+
+
+@click.command(cls=Command, name="unlock")
+@ID
+@click.option("--force", is_flag=True, help="Although the owner is alive; it is fenced off. Audited.")
+@REASON
+@click.pass_obj
+def unlock_session(flags: Flags, *, session: str, force: bool, reason: str) -> int:
+    """Break the lock of a dead owner. Whoever held it and wakes up later cannot write any more."""
+    world, screen = begin(flags)
+    found, holder, broken = actions.unlock(world, session, force=force, reason=reason)
+    whose = f" of pid {holder.pid}" if holder is not None else ""
+    sentence = f"The lock{whose} is broken." if broken else "The session is not locked: nothing to do."
+    return tell(screen, found, sentence, broken=broken)
+
+
+@click.command(cls=Command, name="pause")
+@ID
+@click.pass_obj
+def pause_session(flags: Flags, *, session: str) -> int:
+    """Ask a running session to pause after its current step."""
+    world, screen = begin(flags)
+    found, pid = actions.pause(world, session)
+    name = short(found.session_id)
+    sentence = (
+        f"Process {pid} was asked to pause session {name}; it does so after its current step."
+        if pid is not None
+        else f"Session {name} is {found.state}; no process runs it."
+    )
+    return tell(screen, found, sentence, pid=pid)
+
+
+@click.command(cls=Command, name="cancel")
+@ID
+@REASON
+@click.pass_obj
+def cancel(flags: Flags, *, session: str, reason: str) -> int:
+    """End a session that is not wanted any more. It cannot be resumed afterwards; what it did stays."""
+    world, screen = begin(flags)
+    found = actions.end(world, session, cancelled=True, reason=reason)
+    return tell(screen, found, f"Session {short(found.session_id)} is CANCELLED.")
+
+
+@click.command(cls=Command, name="abandon")
+@ID
+@REASON
+@click.pass_obj
+def abandon(flags: Flags, *, session: str, reason: str) -> int:
+    """End a session that has failed for good. It cannot be resumed afterwards; what it did stays."""
+    world, screen = begin(flags)
+    found = actions.end(world, session, cancelled=False, reason=reason)
+    return tell(screen, found, f"Session {short(found.session_id)} is FAILED: abandoned.")
