@@ -162,7 +162,7 @@ def _rules(
             "attempts are left",
             Reason.LIMIT,
             used < limits.attempts_max and not over_total and not session.escalated,
-            f"{used} of {limits.attempts_max} used {_span(limits)}"
+            f"{used} of {limits.attempts_max} attempts used {_span(limits)}"
             + (f", {session.resumes_automatic} automatic ones in all" if over_total else ""),
         ),
         rule(
@@ -181,7 +181,9 @@ def _rules(
             "the cool-down has passed",
             Reason.COOLDOWN,
             waiting == 0,
-            f"{waiting} s remain of {_window_s(interruption, limits):g} s" if waiting else "nothing to wait for",
+            f"{waiting} s remain of the {_window_s(interruption, limits):g} s cool-down"
+            if waiting
+            else "nothing to wait for",
         ),
     )
 

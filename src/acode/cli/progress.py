@@ -8,6 +8,7 @@ from acode.cli.environment import changed_lines, check_lines
 from acode.cli.live import LiveLine
 from acode.cli.outline import Outline, outline_of
 from acode.cli.output import OutputLines
+from acode.cli.remedy import show_remedy
 from acode.cli.screen import Screen, one_line
 from acode.cli.wording import count, took
 from acode.engine.world import Notice, short
@@ -93,8 +94,8 @@ class Progress:
             f"  Decision: {data['reason_code']}, attempt {data['attempt']} of {data['max_attempts']} without progress"
         )
         for advice in data["advice"]:
-            if not advice.startswith("the user did not pause it"):  # whoever resumes a pause knows of it
-                self.screen.say(f"  Note: an automatic resume would not go on: {one_line(advice)}")
+            if not advice.startswith("paused by"):  # whoever resumes a pause knows of it
+                self.screen.say(f"  Note: an automatic resume would be refused now: {one_line(advice)}")
 
     # The environment.
 
@@ -225,6 +226,8 @@ class Progress:
     def _escalated(self, notice: Notice) -> None:
         self.line.close()
         self.screen.say(f"{self._paint('⚠', 'warn')} Escalated ({notice.data['reason_code']}): a person must look.")
+        if self._ready:  # a refusal shows it with its error
+            show_remedy(self.screen, notice.data["remedy"])
 
     # Small things.
 

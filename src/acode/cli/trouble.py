@@ -29,6 +29,10 @@ def say_error(screen: Screen, error: AcodeError) -> None:
     screen.insist(f"{screen.paint('error:', 'bad')} {message} [{error.code}]")
     if error.hint:
         screen.insist(f"{screen.paint('hint:', 'now')} {error.hint}")
+    if "remedy" in error.details:
+        from acode.cli.remedy import show_remedy
+
+        show_remedy(screen, error.details["remedy"])
 
 
 def unexpected(screen: Screen, error: BaseException) -> AcodeError:

@@ -13,6 +13,7 @@ import msgspec
 from acode import lock as locks
 from acode.engine.hold import Held, held, refuse_unknown_events
 from acode.engine.perform import complete, ending, perform_all
+from acode.engine.remedy import remedy
 from acode.engine.settle import ask_about_unknowns, note_unknown, settle_flights, unknown_error
 from acode.engine.survey import Survey, chosen_strategy, retries_unknown, survey
 from acode.engine.take_back import refuse_half_undone
@@ -135,7 +136,7 @@ def decide_on_record(run: Held, found: Survey, options: Options) -> None:
         attempt=decision.attempt,
         max_attempts=decision.attempts_max,
         cooldown_seconds_remaining=decision.cooldown_s_remaining,
-        advice=[f"{rule.name}: no ({rule.because})" for rule in decision.advice],
+        advice=[rule.because for rule in decision.advice],
     )
     if not decision.eligible:
         if decision.reason is Reason.LIMIT and not run.session.escalated:
@@ -180,6 +181,7 @@ def refusal(run: Held, found: Survey) -> AcodeError:
             return Escalated(
                 f"session {name} is escalated: {because}; it needs a person",
                 hint=f"Read why: acode explain {name}. When it is mended: acode resume {name} --force --reason TEXT",
+                remedy=msgspec.to_builtins(remedy(run.session)),
                 **details,
             )
         case Reason.NON_IDEMPOTENT:
@@ -218,7 +220,7 @@ def escalate(run: Held, reason: str) -> None:
             context=context,
         )
     )
-    run.tell("escalated", reason_code=str(reason), context=context)
+    run.tell("escalated", reason_code=str(reason), context=context, remedy=msgspec.to_builtins(remedy(run.session)))
 
 
 def escalate_if_due(run: Held, result: Result) -> Result:
@@ -325,7 +327,7 @@ def start_on_record(run: Held, found: Survey, report: Report, options: Options) 
     started = ev.ResumeStarted(
         scenario=str(found.scenario),
         interruption_class=found.interruption.cls,
-        counted=found.interruption.cls is not None or not found.interruption.known,
+        counted=(found.interruption.cls is not None or not found.interruption.known) and not options.force,
         automatic=options.actor == "system",
         checkpoint_id=checkpoint.id if checkpoint else 0,
         point_seq=found.point.seq if found.point else None,
@@ -346,9 +348,7 @@ def start_on_record(run: Held, found: Survey, report: Report, options: Options) 
         "resume_started",
         seq=said[0].seq,
         # Field by field: the stored form leaves defaults out, and whoever is told wants them.
-        **{
-            name: msgspec.to_builtins(getattr(started, name)) for name in started.__struct_fields__ if name != "owner"
-        },
+        **{name: msgspec.to_builtins(getattr(started, name)) for name in started.__struct_fields__ if name != "owner"},
         state=str(session.state),
         skipped_task_ids=list(continuation.skipped_tasks),
         skipped_step_ids=list(continuation.skipped_steps),
