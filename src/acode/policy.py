@@ -193,6 +193,10 @@ def _position(session: Session) -> str:
     return ended if session.terminal else f"the log is whole up to event {session.seq}"
 
 
+def _cooling(waiting_s: int, window_s: float) -> str:
+    return f"{waiting_s} s remain of the {window_s:g} s cool-down" if waiting_s else "nothing to wait for"
+
+
 def _span(limits: Limits) -> str:
     return "in this run" if limits.attempts == "per_run" else "since the last progress"
 
