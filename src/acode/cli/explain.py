@@ -114,8 +114,8 @@ class Explanation:
             return
         cls = survey.interruption.cls
         first = self._what_happened(survey.scenario)
-        kind = f"class {cls.value}" if cls else ("no interruption" if survey.interruption.known else "class unknown")
-        yield from self._labelled("Stopped", [first, f"{kind}: {self._clean(survey.interruption.evidence)}"])
+        kind = f"class {cls.value}: " if cls else ("" if survey.interruption.known else "class unknown: ")
+        yield from self._labelled("Stopped", [first, f"{kind}{self._clean(survey.interruption.evidence)}"])
         failure = self.session.failure
         if failure is not None and failure.tail.strip():
             tail = failure.tail.rstrip().splitlines()[-TAIL_LINES_SHOWN_MAX:]
@@ -123,10 +123,10 @@ class Explanation:
 
     def _what_happened(self, scenario: Scenario) -> str:
         if scenario is Scenario.CLEAN_SHUTDOWN:
-            if self.session.waiting_for is not None:
-                return f"It waits for an approval: {self._clean(self.session.waiting_for.question)}"
-            reason = self.session.pause.reason if self.session.pause else ""
-            return CLEAN.get(reason, "It paused by itself.")
+            if self.session.pause is not None:
+                return CLEAN.get(self.session.pause.reason, "It paused by itself.")
+            question = self.session.waiting_for.question if self.session.waiting_for else ""
+            return f"It stands at a gate: {self._clean(question)}"
         return STOPPED[scenario]
 
     # Done, in flight, pending.

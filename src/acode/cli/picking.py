@@ -26,7 +26,7 @@ def to_resume(world: World, screen: Screen, *, last: bool, yes: bool, asks: bool
         screen.say(f"Taking the most recent session: {in_one_line(session)}")
         return session.session_id
     raise InputRequired(
-        f"which of the {count(len(found), 'resumable session')} is meant? "
+        f"{count(len(found), 'session')} can be resumed, and nobody can be asked which is meant: "
         + "; ".join(in_one_line(one) for one in found[:LISTED_MAX]),
         hint=f"Name one: acode resume {short(found[0].session_id)}; or take the most recent: acode resume --last",
         candidates=[one.session_id for one in found],

@@ -93,9 +93,12 @@ class Progress:
         self.screen.detail(
             f"  Decision: {data['reason_code']}, attempt {data['attempt']} of {data['max_attempts']} without progress"
         )
-        for advice in data["advice"]:
-            if not advice.startswith("paused by"):  # whoever resumes a pause knows of it
-                self.screen.say(f"  Note: an automatic resume would be refused now: {one_line(advice)}")
+        # Whoever resumes a pause knows of it.
+        advice = [line for line in data["advice"] if not line.startswith("paused by")]
+        if advice:
+            self.screen.say("  Note: a person may go on; an automatic resume would be refused now:")
+        for line in advice:
+            self.screen.say(f"    - {one_line(line)}")
 
     # The environment.
 
@@ -190,17 +193,18 @@ class Progress:
         self._end_output()
         data = notice.data
         how = "already applied" if data["settled"] else took(data["duration_ms"])
-        if data["settled"]:
-            self._head(notice)
-        progress = self._dim(f"({how}) [{data['done']}/{data['total']}]")
-        self.line.close(f"  {self._good('✓')} {self._label(notice)} {progress}")
+        self._head(notice)
+        progress = f"({how}) [{data['done']}/{data['total']}]"
+        self.line.close(f"  {self._good('✓')} {self._label(notice, len(progress))} {self._dim(progress)}")
         self._touched(data["touched"])
         self.step = None
 
     def _step_failed(self, notice: Notice) -> None:
         self._end_output()
         self._head(notice)
-        self.line.close(f"  {self._paint('✗', 'bad')} {self._label(notice)} {self._paint('failed', 'bad')}")
+        self.line.close(
+            f"  {self._paint('✗', 'bad')} {self._label(notice, len('failed'))} {self._paint('failed', 'bad')}"
+        )
         self._touched(notice.data["touched"])
         self.step = None
 
@@ -236,10 +240,13 @@ class Progress:
             self._output.finish()
             self._output = None
 
-    def _label(self, notice: Notice) -> str:
+    def _label(self, notice: Notice, after: int = 0) -> str:
+        """The step's place and title; on a terminal no longer than the line, with what comes `after` it."""
         step = notice.step or ""
         place = self._outline.places.get(step) if self._outline else None
-        return f"{place.name}: {self._clean(place.title)}" if place else step
+        label = f"{place.name}: {self._clean(place.title)}" if place else step
+        room = self.screen.columns() - len("  ✓ ") - after - 2
+        return label if not self.screen.lively or len(label) <= room else f"{label[: room - 1]}…"
 
     def _clean(self, text: str) -> str:
         return one_line(self.redactor.text(text).replace("\n", " ").strip())

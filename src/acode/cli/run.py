@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from acode import seal
 from acode.cli.asking import choose
 from acode.cli.execution import Execution
 from acode.cli.flags import Command, Flags
@@ -16,6 +17,7 @@ from acode.cli.screen import Screen
 from acode.cli.world import build_world
 from acode.engine.begin import run_plan, same_plan
 from acode.engine.carry_on import resume
+from acode.engine.hold import has_database
 from acode.engine.preview import history, resumable
 from acode.engine.world import Options, World, short
 from acode.errors import InputRequired, Interrupted, Usage
@@ -27,10 +29,11 @@ from acode.state import Session
 @click.command(cls=Command, name="run")
 @click.argument("plan", metavar="PLAN")
 @click.option("--new", is_flag=True, help="Start anew although this plan has an unfinished session here.")
+@click.option("--auto", is_flag=True, help="Under the resume policy, in a child process: like acode supervise PLAN.")
 @click.option("--yes", is_flag=True, help="Trust the workspace's configuration without being asked.")
 @click.option("--force", is_flag=True, help="Allow the home directory or / as the workspace.")
 @click.pass_obj
-def command(flags: Flags, *, plan: str, new: bool, yes: bool, force: bool) -> int:
+def command(flags: Flags, *, plan: str, new: bool, auto: bool, yes: bool, force: bool) -> int:
     """Start a session from a plan file and execute it.
 
     PLAN is a file if it ends in .yml or .yaml or holds a path separator.
@@ -42,8 +45,12 @@ def command(flags: Flags, *, plan: str, new: bool, yes: bool, force: bool) -> in
             " For tasks in words install the agent extra: pip install 'acode[agent]'",
         )
     world = build_world(flags, force=force, yes=yes, wants_trust=True)
-    planfile = read_plan(world, plan)
     screen = Screen(flags, world.env)
+    if auto:
+        from acode.cli.supervise import supervise_plan
+
+        return supervise_plan(flags, world, screen, plan, new=new)
+    planfile = read_plan(world, plan)
     if not new and (unfinished := unfinished_of(world, planfile)) is not None and resumes(world, screen, unfinished):
         session_id = unfinished.session_id
         execution = Execution(flags, world, name=session_id)
@@ -72,6 +79,9 @@ def read_plan(world: World, text: str) -> PlanFile:
 
 def unfinished_of(world: World, planfile: PlanFile) -> Session | None:
     """The most recent unfinished session of the same file or the same plan."""
+    if not has_database(world):
+        refuse_lost(world)
+        return None
     for row in resumable(world):
         if row.session is None:
             continue
@@ -80,6 +90,13 @@ def unfinished_of(world: World, planfile: PlanFile) -> Session | None:
         if isinstance(created, SessionCreated) and same_plan(created, planfile):
             return row.session
     return None
+
+
+def refuse_lost(world: World) -> None:
+    """A database that is gone may have held an unfinished session of this plan; one that held only ended ones may go."""
+    anchors = seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace))
+    if any(not anchor.ended for anchor in anchors):
+        resumable(world)  # raises, and says what was lost
 
 
 def resumes(world: World, screen: Screen, session: Session) -> bool:

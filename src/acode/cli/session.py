@@ -17,6 +17,7 @@ COMMANDS = {
     "pause": ("session_acts:pause_session", "Ask a running session to pause after its step."),
     "cancel": ("session_acts:cancel", "End a session that is not wanted any more."),
     "abandon": ("session_acts:abandon", "End a session that has failed for good."),
+    "rollback": ("rollback", "Take finished steps back."),
 }
 
 command = Group("session", table=COMMANDS, help="List, inspect, answer, pause and end sessions.")
