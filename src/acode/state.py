@@ -110,6 +110,14 @@ class Records(msgspec.Struct, kw_only=True, omit_defaults=True):
     approvals: dict[str, Approval] = {}
 
 
+class AcceptedPast(msgspec.Struct, frozen=True, kw_only=True):
+    """Events signed with a lost key, which a person took as they stood; the hashes keep them as they stood then."""
+
+    through: int
+    first_sha256: str
+    past_sha256: str
+
+
 class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One session at one position of its log."""
 
@@ -146,6 +154,8 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     plan_blob: str | None = None  # set where the plan is not the one the session was created with
     unknown_types: dict[int, str] = {}
     quarantined: tuple[int, ...] = ()
+    gaps: tuple[tuple[int, int], ...] = ()
+    accepted: AcceptedPast | None = None
     records: Records | None = None
     created: ev.SessionCreated | None = None  # loaded from the first event, never stored in a checkpoint
     plan: Plan | None = None  # likewise: the snapshot is immutable and stands in the log once
@@ -404,7 +414,28 @@ def _escalated(session: Session, event: ev.EscalatedToPerson, envelope: Envelope
 
 
 def _quarantined(session: Session, event: ev.Quarantined, envelope: Envelope) -> None:
+    """What was not believed is noted; what it may have been about is open, and no approval outlives it."""
     session.quarantined = (*session.quarantined, *event.seqs)
+    session.gaps = (*session.gaps, *event.gaps)
+    if event.through:
+        session.accepted = AcceptedPast(
+            through=event.through, first_sha256=event.first_sha256, past_sha256=event.past_sha256
+        )
+    for started in event.opened:
+        session.started_any = True
+        session.last_attempted = started.step
+        session.in_flight[started.step] = InFlight(started=started, seq=envelope.seq, at=envelope.at)
+        if session.records is not None:
+            session.records.steps.pop(started.step, None)
+            session.records.outputs.pop(started.step, None)
+    for step in event.steps:
+        if step in session.in_flight:
+            session.in_flight[step] = msgspec.structs.replace(session.in_flight[step], unknown=event.reason)
+    if event.counts is not None:
+        session.steps_done, session.steps_total = event.counts.steps_done, event.counts.steps_total
+        session.tasks_done, session.tasks_total = event.counts.tasks_done, event.counts.tasks_total
+    if session.records is not None and (event.seqs or event.gaps or event.lost or event.through):
+        session.records.approvals.clear()
 
 
 def _rolled_back(session: Session, event: ev.StepsRolledBack, envelope: Envelope) -> None:

@@ -312,10 +312,33 @@ class Forced(Event, frozen=True, kw_only=True, tag="forced"):
     reason: str = "none given"
 
 
+class Counts(Part, frozen=True, kw_only=True):
+    """How far a session has come, where that could not be counted from events any more."""
+
+    steps_done: int
+    steps_total: int
+    tasks_done: int
+    tasks_total: int
+
+
 class Quarantined(Event, frozen=True, kw_only=True, tag="quarantined"):
+    """A person had the log repaired. What these events said is not believed, and what they may have been about is open.
+
+    A checkpoint with a full snapshot is written with it, so that no later load needs what stands before.
+    """
+
     seqs: tuple[int, ...]
     reason: str
     steps: tuple[str, ...] = ()
+    gaps: tuple[tuple[int, int], ...] = ()  # numbers that are missing, from the first to the last
+    lost: tuple[int, int] | None = None  # events that an anchor knew of and that a rollback took away
+    opened: tuple[StepStarted, ...] = ()  # steps that may have run, put as if they had begun and not ended
+    counts: Counts | None = None
+    through: int = 0  # up to here signed with a key that is lost, and accepted by a person as it stands
+    first_sha256: str = ""  # of the first event's bytes, when they were accepted so
+    past_sha256: str = ""  # over all that was accepted so
+    problems: tuple[str, ...] = ()
+    backup: str = ""
 
 
 class StepsRolledBack(Event, frozen=True, kw_only=True, tag="steps_rolled_back"):
