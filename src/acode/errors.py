@@ -194,7 +194,10 @@ class ChangedFiles(AcodeError):
 
     code = "ACODE-RESUME-013"
     exit_code = 17
-    hint = "Look with: acode resume --dry-run; accept the changes with: --changed-files continue"
+    hint = (
+        "Look with: acode resume --dry-run; then put the files back, or accept them with: --changed-files continue"
+        " (or --force), or start a new session: acode run --new PLAN.yml"
+    )
 
 
 class MissingArtifacts(AcodeError):

@@ -90,8 +90,9 @@ class Explanation:
         yield from self._work()
         yield from self._drift()
         yield ""
-        yield from self._decision(self.found.survey.decision)
-        yield ""
+        if not self.found.lock.held:  # while it runs there is nothing to decide
+            yield from self._decision(self.found.survey.decision)
+            yield ""
         yield f"{self._bold('Next:')} {next_action(self.found)}"
 
     def _new(self) -> str:
@@ -171,7 +172,10 @@ class Explanation:
             found.append(f"changed by somebody else: {change_in_words(plain, self.world.clock())}")
         if len(report.changed_files) > FILES_SHOWN_MAX:
             found.append(f"… and {len(report.changed_files) - FILES_SHOWN_MAX} more changed files")
-        unchanged = f"none: {count(report.total_files, 'file')} as the session left them"
+        total = report.total_files
+        unchanged = (
+            f"none: {count(total, 'file')} as the session left {'it' if total == 1 else 'them'}" if total else "none"
+        )
         yield from self._labelled("Drift", found or [unchanged])
 
     # The decision, rule by rule.
@@ -191,8 +195,6 @@ class Explanation:
     def _by_hand(self, decision: Decision) -> str:
         """A person steps over advice, not over what binds everyone."""
         assert self.found.survey is not None
-        if self.found.lock.held:
-            return "not while it is running"
         if self.found.survey.continuation.needs_person:
             return "once somebody has said what became of the step in flight"
         bound = [rule for rule in decision.rules if not rule.met and rule.reason not in ADVICE_FOR_PERSONS]

@@ -202,9 +202,9 @@ class Progress:
     def _step_failed(self, notice: Notice) -> None:
         self._end_output()
         self._head(notice)
-        self.line.close(
-            f"  {self._paint('✗', 'bad')} {self._label(notice, len('failed'))} {self._paint('failed', 'bad')}"
-        )
+        how = {"timeout": "out of time", "signal": "stopped"}.get(notice.data["reason"], "failed")
+        label = self._label(notice, len(how))
+        self.line.close(f"  {self._paint('✗', 'bad')} {label} {self._paint(how, 'bad')}")
         self._touched(notice.data["touched"])
         self.step = None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from acode.cli.screen import one_line
 from acode.cli.wording import ago_short, stamp
-from acode.engine.preview import Row
+from acode.engine.listing import Row
 from acode.engine.world import short
 
 HEADINGS = ("ID", "STATE", "PAUSED", "TASK")

@@ -17,7 +17,7 @@ from acode.cli.screen import Screen
 from acode.cli.world import build_world
 from acode.engine.begin import run_plan, same_plan
 from acode.engine.carry_on import resume
-from acode.engine.hold import has_database
+from acode.engine.opening import has_database
 from acode.engine.preview import history, resumable
 from acode.engine.world import Options, World, short
 from acode.errors import InputRequired, Interrupted, Usage
@@ -93,7 +93,7 @@ def unfinished_of(world: World, planfile: PlanFile) -> Session | None:
 
 
 def refuse_lost(world: World) -> None:
-    """A database that is gone may have held an unfinished session of this plan; one that held only ended ones may go."""
+    """A database that is gone may have held an unfinished session of this plan, unless all it held had ended."""
     anchors = seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace))
     if any(not anchor.ended for anchor in anchors):
         resumable(world)  # raises, and says what was lost

@@ -11,7 +11,7 @@ from acode.cli.flags import Command, Flags
 from acode.cli.screen import Screen
 from acode.cli.table import show_table
 from acode.cli.world import build_world
-from acode.engine.preview import Row, rows
+from acode.engine.listing import Row, rows
 
 ENDED_SHOWN_MAX = 20
 

@@ -12,7 +12,8 @@ import sys
 import msgspec
 
 from acode import lock as locks
-from acode.engine.hold import Held, held, opened, resolve_id
+from acode.engine.hold import Held, held
+from acode.engine.opening import opened, resolve_id
 from acode.engine.settle import resolve as settle_by_person
 from acode.engine.survey import look_at, step_named
 from acode.engine.world import World, short

@@ -10,21 +10,23 @@ from typing import Any
 
 import msgspec
 
-from acode.engine.hold import check_anchor, load_verified, make_site, opened, resolve_id
-from acode.engine.survey import Survey, lock_seen, survey
+from acode.engine.hold import check_anchor, load_verified, make_site
+from acode.engine.listing import Row, lock_seen, resumable, row, rows
+from acode.engine.opening import opened, resolve_id
+from acode.engine.survey import Survey, survey
 from acode.engine.validate import Report, validate
 from acode.engine.world import Options, World, short
-from acode.errors import AcodeError, NoResumableSession
+from acode.errors import AcodeError
 from acode.events import Envelope
 from acode.lock import Seen
-from acode.policy import Decision, Facts, decide
-from acode.resume import Interruption, classify
+from acode.policy import Decision
 from acode.state import Session, State
 from acode.store.checkpoints import Checkpoint
 from acode.store.store import Loaded, Store, Verified
 from acode.workspace import Root
 
 LISTED_MAX = 1_000
+__all__ = ["Preview", "Row", "as_json", "history", "preview", "resumable", "row", "rows", "verify"]
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,17 +38,6 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     environment: Report | None
     lock: Seen
     warnings: tuple[str, ...] = ()
-
-
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One session in a list; `error` where its log cannot be trusted."""
-
-    session_id: str
-    session: Session | None
-    interruption: Interruption | None
-    decision: Decision | None
-    lock: Seen | None
-    error: AcodeError | None = None
 
 
 def preview(world: World, text: str, options: Options, *, probes: bool = True, environment: bool = True) -> Preview:
@@ -83,43 +74,6 @@ def missing_artifacts(store: Store, loaded: Loaded) -> tuple[str, ...]:
         if output.blob is not None and not store.has_blob(loaded.session.session_id, output.blob):
             missing.append(f"output of {step}")
     return tuple(missing)
-
-
-def rows(world: World) -> list[Row]:
-    """All native sessions, the most recently active first; one that cannot be trusted is shown, not left out."""
-    try:
-        with opened(world, look_only=True) as store:
-            found = [row(world, store, session_id) for session_id in store.session_ids()]
-    except NoResumableSession:
-        return []
-    return sorted(found, key=lambda one: one.session.updated_at if one.session else world.clock(), reverse=True)
-
-
-def row(world: World, store: Store, session_id: str) -> Row:
-    try:
-        session, _ = store.peek(session_id)
-        seen = lock_seen(world, session_id, store.generation(session_id))
-        if session.terminal:
-            return Row(session_id=session_id, session=session, interruption=None, decision=None, lock=seen)
-        interruption = classify(session, lock_touched_at=seen.touched_at)
-        decision = decide(
-            session, interruption, world.limits, now=world.clock(), actor="system", facts=quick_facts(session)
-        )
-        return Row(session_id=session_id, session=session, interruption=interruption, decision=decision, lock=seen)
-    except AcodeError as error:
-        return Row(session_id=session_id, session=None, interruption=None, decision=None, lock=None, error=error)
-
-
-def quick_facts(session: Session) -> Facts:
-    """What a position alone can tell: a settlement that found no evidence binds everyone."""
-    unknown = next((step for step, flight in session.in_flight.items() if flight.unknown is not None), None)
-    evidence = session.in_flight[unknown].unknown if unknown else ""
-    return Facts(unknown_step=unknown, unsafe_because=evidence or "")
-
-
-def resumable(world: World) -> list[Row]:
-    """Sessions that a resume could carry on, escalated ones included."""
-    return [one for one in rows(world) if one.session is not None and not one.session.terminal]
 
 
 def history(world: World, text: str) -> Iterator[tuple[Envelope, bytes]]:

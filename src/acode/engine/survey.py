@@ -10,7 +10,6 @@ from datetime import datetime
 
 import msgspec
 
-from acode import lock as locks
 from acode.engine.world import Options, World
 from acode.errors import AcodeError, CannotContinue
 from acode.events.definition import Step
@@ -122,11 +121,3 @@ def _unsafe_failure(session: Session, findings: dict[str, Finding]) -> tuple[str
     if finding is not None and finding.outcome is Outcome.NOT_APPLIED and not finding.repeatable:
         return last, f"{finding.evidence}, and it is not idempotent"
     return None, ""
-
-
-def lock_seen(world: World, session_id: str, generation: int) -> locks.Seen:
-    """The lock of this generation, or of the one before: whoever broke a lock may never have held the new one."""
-    seen = locks.look(world.agent_dir / "locks", session_id, generation)
-    if seen.touched_at is None and generation > 1:
-        return locks.look(world.agent_dir / "locks", session_id, generation - 1)
-    return seen

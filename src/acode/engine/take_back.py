@@ -12,7 +12,8 @@ from typing import Literal
 import msgspec
 
 from acode import lock as locks
-from acode.engine.hold import Held, held, opened, resolve_id
+from acode.engine.hold import Held, held
+from acode.engine.opening import opened, resolve_id
 from acode.engine.survey import step_named
 from acode.engine.world import World, short
 from acode.errors import CannotContinue, OutcomeUnknown, StepFailed, StepStillRunning, Usage

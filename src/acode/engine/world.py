@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
-from acode.config import Config
 from acode.errors import AcodeError
-from acode.plan import Settlement, Strategy
 from acode.policy import Limits
-from acode.redact import Redactor
 from acode.state import Session, State
-from acode.workspace import ChangedFile
+
+if TYPE_CHECKING:  # names of types only: a list of sessions must not load what it does not use
+    from acode.config import Config
+    from acode.plan import Settlement, Strategy
+    from acode.redact import Redactor
+    from acode.workspace import ChangedFile
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
