@@ -80,7 +80,7 @@ def open_checkpoint(session_id: str, seq: int, body: bytes, mac: bytes, keyring:
     try:
         plain = msgspec.json.decode(body)
         key = keyring.key(plain["key_id"])
-    except (msgspec.DecodeError, KeyError, TypeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError) as error:
         raise _forged(session_id, seq, f"it cannot be read: {error}") from error
     if not seal.same(mac, seal.seal(key, PURPOSE, body)):
         raise _forged(session_id, seq, "signature invalid - possible tampering detected")

@@ -43,6 +43,8 @@ def connect(path: Path, at: str) -> apsw.Connection:
         _make_private(path)
         db = apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READWRITE)
         db.set_busy_timeout(BUSY_TIMEOUT_MS)
+        if db.readonly("main"):  # SQLite opens what it may not write all the same, and only the first write would tell
+            raise NotWritable(f"{path} is on a read-only disk or may not be written", hint="Check the permissions.")
         refuse_newer(db, path)
         mode = db.pragma("journal_mode", "wal")
         if str(mode).lower() != "wal":
@@ -59,18 +61,36 @@ def connect_to_look(path: Path) -> apsw.Connection:
     """Open without changing anything; for previews, beside a writer."""
     refuse_old_sqlite()
     with translated(path):
-        writable = os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)
-        if writable:
-            db = apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READWRITE)
-        else:  # a read-only disk has no place for the shared-memory file: read the database as it stands
-            uri = f"file:{path}?immutable=1"
-            db = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        db = _open_to_look(path)
         db.set_busy_timeout(BUSY_TIMEOUT_MS)
         refuse_newer(db, path)
+        if int(db.pragma("user_version")) < schema.VERSION:
+            db = _migrated_copy(db)
         db.pragma("query_only", True)
         schema.check(db)
         harden(db)
     return db
+
+
+def _open_to_look(path: Path) -> apsw.Connection:
+    if os.access(path.parent, os.W_OK) and os.access(path, os.W_OK):
+        return apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    # A read-only disk has no place for a shared-memory file. Without frames in a WAL the file is all there is, and is
+    # read as it stands; with some, SQLite finds them only if the dead writer left its shared memory behind.
+    wal = path.with_name(f"{path.name}-wal")
+    standing = "" if wal.exists() and wal.stat().st_size else "?immutable=1"
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    return apsw.Connection(path.absolute().as_uri() + standing, flags=flags)
+
+
+def _migrated_copy(db: apsw.Connection) -> apsw.Connection:
+    """An older database as today's code reads it, in memory: looking changes nothing on the disk."""
+    copy = apsw.Connection(":memory:")
+    with copy.backup("main", db, "main") as work:
+        work.step()
+    db.close()
+    schema.migrate(copy, "")
+    return copy
 
 
 def harden(db: apsw.Connection) -> None:
@@ -99,7 +119,7 @@ def refuse_old_sqlite() -> None:
 
 def refuse_newer(db: apsw.Connection, path: Path) -> None:
     version = int(db.pragma("user_version"))
-    if version > schema.VERSION:
+    if not 0 <= version <= schema.VERSION:
         raise NewerSchema(f"{path} has schema version {version}, this acode knows {schema.VERSION}")
 
 
@@ -160,16 +180,16 @@ class translated:  # noqa: N801 - used like a function, a class because it stand
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, apsw.Error | OSError):
+        if isinstance(error, apsw.Error | OSError | UnicodeDecodeError):
             raise named(error, self._path) from error
 
 
-def named(error: apsw.Error | OSError, path: Path) -> AcodeError:
+def named(error: apsw.Error | OSError | UnicodeDecodeError, path: Path) -> AcodeError:
     """The error that tells the user what to do about it."""
     match error:
         case apsw.FullError():
             return DiskFull(f"the disk is full: {path} cannot grow")
-        case apsw.NotADBError() | apsw.CorruptError():
+        case apsw.NotADBError() | apsw.CorruptError() | UnicodeDecodeError():
             hint = "Nothing was changed. Bring back a backup, or move the file away to start anew."
             return DatabaseCorrupt(f"{path} is damaged: {error}", hint=hint)
         case apsw.BusyError() | apsw.LockedError():

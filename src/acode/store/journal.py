@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 
 TAIL_EVENTS_MAX = 64  # a quiet session that collects refused decisions gets a checkpoint after so many
 CHECKPOINTED = (ev.SessionCreated, ev.StepCompleted, ev.CheckpointCreated, ev.StepsRolledBack, ev.SessionCompleted)
+TOUCH = """
+BEGIN IMMEDIATE;
+UPDATE sessions SET created_at = created_at || ' ' WHERE session_id = :session_id;
+UPDATE sessions SET created_at = rtrim(created_at) WHERE session_id = :session_id;
+COMMIT;
+"""
 ONE_TICK = timedelta(microseconds=1)
 
 Blob = tuple[str, bytes | None]  # purpose, and the bytes unless they are a file already
@@ -53,7 +59,6 @@ class Journal:
         self._head = head
         self._last = last
         self._bytes_since_snapshot = bytes_since_snapshot
-        self._synchronous = database.FULL
         self._dead = False
         self._base = store.base(session.session_id) if session else 0
         self.durable_seq = session.seq if session else 0
@@ -95,20 +100,31 @@ class Journal:
         return envelopes
 
     def flush(self) -> None:
-        """Make all that was committed survive a power cut: a full commit syncs every frame before it."""
+        """Make all that was committed survive a power cut: a full commit syncs every frame before it.
+
+        The commit must write a page: SQLite leaves out an update that changes nothing, and with it the sync.
+        """
         if self._session is None or self.durable_seq == self.session.seq:
             return
+        if self._dead:
+            raise WriteFailed("an earlier write failed: this process must not write to the log any more")
+        self._dead = True
         with database.translated(self._store.path):
             self._set_synchronous(database.FULL)
-            self._store.db.execute(
-                "UPDATE sessions SET created_at = created_at WHERE session_id = ?", (self.session.session_id,)
-            )
+            try:
+                self._store.db.execute(TOUCH, {"session_id": self.session.session_id})
+            except BaseException:
+                if self._store.db.in_transaction:
+                    self._store.db.execute("ROLLBACK")
+                raise
+        self._dead = False
         self.durable_seq = self.session.seq
 
     def _set_synchronous(self, level: int) -> None:
-        if level != self._synchronous:
+        """Remembered with the connection, because several journals of one store share it."""
+        if level != self._store.synchronous:
             database.set_synchronous(self._store.db, level)
-            self._synchronous = level
+            self._store.synchronous = level
 
     def _next(self, event: ev.Known, actor: str) -> Envelope:
         """The envelope of the next event; time never stands still or goes back within a session."""

@@ -79,6 +79,8 @@ def checksum(sql: str) -> str:
 
 def migrate(db: apsw.Connection, at: str) -> None:
     """Bring the database to this version, one transaction each; a crash in between is finished by the next start."""
+    if 0 < _version(db) < VERSION:
+        check(db)  # before anything is executed on it: a planted trigger would run with the migration
     while _version(db) < VERSION:
         db.execute("BEGIN IMMEDIATE")
         try:

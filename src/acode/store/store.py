@@ -6,6 +6,7 @@ ever means that there is nothing.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
@@ -35,8 +36,10 @@ from acode.state import Session, advance, begin
 from acode.store import checkpoints as ck
 from acode.store import database
 from acode.store.blobs import Blobs
-from acode.store.journal import Clock, Journal, NewId, stamp
+from acode.store.journal import CHECKPOINTED, Clock, Journal, NewId, stamp
+from acode.store.scan import Stored
 from acode.store.schema import SEQ_SPAN
+from acode.store.verification import Problem, Verified, believed, verify
 
 DATABASE = "workspace.db"
 INLINE_BYTES_MAX = 65_536  # larger blobs become files
@@ -53,20 +56,6 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     bytes_since_snapshot: int
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    code: str
-    seq: int | None
-    message: str
-
-
-class Verified(msgspec.Struct, frozen=True, kw_only=True):
-    events: int
-    checkpoints: int
-    blobs: int
-    head: bytes
-    problems: tuple[Problem, ...]
-
-
 class Store:
     """One connection to one workspace's database."""
 
@@ -78,6 +67,7 @@ class Store:
         self.clock = clock
         self.new_id = new_id
         self.blobs = Blobs(agent_dir / "blobs")
+        self.synchronous = database.FULL
         self.db: apsw.Connection = (
             database.connect_to_look(self.path) if look_only else database.connect(self.path, stamp(clock()))
         )
@@ -123,7 +113,8 @@ class Store:
         )
 
     def generation(self, session_id: str) -> int:
-        row = self.db.execute("SELECT generation FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+        with database.translated(self.path):
+            row = self.db.execute("SELECT generation FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
         if row is None:
             raise UnknownSession(f"there is no session {session_id}")
         return int(row[0])
@@ -132,6 +123,7 @@ class Store:
         """Fence off whoever holds the lock of generation `found`; from now on its appends are refused."""
         with database.translated(self.path):
             database.set_synchronous(self.db, database.FULL)
+            self.synchronous = database.FULL
             self.db.execute(
                 "UPDATE sessions SET generation = ? WHERE session_id = ? AND generation = ?",
                 (found + 1, session_id, found),
@@ -140,16 +132,30 @@ class Store:
 
     # Reading.
 
+    def stored(self, session_id: str, after: int = 0, limit: int = -1) -> Iterator[Stored]:
+        """Rows as stored. The body comes as bytes: damage can make it text that cannot be decoded."""
+        with database.translated(self.path):
+            base = self.base(session_id)
+            query = (
+                "SELECT seq, session_id, CAST(body AS BLOB), mac FROM events"
+                " WHERE id > ? AND id < ? ORDER BY id LIMIT ?"
+            )
+            yield from self.db.execute(query, (base + after, base + SEQ_SPAN, limit))
+
     def rows(self, session_id: str, after: int = 0, limit: int = -1) -> Iterator[tuple[int, bytes, bytes]]:
-        base = self.base(session_id)
-        query = "SELECT session_id, seq, body, mac FROM events WHERE id > ? AND id < ? ORDER BY id LIMIT ?"
-        for owner, seq, body, mac in self.db.execute(query, (base + after, base + SEQ_SPAN, limit)):
+        for seq, owner, body, mac in self.stored(session_id, after, limit):
             if owner != session_id:
                 raise ChainBroken(f"event {seq} of session {session_id[-8:]} is filed under {owner}", seq=seq)
-            yield seq, body.encode() if isinstance(body, str) else body, mac
+            yield seq, body, mac
 
     def events(self, session_id: str, after: int = 0, head: bytes = GENESIS) -> Iterator[tuple[Envelope, bytes, int]]:
-        """Verified envelopes with their codes and sizes; stops at the first gap, break or unreadable row."""
+        """Verified envelopes with their codes and sizes; stops at the first gap, break or unreadable row.
+
+        From the first event on, what a repair has quarantined is left out; a tail behind a checkpoint has nothing of it.
+        """
+        if after == 0:
+            yield from believed(self, session_id)
+            return
         expected = after + 1
         for seq, body, mac in self.rows(session_id, after):
             if seq != expected:
@@ -161,15 +167,32 @@ class Store:
 
     def load(self, session_id: str) -> Loaded:
         """The whole session: newest checkpoint, its snapshot, and the verified tail."""
-        with database.translated(self.path):
+        with self.one_view():
             return self._load(session_id)
+
+    @contextlib.contextmanager
+    def one_view(self) -> Iterator[None]:
+        """All reads within see one state of the database.
+
+        Without it a writer could complete a step between the look at the newest checkpoint and the look at the tail,
+        and the new completion would seem to have lost its checkpoint.
+        """
+        with database.translated(self.path):
+            if self.db.in_transaction:
+                yield
+                return
+            self.db.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self.db.execute("ROLLBACK")
 
     def _load(self, session_id: str) -> Loaded:
         checkpoint = self.last_checkpoint(session_id)
-        created, first_mac = self._first(session_id)
+        created, first_mac = self.first_event(session_id, checkpoint.session)
         ref = checkpoint.snapshot
         if ref is not None:
-            session = ck.open_snapshot(ref, self._snapshot_body(session_id, ref.seq))
+            session = ck.open_snapshot(ref, self.snapshot_body(session_id, ref.seq))
             head, start = bytes.fromhex(ref.head), ref.seq
         else:
             session, head, start = begin(created), first_mac, 1
@@ -193,40 +216,57 @@ class Store:
 
     def peek(self, session_id: str) -> tuple[Session, ck.Checkpoint]:
         """Position and counters only: the newest checkpoint and the few events after it."""
-        with database.translated(self.path):
+        with self.one_view():
             checkpoint = self.last_checkpoint(session_id)
-            session, head = checkpoint.session, bytes.fromhex(checkpoint.head)
+            self._expect_row(session_id, checkpoint)
+            session, head = ck.small(checkpoint.session), bytes.fromhex(checkpoint.head)
             for envelope, _, _ in self.events(session_id, checkpoint.seq, head):
                 advance(session, envelope)
                 _expect_checkpoint(checkpoint, envelope)
         return session, checkpoint
 
+    def _expect_row(self, session_id: str, checkpoint: ck.Checkpoint) -> None:
+        """The event that a checkpoint was made for is still there: a log cut behind it would look whole."""
+        for seq, _, mac in self.rows(session_id, checkpoint.seq - 1, 1):
+            if seq == checkpoint.seq:
+                return _expect_head(checkpoint, seq, mac)
+        raise SequenceGap(
+            f"session {session_id[-8:]}: event {checkpoint.seq} is missing, and a checkpoint was made for it",
+            seq=checkpoint.seq,
+        )
+
     def last_checkpoint(self, session_id: str) -> ck.Checkpoint:
         base = self.base(session_id)
-        query = "SELECT seq, body, mac FROM checkpoints WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1"
+        query = "SELECT seq, CAST(body AS BLOB), mac FROM checkpoints WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1"
         row = self.db.execute(query, (base, base + SEQ_SPAN)).fetchone()
         if row is not None:
-            return ck.open_checkpoint(session_id, row[0], row[1].encode(), row[2], self.keyring)
+            return ck.open_checkpoint(session_id, row[0], row[1], row[2], self.keyring)
         if next(self.rows(session_id, 0, 1), None) is None:
             raise SequenceGap(f"session {session_id[-8:]} has no events: its log is gone", seq=1)
         raise CheckpointMissing(f"session {session_id[-8:]} has events but no checkpoint")
 
     def checkpoints(self, session_id: str) -> Iterator[ck.Checkpoint]:
-        for seq, body, mac in self._checkpoint_rows(session_id):
-            yield ck.open_checkpoint(session_id, seq, body.encode(), mac, self.keyring)
+        for seq, body, mac in self.checkpoint_rows(session_id):
+            yield ck.open_checkpoint(session_id, seq, body, mac, self.keyring)
 
-    def _checkpoint_rows(self, session_id: str) -> list[tuple[int, str, bytes]]:
-        base = self.base(session_id)
-        query = "SELECT seq, body, mac FROM checkpoints WHERE id > ? AND id < ? ORDER BY id"
-        return list(self.db.execute(query, (base, base + SEQ_SPAN)))
+    def checkpoint_rows(self, session_id: str) -> list[tuple[int, bytes, bytes]]:
+        with database.translated(self.path):
+            base = self.base(session_id)
+            query = "SELECT seq, CAST(body AS BLOB), mac FROM checkpoints WHERE id > ? AND id < ? ORDER BY id"
+            return list(self.db.execute(query, (base, base + SEQ_SPAN)))
 
-    def _first(self, session_id: str) -> tuple[Envelope, bytes]:
+    def first_event(self, session_id: str, trusted: Session) -> tuple[Envelope, bytes]:
+        """The creation; where its key is lost, the one that a person accepted, and no other."""
         for seq, body, mac in self.rows(session_id, 0, 1):
-            if seq == 1:
-                return verify_row(session_id, seq, body, mac=mac, head=GENESIS, keyring=self.keyring), mac
+            if seq != 1:
+                break
+            accepted = trusted.accepted
+            if accepted is not None and hashlib.sha256(body).hexdigest() == accepted.first_sha256:
+                return decode(body), mac
+            return verify_row(session_id, seq, body, mac=mac, head=GENESIS, keyring=self.keyring), mac
         raise SequenceGap(f"session {session_id[-8:]}: event 1 is missing", seq=1)
 
-    def _snapshot_body(self, session_id: str, seq: int) -> bytes | None:
+    def snapshot_body(self, session_id: str, seq: int) -> bytes | None:
         row = self.db.execute("SELECT body FROM snapshots WHERE id = ?", (self.base(session_id) + seq,)).fetchone()
         return row[0] if row else None
 
@@ -261,9 +301,15 @@ class Store:
             )
         return bytes(row[0])
 
+    def blob_names(self, session_id: str) -> list[str]:
+        query = "SELECT DISTINCT sha256 FROM blobs WHERE session_id = ? ORDER BY sha256"
+        with database.translated(self.path):
+            return [row[0] for row in self.db.execute(query, (session_id,))]
+
     def has_blob(self, session_id: str, sha256: str) -> bool:
         query = "SELECT data IS NOT NULL FROM blobs WHERE session_id = ? AND sha256 = ? LIMIT 1"
-        row = self.db.execute(query, (session_id, sha256)).fetchone()
+        with database.translated(self.path):
+            row = self.db.execute(query, (session_id, sha256)).fetchone()
         return row is not None and (bool(row[0]) or self.blobs.has(sha256))
 
     def forget_preimages(self, session_id: str) -> None:
@@ -301,59 +347,8 @@ class Store:
     # Verification of everything.
 
     def verify(self, session_id: str) -> Verified:
-        with database.translated(self.path):
-            macs, problems = self._verify_events(session_id)
-            checkpoints, more = self._verify_checkpoints(session_id, macs)
-            blobs, others = self._verify_blobs(session_id)
-            head = macs[max(macs)] if macs else GENESIS
-        return Verified(
-            events=len(macs), checkpoints=checkpoints, blobs=blobs, head=head, problems=(*problems, *more, *others)
-        )
-
-    def _verify_events(self, session_id: str) -> tuple[dict[int, bytes], list[Problem]]:
-        """Every row against its predecessor as stored, so that one bad row is one problem."""
-        macs: dict[int, bytes] = {}
-        problems: list[Problem] = []
-        head, expected = GENESIS, 1
-        for seq, body, mac in self.rows(session_id):
-            if seq != expected:
-                span = f"event {expected} is" if seq == expected + 1 else f"events {expected} to {seq - 1} are"
-                problems.append(Problem(code=SequenceGap.code, seq=expected, message=f"{span} missing"))
-            try:
-                verify_row(session_id, seq, body, mac=mac, head=head, keyring=self.keyring)
-            except AcodeError as error:
-                problems.append(Problem(code=error.code, seq=seq, message=error.message))
-            macs[seq], head, expected = mac, mac, seq + 1
-        return macs, problems
-
-    def _verify_checkpoints(self, session_id: str, macs: dict[int, bytes]) -> tuple[int, list[Problem]]:
-        problems: list[Problem] = []
-        count = 0
-        for seq, body, mac in self._checkpoint_rows(session_id):
-            try:
-                checkpoint = ck.open_checkpoint(session_id, seq, body.encode(), mac, self.keyring)
-                if seq not in macs:
-                    raise SequenceGap(f"the event of the checkpoint at {seq} is missing", seq=seq)
-                _expect_head(checkpoint, seq, macs[seq])
-                if checkpoint.id != count:
-                    raise CheckpointMissing(f"checkpoint {count} is missing before the one at event {seq}", seq=seq)
-                if checkpoint.snapshot is not None:
-                    ck.open_snapshot(checkpoint.snapshot, self._snapshot_body(session_id, checkpoint.snapshot.seq))
-            except AcodeError as error:
-                problems.append(Problem(code=error.code, seq=seq, message=error.message))
-            count += 1
-        return count, problems
-
-    def _verify_blobs(self, session_id: str) -> tuple[int, list[Problem]]:
-        problems: list[Problem] = []
-        query = "SELECT DISTINCT sha256 FROM blobs WHERE session_id = ?"
-        rows: list[tuple[str]] = list(self.db.execute(query, (session_id,)))
-        for (sha256,) in rows:
-            try:
-                self.blob(session_id, sha256)
-            except AcodeError as error:
-                problems.append(Problem(code=error.code, seq=None, message=error.message))
-        return len(rows), problems
+        with self.one_view():
+            return verify(self, session_id)
 
 
 def verify_row(session_id: str, seq: int, body: bytes, *, mac: bytes, head: bytes, keyring: Keyring) -> Envelope:
@@ -379,10 +374,9 @@ def _expect_head(checkpoint: ck.Checkpoint, seq: int, mac: bytes) -> None:
 
 
 def _expect_checkpoint(checkpoint: ck.Checkpoint, envelope: Envelope) -> None:
-    if envelope.seq > checkpoint.seq and isinstance(envelope.event, ev.StepCompleted):
+    if envelope.seq > checkpoint.seq and isinstance(envelope.event, CHECKPOINTED):
         raise CheckpointMissing(
-            f"step {envelope.event.step} was completed by event {envelope.seq}, and its checkpoint is gone",
-            seq=envelope.seq,
+            f"a checkpoint was made with event {envelope.seq} {envelope.type}, and it is gone", seq=envelope.seq
         )
 
 

@@ -1,0 +1,566 @@
+"""The store on a real SQLite: what was appended is what is read, by whom, in which order, and how durably."""
+
+from __future__ import annotations
+
+import os
+import random
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import apsw
+import msgspec
+import pytest
+
+from acode.errors import (
+    BadTransition,
+    DiskFull,
+    EventTooLarge,
+    LockLost,
+    NotWritable,
+    StoreBusy,
+    StoreUnusable,
+    UnknownSession,
+    WriteFailed,
+)
+from acode.events import types as ev
+from acode.state import Session
+from acode.store import checkpoints as ck
+from acode.store import database, journal
+from acode.store.store import Store, find_session
+from tests.builders import START, by_user, completed, created, decided, did, failed, finished, paused, started
+from tests.stores import FailingWrites, NoSharedMemory, Place, WatchedSyncs, begun, folded, log_of, say
+from tests.walks import walk
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path / "workspace" / ".agent")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def store(place: Place) -> Store:
+    return place.open()
+
+
+@pytest.fixture
+def syncs(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedSyncs]:
+    vfs = WatchedSyncs()
+    yield vfs
+    vfs.unregister()
+
+
+def position(session: Session) -> Session:
+    """What a position knows: no records, and not how often a step in flight had failed before."""
+    flights = {step: msgspec.structs.replace(one, failures=0) for step, one in session.in_flight.items()}
+    return msgspec.structs.replace(ck.small(session), in_flight=flights)
+
+
+# What is read is what was written.
+
+
+@pytest.mark.req("FR-011c-008", "FR-011c-036", "NFR-040b-11")
+@pytest.mark.parametrize("seed", range(10))
+def test_loading_peeking_and_a_fold_of_everything_agree_at_every_length(
+    store: Store, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over many snapshots and checkpoints, and with the journal made anew by a new process now and then."""
+    monkeypatch.setattr(ck, "SNAPSHOT_BYTES_MIN", 600)
+    monkeypatch.setattr(journal, "TAIL_EVENTS_MAX", 4)
+    dice = random.Random(seed)
+    writing = store.create()
+    for events, actor in walk(dice.choice, 40).transactions:
+        known = [event for event in events if not isinstance(event, ev.Unknown | ev.PlanChanged)]
+        if not known:
+            continue
+        writing.append(*known, actor=actor, durable=False)
+        session_id = writing.session.session_id
+        everything = folded(store, session_id)
+        loaded = store.load(session_id)
+        assert loaded.session == everything == writing.session
+        assert loaded.head == writing.head
+        peeked, checkpoint = store.peek(session_id)
+        assert position(peeked) == position(everything)
+        assert checkpoint == loaded.checkpoint == writing.checkpoint
+        if dice.random() < 0.2:
+            writing = store.journal(loaded, 1)
+    assert store.verify(session_id).problems == ()
+    assert next(iter(store.db.execute("SELECT count(*) FROM snapshots")))[0] > 1
+
+
+def test_two_sessions_in_one_database_do_not_touch_each_other(store: Store) -> None:
+    one, two = begun(store), begun(store)
+    for step in "abc":
+        say(one, started(step), completed(step))
+        say(two, by_user(decided(False)))
+    assert store.session_ids() == [one.session.session_id, two.session.session_id]
+    assert store.load(one.session.session_id).session == one.session
+    assert store.load(two.session.session_id).session == two.session
+    assert two.session.steps_done == 0
+
+
+@pytest.mark.req("INV-011c-06")
+def test_a_new_process_needs_nothing_but_the_file(place: Place) -> None:
+    with place.open() as store:
+        writing = begun(store)
+        say(writing, did("a"), started("b"))
+        before = writing.session
+    assert place.open().load(before.session_id).session == before
+
+
+# Checkpoints.
+
+
+@pytest.mark.req("FR-011c-014", "FR-011c-018", "BP-011c-01")
+def test_each_completed_step_has_a_checkpoint_and_none_stands_in_the_middle_of_one(store: Store) -> None:
+    """Should_Create_Checkpoint_After_Step"""
+    writing = begun(store)
+    say(writing, started("a"), completed("a"), started("b"), failed("b"), by_user(paused()), finishing())
+    found = list(store.checkpoints(writing.session.session_id))
+    log = log_of(store, writing.session.session_id)
+    assert [one.id for one in found] == list(range(len(found)))
+    assert [log[one.seq - 1].type for one in found] == ["session_executing", "step_completed", "checkpoint_created"]
+    assert all(one.session.in_flight == {} for one in found)
+    assert store.last_checkpoint(writing.session.session_id) == found[-1]
+    assert found[-1].label == "by hand"
+
+
+def finishing() -> ev.CheckpointCreated:
+    return ev.CheckpointCreated(label="by hand")
+
+
+@pytest.mark.req("FR-011c-017")
+def test_a_completion_and_its_checkpoint_are_one_transaction(place: Place) -> None:
+    """Should_Be_Atomic: whatever fails while the checkpoint is written takes the completion with it."""
+    store = place.open()
+    writing = begun(store)
+    say(writing, started("a"))
+    store.db.execute("CREATE TEMP TRIGGER no BEFORE INSERT ON checkpoints BEGIN SELECT RAISE(ABORT, 'no'); END")
+    store.db.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)
+    with pytest.raises(WriteFailed):
+        writing.append(completed("a"))
+    place.close()
+    after = place.open().load(writing.session.session_id).session
+    assert (after.seq, list(after.in_flight), after.steps_done) == (4, ["main.a"], 0)
+
+
+def test_a_step_that_begins_with_the_completion_before_it_is_outside_the_checkpoint(store: Store) -> None:
+    writing = begun(store)
+    say(writing, started("a"), [completed("a"), started("b")])
+    session, checkpoint = store.peek(writing.session.session_id)
+    assert checkpoint.seq == 5 and checkpoint.session.in_flight == {}
+    assert session.seq == 6 and list(session.in_flight) == ["main.b"]
+
+
+def test_a_quiet_session_that_collects_refusals_gets_a_checkpoint(store: Store) -> None:
+    writing = begun(store)
+    say(writing, *[decided(False)] * (2 * journal.TAIL_EVENTS_MAX))
+    _, checkpoint = store.peek(writing.session.session_id)
+    assert writing.session.seq - checkpoint.seq < journal.TAIL_EVENTS_MAX
+
+
+@pytest.mark.req("BP-011c-03")
+def test_checkpoints_stay_small_and_snapshots_linear_however_long_the_log_grows(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ck, "SNAPSHOT_BYTES_MIN", 1_000)
+    steps = [f"s{number}" for number in range(150)]
+    writing = begun(store, created(*steps))
+    for step in steps:
+        file = ev.FileState(path=f"{step}.txt", sha256="0" * 64)
+        say(writing, started(step), completed(step, files=(file,)))
+    sizes = [row[0] for row in store.db.execute("SELECT length(body) FROM checkpoints ORDER BY id")]
+    assert max(sizes) < 2_000
+    assert max(sizes[100:]) <= max(sizes[:20]) + 100
+    (log,) = next(iter(store.db.execute("SELECT sum(length(body)) FROM events")))
+    (snapshots,) = next(iter(store.db.execute("SELECT sum(length(body)) FROM snapshots")))
+    assert snapshots < 2 * log
+    loaded = store.load(writing.session.session_id)
+    assert loaded.first_seq > 100, "a load begins at the newest snapshot, not at the beginning"
+
+
+# Durability.
+
+
+@pytest.mark.req("FR-040b-38")
+def test_the_log_is_in_wal_mode_with_full_sync(store: Store) -> None:
+    assert store.db.pragma("journal_mode") == "wal"
+    assert store.db.pragma("synchronous") == database.FULL
+    assert store.db.pragma("secure_delete") == 1
+
+
+def test_a_durable_append_is_one_sync_of_the_log_and_the_others_none(syncs: WatchedSyncs, place: Place) -> None:
+    writing = begun(place.open())
+    for durable in (True, True, False, False, True, False):
+        before = syncs.of_the_log()
+        writing.append(decided(False), durable=durable)
+        assert syncs.of_the_log() - before == durable
+        if durable:
+            assert writing.durable_seq == writing.session.seq
+
+
+def test_a_flush_syncs_what_was_committed_and_only_then_says_so(syncs: WatchedSyncs, place: Place) -> None:
+    store = place.open()
+    writing = begun(store)
+    writing.append(decided(False), durable=True)
+    writing.append(decided(False), decided(False), durable=False)
+    assert writing.durable_seq == writing.session.seq - 2
+    before, rows = syncs.of_the_log(), list(store.db.execute("SELECT * FROM sessions"))
+    writing.flush()
+    assert syncs.of_the_log() == before + 1
+    assert writing.durable_seq == writing.session.seq
+    assert list(store.db.execute("SELECT * FROM sessions")) == rows
+    writing.flush()
+    assert syncs.of_the_log() == before + 1, "nothing is left to sync"
+
+
+def test_two_journals_of_one_store_do_not_take_each_others_durability(syncs: WatchedSyncs, place: Place) -> None:
+    store = place.open()
+    one, two = begun(store), begun(store)
+    one.append(decided(False), durable=False)
+    before = syncs.of_the_log()
+    two.append(decided(False), durable=True)
+    assert syncs.of_the_log() == before + 1
+
+
+def test_a_database_that_cannot_switch_to_wal_is_refused(place: Place) -> None:
+    """SQLite only answers `delete` then, and would carry on in a mode that loses commits."""
+    vfs = NoSharedMemory()
+    try:
+        with pytest.raises(StoreUnusable, match="journal mode delete, not WAL"):
+            place.open()
+    finally:
+        vfs.unregister()
+    begun(place.open())
+
+
+def test_a_write_error_while_opening_is_a_refusal_and_the_next_start_finds_nothing_broken(tmp_path: Path) -> None:
+    refused = 0
+    for nth in range(1, 12):
+        place = Place(tmp_path / str(nth))
+        vfs = FailingWrites(nth)
+        try:
+            assert place.open().db.pragma("journal_mode") == "wal"
+        except WriteFailed:
+            refused += 1
+        finally:
+            place.close()
+            vfs.unregister()
+        begun(place.open())
+        place.close()
+    assert refused > 3
+
+
+def test_a_database_that_another_process_holds_is_reported_and_not_waited_for_for_ever(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.holding(created("a"))
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_MS", 50)
+    store = place.open()
+    hold = (
+        "import apsw, sys; c = apsw.Connection(sys.argv[1]); c.execute('BEGIN IMMEDIATE'); print(flush=True); input()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", hold, str(place.database)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert other.stdout is not None
+        other.stdout.readline()
+        writing = store.journal(store.load(store.session_ids()[0]), 1)
+        with pytest.raises(StoreBusy) as caught:
+            writing.append(decided(False))
+        assert caught.value.exit_code == 16
+    finally:
+        other.communicate("\n", timeout=10)
+
+
+def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        place = Place(tmp_path / "agent")
+        begun(place.open())
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in place.agent_dir.iterdir() if path.is_file()}
+        place.close()
+    finally:
+        os.umask(old)
+    assert modes == {"workspace.db": 0o600, "workspace.db-wal": 0o600, "workspace.db-shm": 0o600}
+
+
+# Readers beside a writer.
+
+
+def test_many_readers_beside_one_writer_see_whole_transactions(place: Place) -> None:
+    store = place.open()
+    writing = begun(store, created(*[f"s{number}" for number in range(60)]))
+    session_id = writing.session.session_id
+    readers = [place.open(look_only=True) for _ in range(3)]
+    for number in range(60):
+        say(writing, [started(f"s{number}"), completed(f"s{number}")])
+        for reader in readers[: 1 + number % 3]:
+            assert reader.load(session_id).session == writing.session
+            assert reader.peek(session_id)[0].steps_done == number + 1
+
+
+@pytest.mark.parametrize("look", ["load", "peek"])
+def test_a_step_completed_in_the_middle_of_a_look_does_not_disturb_it(
+    place: Place, look: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint was seen before the completion: the two belong to different moments."""
+    writing = begun(place.open())
+    session_id = writing.session.session_id
+    reader = place.open(look_only=True)
+    whole = Store.last_checkpoint
+
+    def slow(self: Store, wanted: str) -> ck.Checkpoint:
+        seen = whole(self, wanted)
+        if self is reader and not writing.session.done("main.a"):
+            say(writing, did("a"))
+        return seen
+
+    monkeypatch.setattr(Store, "last_checkpoint", slow)
+    found = getattr(reader, look)(session_id)
+    assert (found.session if look == "load" else found[0]).seq == 3
+    assert reader.peek(session_id)[0].seq == writing.session.seq
+
+
+def test_looking_writes_nothing(place: Place) -> None:
+    place.holding(created("a"))
+    reader = place.open(look_only=True)
+    with pytest.raises(apsw.ReadOnlyError):
+        reader.db.execute("UPDATE sessions SET generation = 9")
+
+
+# Fencing.
+
+
+@pytest.mark.req("FR-011c-055")
+def test_a_process_whose_generation_was_raised_is_fenced_off_and_has_written_nothing(place: Place) -> None:
+    sleeper = begun(place.open())
+    session_id = sleeper.session.session_id
+    breaker = place.open()
+    assert breaker.raise_generation(session_id, 1) == 2
+    with pytest.raises(LockLost) as caught:
+        sleeper.append(started("a"))
+    assert (caught.value.exit_code, caught.value.details["found"]) == (16, 2)
+    assert breaker.load(session_id).session.seq == 3
+    with pytest.raises(WriteFailed):
+        sleeper.append(started("a"))
+    breaker.journal(breaker.load(session_id), 2).append(started("a"))
+
+
+def test_a_generation_is_raised_once_however_many_see_it_stale(place: Place) -> None:
+    store, other = place.open(), place.open()
+    session_id = begun(store).session.session_id
+    assert [store.raise_generation(session_id, 1), other.raise_generation(session_id, 1)] == [2, 2]
+
+
+@pytest.mark.req("FR-011c-053", "NFR-040b-19")
+def test_of_two_journals_of_one_session_only_the_first_can_go_on(place: Place) -> None:
+    store, other = place.open(), place.open()
+    first = begun(store)
+    second = other.journal(other.load(first.session.session_id), 1)
+    first.append(started("a"))
+    with pytest.raises(LockLost):
+        second.append(started("a"))
+    assert folded(store, first.session.session_id) == first.session
+
+
+# Refusals.
+
+
+def test_an_event_over_the_limit_is_refused_and_nothing_of_its_transaction_is_written(place: Place) -> None:
+    store = place.open()
+    writing = begun(store)
+    with pytest.raises(EventTooLarge):
+        writing.append(started("a"), ev.Forced(what="x" * 1_048_576))
+    place.close()
+    again = place.open()
+    loaded = again.load(writing.session.session_id)
+    assert loaded.session.seq == 3
+    again.journal(loaded, 1).append(started("a"))
+
+
+def test_a_forbidden_transition_is_not_written(place: Place) -> None:
+    writing = begun(place.open())
+    say(writing, finished())
+    with pytest.raises(BadTransition):
+        writing.append(by_user(paused()).event)
+    assert place.open().load(writing.session.session_id).session.seq == 4
+
+
+def test_after_a_failed_write_the_journal_is_dead_and_the_log_is_whole(place: Place) -> None:
+    store = place.open()
+    writing = begun(store)
+    with pytest.raises(EventTooLarge):
+        writing.append(ev.Forced(what="x" * 1_048_576))
+    for _ in range(2):
+        with pytest.raises(WriteFailed, match="must not write"):
+            writing.append(started("a"))
+    assert store.verify(writing.session.session_id).problems == ()
+
+
+@pytest.mark.req("BP-011c-09")
+@pytest.mark.parametrize("step_s", [0, -1, -86_400])
+def test_times_grow_though_the_clock_stands_still_or_goes_back(place: Place, step_s: int) -> None:
+    now = [START]
+
+    def clock() -> datetime:
+        now[0] += timedelta(seconds=step_s)
+        return now[0]
+
+    place.clock = clock
+    writing = begun(place.open())
+    say(writing, *[decided(False)] * 5)
+    times = [one.at for one in log_of(place.open(), writing.session.session_id)]
+    assert times == sorted(set(times))
+    assert times[-1] - times[0] < timedelta(seconds=1)
+
+
+# A full disk.
+
+
+def fill(writing: journal.Journal) -> int:
+    """Append until nothing fits any more; the last event that was acknowledged."""
+    acknowledged = writing.durable_seq
+    with pytest.raises(DiskFull) as caught:
+        for _ in range(10_000):
+            writing.append(ev.Forced(what="x" * 2_000))
+            acknowledged = writing.durable_seq
+    assert caught.value.hint == "Make room, then resume."
+    return acknowledged
+
+
+def test_a_database_that_may_not_grow_loses_nothing_that_was_acknowledged(place: Place) -> None:
+    store = place.open()
+    writing = begun(store)
+    store.db.pragma("max_page_count", 60)
+    acknowledged = fill(writing)
+    place.close()
+    again = place.open()
+    loaded = again.load(writing.session.session_id)
+    assert loaded.session.seq == acknowledged > 20
+    again.journal(loaded, 1).append(by_user(paused("disk_full", "tool_failure")).event)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of one MiB, where this user may mount one."""
+    place = tmp_path / "small"
+    place.mkdir()
+    options = ["-t", "tmpfs", "-o", "size=1m,mode=700", "none", str(place)]
+    if sys.platform != "linux" or os.geteuid() != 0 or subprocess.run(["mount", *options], check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_loses_nothing_that_was_acknowledged(small_disk: Path) -> None:
+    place = Place(small_disk / "agent")
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"\0" * 262_144)
+    writing = begun(place.open())
+    acknowledged = fill(writing)
+    place.close()
+    ballast.unlink()
+    again = place.open()
+    loaded = again.load(writing.session.session_id)
+    assert loaded.session.seq == acknowledged
+    again.journal(loaded, 1).append(by_user(paused("disk_full", "tool_failure")).event)
+    place.close()
+
+
+def test_a_read_only_disk_can_be_looked_at_and_is_not_written(small_disk: Path) -> None:
+    """First as a killed process left it, with the newest events in the WAL, then as one that closed it properly."""
+    place = Place(small_disk / "odd #name?with %20 signs")
+    session_id = place.holding(created("a"), did("a"))
+    dying = (
+        "import os, pathlib, sys\n"
+        "from tests.builders import started\n"
+        "from tests.stores import Place\n"
+        "store = Place(pathlib.Path(sys.argv[1])).open()\n"
+        "store.journal(store.load(sys.argv[2]), 1).append(started('b'))\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    root = Path(__file__).resolve().parent.parent.parent
+    subprocess.run([sys.executable, "-c", dying, str(place.agent_dir), session_id], cwd=root, check=False)
+    for in_wal in (True, False):
+        assert (place.database.with_name("workspace.db-wal").exists()) is in_wal
+        subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+        try:
+            assert place.open(look_only=True).load(session_id).session.seq == 6
+            with pytest.raises((NotWritable, StoreUnusable)):
+                place.open()
+        finally:
+            place.close()
+            subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+        place.open()
+        place.close()
+
+
+# Names.
+
+IDS = [
+    "01980000-aaaa-7000-8000-00000000cafe",
+    "01980000-bbbb-7000-8000-00000000beef",
+    "01980001-cccc-7000-8000-00000001cafe",
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [(IDS[0], 0), (IDS[0].upper(), 0), (f" {IDS[1]}\n", 1), ("beef", 1), ("01980000-b", 1), ("0001cafe", 2)],
+)
+def test_a_session_is_found_by_its_id_or_by_a_part_that_is_unique(text: str, number: int) -> None:
+    assert find_session(IDS, text) == IDS[number]
+
+
+@pytest.mark.parametrize(("text", "count"), [("0198", 3), ("cafe", 2), ("01980000", 2)])
+def test_a_part_that_fits_several_sessions_names_them_and_guesses_nothing(text: str, count: int) -> None:
+    with pytest.raises(UnknownSession, match=f"fits {count} sessions") as caught:
+        find_session(IDS, text)
+    assert len(caught.value.details["candidates"]) == count
+    assert caught.value.exit_code == 14
+
+
+@pytest.mark.parametrize("text", ["", "fe", "afe", "%", "dead", "7000", "01980000-aaaa-7000-8000-00000000cafe0"])
+def test_a_text_that_names_no_session_is_answered_with_those_there_are(text: str) -> None:
+    with pytest.raises(UnknownSession, match="no session here is called"):
+        find_session(IDS, text)
+
+
+def test_an_unknown_id_is_an_error_in_every_read(store: Store) -> None:
+    for look in (store.load, store.peek, store.verify, store.generation, store.base):
+        with pytest.raises(UnknownSession):
+            look(IDS[0])
+
+
+# Copies.
+
+
+def test_a_backup_is_a_whole_database_of_its_own(place: Place, tmp_path: Path) -> None:
+    store = place.open()
+    writing = begun(store)
+    say(writing, did("a"), started("b"))
+    copy = store.back_up()
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    other = Place(tmp_path / "other")
+    copy.rename(other.database)
+    assert other.open().load(writing.session.session_id).session == writing.session
+    other.close()
+
+
+def test_pre_images_are_gone_with_the_session_and_not_to_be_found_in_the_files(place: Place) -> None:
+    store = place.open()
+    writing = begun(store)
+    secret = b"what stood there before: 7f3a9c"
+    name, blob = store.keep(secret, "preimage")
+    writing.append(started("a"), blobs={name: blob})
+    assert store.blob(writing.session.session_id, name) == secret
+    store.forget_preimages(writing.session.session_id)
+    place.close()
+    assert all(secret not in path.read_bytes() for path in place.agent_dir.iterdir() if path.is_file())
