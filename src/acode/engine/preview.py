@@ -22,7 +22,8 @@ from acode.lock import Seen
 from acode.policy import Decision
 from acode.state import Session, State
 from acode.store.checkpoints import Checkpoint
-from acode.store.store import Loaded, Store, Verified
+from acode.store.store import Loaded, Store
+from acode.store.verification import Problem, Verified
 from acode.workspace import Root
 
 LISTED_MAX = 1_000
@@ -85,8 +86,6 @@ def history(world: World, text: str) -> Iterator[tuple[Envelope, bytes]]:
 
 def verify(world: World, text: str) -> tuple[str, Verified]:
     """Chain, seals, blobs and anchor of one session, all of it."""
-    from acode.store.store import Problem
-
     with opened(world, look_only=True) as store:
         session_id = resolve_id(world, store, text)
         verified = store.verify(session_id)

@@ -28,7 +28,14 @@ if TYPE_CHECKING:
     from acode.store.store import Store
 
 TAIL_EVENTS_MAX = 64  # a quiet session that collects refused decisions gets a checkpoint after so many
-CHECKPOINTED = (ev.SessionCreated, ev.StepCompleted, ev.CheckpointCreated, ev.StepsRolledBack, ev.SessionCompleted)
+CHECKPOINTED = (
+    ev.SessionCreated,
+    ev.StepCompleted,
+    ev.CheckpointCreated,
+    ev.StepsRolledBack,
+    ev.SessionCompleted,
+    ev.Quarantined,
+)
 TOUCH = """
 BEGIN IMMEDIATE;
 UPDATE sessions SET created_at = created_at || ' ' WHERE session_id = :session_id;
@@ -165,12 +172,24 @@ class Journal:
             self._insert_event(envelope, body)
             envelopes.append(envelope)
             due = due or isinstance(event, CHECKPOINTED)
+            if isinstance(event, ev.Quarantined):
+                self._begin_anew()
         for sha256, (purpose, data) in (blobs or {}).items():
             row = (self.session.session_id, sha256, purpose, data)
             execute("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?, ?)", row)
         if due or self._overdue():
             self._write_checkpoint(envelopes[-1].event)
         return envelopes
+
+    def _begin_anew(self) -> None:
+        """After a repair no checkpoint that stood there is needed: the next one carries a full snapshot."""
+        for query in (
+            "DELETE FROM checkpoints WHERE id > ? AND id < ?",
+            "DELETE FROM snapshots WHERE id > ? AND id < ?",
+        ):
+            self._store.db.execute(query, (self._base, self._base + SEQ_SPAN))
+        self._last = None
+        self._bytes_since_snapshot = max(self._bytes_since_snapshot, ck.SNAPSHOT_BYTES_MIN)
 
     def _insert_session(self, envelope: Envelope) -> None:
         row = (envelope.session_id, stamp(envelope.at), self._generation)

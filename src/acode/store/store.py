@@ -19,7 +19,6 @@ import msgspec
 
 from acode import seal
 from acode.errors import (
-    AcodeError,
     BlobDamaged,
     ChainBroken,
     CheckpointMissing,
@@ -39,7 +38,7 @@ from acode.store.blobs import Blobs
 from acode.store.journal import CHECKPOINTED, Clock, Journal, NewId, stamp
 from acode.store.scan import Stored
 from acode.store.schema import SEQ_SPAN
-from acode.store.verification import Problem, Verified, believed, verify
+from acode.store.verification import Verified, believed, verify
 
 DATABASE = "workspace.db"
 INLINE_BYTES_MAX = 65_536  # larger blobs become files
@@ -151,7 +150,7 @@ class Store:
     def events(self, session_id: str, after: int = 0, head: bytes = GENESIS) -> Iterator[tuple[Envelope, bytes, int]]:
         """Verified envelopes with their codes and sizes; stops at the first gap, break or unreadable row.
 
-        From the first event on, what a repair has quarantined is left out; a tail behind a checkpoint has nothing of it.
+        From the first event on, what a repair has set aside is left out; behind a checkpoint there is nothing of it.
         """
         if after == 0:
             yield from believed(self, session_id)

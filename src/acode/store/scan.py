@@ -1,0 +1,119 @@
+"""Judge a log row by row: which rows can be believed, which cannot, and which are missing.
+
+A load stops at the first bad row. This goes on, for whoever wants to see everything: verification, repair, a bundle. It
+believes nothing itself; an unverified row's content is handed on only as what the row claims.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from acode import seal
+from acode.errors import AcodeError, ChainBroken, KeyMissing, NewerSchema, UnreadableEvent
+from acode.events import Envelope, decode
+from acode.seal import GENESIS, Keyring
+from acode.state import Session
+
+Stored = tuple[int, str, bytes, bytes]  # seq, the session it is filed under, body, code
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """One row. `envelope`: verified. `claimed`: what a row that could not be verified says of itself."""
+
+    seq: int
+    body: bytes
+    mac: bytes
+    envelope: Envelope | None = None
+    claimed: Envelope | None = None
+    error: AcodeError | None = None
+
+    @property
+    def key_is_missing(self) -> bool:
+        return isinstance(self.error, KeyMissing)
+
+
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers that no row has."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"event {self.first} is" if self.first == self.last else f"events {self.first} to {self.last} are"
+
+
+def scan(
+    session_id: str, rows: Iterable[Stored], keyring: Keyring, heads: Mapping[int, bytes] | None = None
+) -> Iterator[Judged | Gap]:
+    """Every row against the code stored before it, so that one bad row is one problem.
+
+    `heads`: codes that sealed checkpoints know; with one of them a row behind a missing or damaged one is still proved.
+    """
+    before: bytes | None = GENESIS
+    expected = 1
+    for seq, owner, body, mac in rows:
+        if seq != expected:
+            yield Gap(first=expected, last=seq - 1)
+            before = None
+        known = [head for head in (before, (heads or {}).get(seq - 1)) if head is not None]
+        yield judge(session_id, (seq, owner, body, mac), known, keyring)
+        before, expected = mac, seq + 1
+
+
+def judge(session_id: str, row: Stored, heads: list[bytes], keyring: Keyring) -> Judged:
+    seq, owner, body, mac = row
+    short = session_id[-8:]
+    try:
+        claimed = decode(body)
+    except (UnreadableEvent, NewerSchema) as error:
+        named = type(error)(f"event {seq} of session {short}: {error.message}", seq=seq)
+        return Judged(seq=seq, body=body, mac=mac, error=named)
+    try:
+        key = keyring.key(claimed.key_id)
+    except KeyMissing as error:
+        return Judged(seq=seq, body=body, mac=mac, claimed=claimed, error=error)
+    placed = (claimed.session_id, claimed.seq, owner) == (session_id, seq, session_id)
+    if placed and any(seal.same(mac, seal.code(key, head, body)) for head in heads):
+        return Judged(seq=seq, body=body, mac=mac, envelope=claimed)
+    why = "it, or the one before it, was changed outside acode"
+    if not heads:
+        why = "the one before it is missing, so nothing proves it"
+    error_found = ChainBroken(f"event {seq} of session {short} does not fit its code: {why}", seq=seq)
+    return Judged(seq=seq, body=body, mac=mac, claimed=claimed, error=error_found)
+
+
+class Noted:
+    """What a person has had quarantined or has accepted: it stands in the sealed checkpoint, and is no problem."""
+
+    def __init__(self, session: Session | None) -> None:
+        self.seqs = frozenset(session.quarantined) if session else frozenset()
+        self.gaps = frozenset(session.gaps) if session else frozenset()
+        self.accepted = session.accepted if session else None
+
+    def covers(self, item: Judged | Gap) -> bool:
+        if isinstance(item, Gap):
+            return (item.first, item.last) in self.gaps
+        return item.seq in self.seqs or self.accepts(item)
+
+    def accepts(self, item: Judged) -> bool:
+        """Signed with the lost key, and part of what was accepted."""
+        return self.accepted is not None and item.seq <= self.accepted.through and item.key_is_missing
+
+
+class Past:
+    """The hash over rows that a person accepts as they stand: afterwards they cannot be changed unseen."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self.rows = 0
+
+    def add(self, item: Judged) -> None:
+        self._hash.update(hashlib.sha256(item.body).digest() + item.mac + item.seq.to_bytes(8, "big"))
+        self.rows += 1
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()

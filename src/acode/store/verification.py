@@ -1,0 +1,180 @@
+"""Everything of one session is verified: chain, seals, snapshots, blobs; what a repair has noted is named, not blamed.
+
+It reads all there is and changes nothing. A load verifies only what it uses; this is for whoever wants to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from acode.errors import AcodeError, BlobDamaged, ChainBroken, CheckpointMissing, SequenceGap
+from acode.events import Envelope
+from acode.events import types as ev
+from acode.seal import GENESIS
+from acode.store import checkpoints as ck
+from acode.store.scan import Gap, Judged, Noted, Past, scan
+
+if TYPE_CHECKING:
+    from acode.store.store import Store
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    code: str
+    seq: int | None
+    message: str
+
+
+class Verified(msgspec.Struct, frozen=True, kw_only=True):
+    """What was looked at and what is wrong; `noted` was found bad before and is quarantined or accepted."""
+
+    events: int
+    checkpoints: int
+    blobs: int
+    head: bytes
+    problems: tuple[Problem, ...]
+    noted: tuple[Problem, ...] = ()
+
+
+def verify(store: Store, session_id: str) -> Verified:
+    macs, wanted, problems, noted = _events(store, session_id)
+    checkpoints, bad_checkpoints = _checkpoints(store, session_id, macs)
+    blobs, bad_blobs = _blobs(store, session_id, wanted)
+    return Verified(
+        events=len(macs),
+        checkpoints=checkpoints,
+        blobs=blobs,
+        head=macs[max(macs)] if macs else GENESIS,
+        problems=(*problems, *bad_checkpoints, *bad_blobs),
+        noted=tuple(noted),
+    )
+
+
+def noted_of(store: Store, session_id: str) -> Noted:
+    """What a repair has noted, as the newest checkpoint says under its seal; nothing, where it cannot be opened."""
+    try:
+        return Noted(store.last_checkpoint(session_id).session)
+    except AcodeError:
+        return Noted(None)
+
+
+def sealed_heads(store: Store, session_id: str) -> dict[int, bytes]:
+    """The codes that checkpoints with a good seal know."""
+    heads = {}
+    for seq, body, mac in store.checkpoint_rows(session_id):
+        try:
+            heads[seq] = bytes.fromhex(ck.open_checkpoint(session_id, seq, body, mac, store.keyring).head)
+        except (AcodeError, ValueError):
+            continue
+    return heads
+
+
+def judged(store: Store, session_id: str) -> Iterator[Judged | Gap]:
+    """Every row of the session, judged."""
+    return scan(session_id, store.stored(session_id), store.keyring, sealed_heads(store, session_id))
+
+
+def believed(store: Store, session_id: str) -> Iterator[tuple[Envelope, bytes, int]]:
+    """All events that may be used, from the first: what a repair has set aside is left out, what is bad stops it."""
+    noted = noted_of(store, session_id)
+    past = Past()
+    for item in judged(store, session_id):
+        if isinstance(item, Judged) and item.envelope is not None:
+            yield item.envelope, item.mac, len(item.body)
+        elif not noted.covers(item):
+            raise as_error(item, session_id)
+        elif isinstance(item, Judged) and noted.accepts(item) and item.claimed is not None:
+            past.add(item)
+            yield item.claimed, item.mac, len(item.body)
+    if noted.accepted is not None and past.rows and past.sha256 != noted.accepted.past_sha256:
+        raise past_changed(session_id, noted.accepted.through)
+
+
+def as_error(item: Judged | Gap, session_id: str) -> AcodeError:
+    if isinstance(item, Gap):
+        return SequenceGap(f"session {session_id[-8:]}: {item} missing", seq=item.first)
+    assert item.error is not None
+    return item.error
+
+
+def past_changed(session_id: str, through: int) -> ChainBroken:
+    return ChainBroken(
+        f"session {session_id[-8:]}: the events up to {through} are not those that a person accepted without their key",
+        seq=1,
+    )
+
+
+def _events(store: Store, session_id: str) -> tuple[dict[int, bytes], set[str], list[Problem], list[Problem]]:
+    noted, past = noted_of(store, session_id), Past()
+    macs: dict[int, bytes] = {}
+    wanted: set[str] = set()
+    problems: list[Problem] = []
+    known: list[Problem] = []
+    ended = False
+    for item in judged(store, session_id):
+        if isinstance(item, Judged):
+            macs[item.seq] = item.mac
+            if item.envelope is not None:
+                wanted |= blobs_named(item.envelope)
+                ended = ended or isinstance(
+                    item.envelope.event, ev.SessionCompleted | ev.SessionFailed | ev.SessionCancelled
+                )
+                continue
+            if noted.accepts(item):
+                past.add(item)
+        error = as_error(item, session_id)
+        seq = item.first if isinstance(item, Gap) else item.seq
+        (known if noted.covers(item) else problems).append(Problem(code=error.code, seq=seq, message=error.message))
+    if noted.accepted is not None and past.sha256 != noted.accepted.past_sha256:
+        changed = past_changed(session_id, noted.accepted.through)
+        problems.append(Problem(code=changed.code, seq=1, message=changed.message))
+    return macs, set() if ended else wanted, problems, known
+
+
+def blobs_named(envelope: Envelope) -> set[str]:
+    """Blobs that an unfinished session may need; of a finished one, pre-images and secrets are gone by intent."""
+    match envelope.event:
+        case ev.SessionCreated(plan_blob=str() as name) | ev.PlanChanged(plan_blob=name):
+            return {name}
+        case ev.StepStarted(before=before):
+            return {image.blob for image in before if image.kind == "file" and image.blob}
+        case ev.StepCompleted(output=ev.Output(blob=str() as name)):
+            return {name}
+        case _:
+            return set()
+
+
+def _checkpoints(store: Store, session_id: str, macs: dict[int, bytes]) -> tuple[int, list[Problem]]:
+    problems: list[Problem] = []
+    count = 0
+    for seq, body, mac in store.checkpoint_rows(session_id):
+        try:
+            checkpoint = ck.open_checkpoint(session_id, seq, body, mac, store.keyring)
+            if seq not in macs:
+                raise SequenceGap(f"the event of the checkpoint at {seq} is missing", seq=seq)
+            if macs[seq].hex() != checkpoint.head:
+                raise ChainBroken(f"event {seq} is not the one that the checkpoint at {seq} was made for", seq=seq)
+            if checkpoint.id != count:
+                raise CheckpointMissing(f"checkpoint {count} is missing before the one at event {seq}", seq=seq)
+            if checkpoint.snapshot is not None:
+                ck.open_snapshot(checkpoint.snapshot, store.snapshot_body(session_id, checkpoint.snapshot.seq))
+        except AcodeError as error:
+            problems.append(Problem(code=error.code, seq=seq, message=error.message))
+        count += 1
+    return count, problems
+
+
+def _blobs(store: Store, session_id: str, wanted: set[str]) -> tuple[int, list[Problem]]:
+    problems: list[Problem] = []
+    stored = store.blob_names(session_id)
+    for sha256 in stored:
+        try:
+            store.blob(session_id, sha256)
+        except AcodeError as error:
+            problems.append(Problem(code=error.code, seq=None, message=error.message))
+    for sha256 in sorted(wanted.difference(stored)):
+        message = f"blob {sha256[:12]} of session {session_id[-8:]} is named by the log and is not there"
+        problems.append(Problem(code=BlobDamaged.code, seq=None, message=message))
+    return len(stored), problems
