@@ -130,6 +130,7 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     title: str = ""
     source: str = "native"
     kind: str = "plan"
+    run_id: str = ""  # of the foreign run that it carries on
     before_pause: State | None = None
     last_lifecycle: Mark | None = None
     last_completed: Mark | None = None
@@ -206,6 +207,7 @@ def begin(envelope: Envelope) -> Session:
         title=created.title,
         source=created.source,
         kind=created.kind,
+        run_id=created.task if created.kind == "foreign" else "",
         records=Records(),
         created=created,
         plan=created.plan,

@@ -64,6 +64,7 @@ EVERY_EVENT: list[Any] = [
     ev.Quarantined(seqs=(4, 5), reason="damaged", steps=("main.c",)),
     ev.PlanChanged(plan_blob="3" * 64, plan_digest="d", tasks=2, steps=3, reason="planned by the model"),
     ev.RollbackStarted(step="main.c", attempt=1, saved=(IMAGE,)),
+    ev.Noted(what="checkpoint repaired", data={"schema_from": 6}),
     ev.UndoStarted(step="main.b", attempt=1, key=f"{SESSION}:main.b:1", to="main.a"),
     ev.StepsRolledBack(to="main.a", steps=("main.b",), tasks=("main",), files=(FILE,), kept=("mine.txt",)),
 ]

@@ -12,7 +12,7 @@ import msgspec
 
 from acode import lock as locks
 from acode.engine.hold import Held, held, refuse_unknown_events
-from acode.engine.perform import complete, ending, perform_all
+from acode.engine.perform import Walk, complete, ending, perform_all
 from acode.engine.remedy import remedy
 from acode.engine.settle import ask_about_unknowns, note_unknown, settle_flights, unknown_error
 from acode.engine.survey import Survey, chosen_strategy, retries_unknown, survey
@@ -40,8 +40,11 @@ from acode.steps.run import private_outputs
 from acode.workspace import changed, diff
 
 
-def resume(world: World, text: str, options: Options) -> Result:
-    """Carry the session named `text` on from where its log says it stopped."""
+def resume(world: World, text: str, options: Options, walk: Walk = perform_all) -> Result:
+    """Carry the session named `text` on from where its log says it stopped.
+
+    `walk` goes the way that is left: through the plan, or wherever the tasks of the session come from.
+    """
     with held(world, text, wait=options.wait) as run:
         began = world.monotonic()
         announce(run)
@@ -53,10 +56,10 @@ def resume(world: World, text: str, options: Options) -> Result:
         report = check_environment(run, found, options)
         start_on_record(run, found, report, options)
         refuse_slow_recovery(run, began)
-        return carried_on(run, lambda: settle_and_perform(run, found, options))
+        return carried_on(run, lambda: settle_and_perform(run, found, options, walk))
 
 
-def settle_and_perform(run: Held, found: Survey, options: Options) -> Result:
+def settle_and_perform(run: Held, found: Survey, options: Options, walk: Walk) -> Result:
     skipped = len(found.continuation.skipped_steps)
     stopped = settle_flights(
         run,
@@ -69,7 +72,7 @@ def settle_and_perform(run: Held, found: Survey, options: Options) -> Result:
     if stopped is not None:
         return stopped
     restore_outputs(run)
-    result = perform_all(run, skipped, finish_resume)
+    result = walk(run, skipped, finish_resume)
     return escalate_if_due(run, result)
 
 

@@ -11,9 +11,12 @@ from pathlib import Path
 
 from acode import seal
 from acode.engine.world import World, short
-from acode.errors import LogRolledBack, NoResumableSession
+from acode.errors import AcodeError, LogRolledBack, NoResumableSession, UnknownSession
 from acode.seal import Anchor
+from acode.state import Session
 from acode.store.store import DATABASE, Store, find_session, refuse_unreadable
+
+ID_PART_CHARS_MIN = 4
 
 
 def has_database(world: World) -> bool:
@@ -57,4 +60,29 @@ def resolve_id(world: World, store: Store, text: str) -> str:
     lost = [one for one in known if one.session_id not in ids and text in (one.session_id, short(one.session_id))]
     if lost:
         raise _lost(world.workspace, lost)
-    return find_session(ids, text)
+    try:
+        return find_session(ids, text)
+    except UnknownSession:
+        carrier = carrier_of(store, text)
+        if carrier is None:
+            raise
+        return carrier.session_id
+
+
+def carrier_of(store: Store, run_id: str, source: str | None = None) -> Session | None:
+    """The session that carries the foreign run of this id, or of a unique part of it; an unfinished one before others.
+
+    One whose log cannot be trusted carries nothing: it is named where it is listed, and repaired under its own id.
+    """
+    known: list[Session] = []
+    for session_id in reversed(store.session_ids()):
+        with contextlib.suppress(AcodeError):
+            session, _ = store.peek(session_id)
+            if session.kind == "foreign" and source in (None, session.source):
+                known.append(session)
+    found = [one for one in known if one.run_id == run_id]
+    if not found and source is None and len(run_id) >= ID_PART_CHARS_MIN:
+        found = [one for one in known if one.run_id.startswith(run_id) or one.run_id.endswith(run_id)]
+    if len({(one.source, one.run_id) for one in found}) != 1:
+        return None
+    return next((one for one in found if not one.terminal), found[0])

@@ -29,9 +29,11 @@ from acode.steps.run import private_outputs
 from acode.steps.shape import Done, Failed, Prepared, Site
 
 Ending = Result | None  # None: go on
+Finish = Callable[[Held, int], Result]  # ends what has no step left; the number is of steps that were skipped
+Walk = Callable[[Held, int, Finish], Result]
 
 
-def perform_all(run: Held, skipped: int, finish: Callable[[Held, int], Result]) -> Result:
+def perform_all(run: Held, skipped: int, finish: Finish) -> Result:
     """Walk the plan's one order from the first step that is not done; `finish` ends what has no step left."""
     assert run.session.plan is not None
     order = execution_order(run.session.plan)

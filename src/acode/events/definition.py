@@ -86,6 +86,7 @@ class Task(Definition, frozen=True, kw_only=True):
     title: str
     needs: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
+    origin: dict[str, Any] = {}  # what asked for it, in the words of the run it was taken from; never executed
 
 
 class Plan(Definition, frozen=True, kw_only=True):

@@ -369,6 +369,13 @@ class UndoStarted(Event, frozen=True, kw_only=True, tag="undo_started"):
     boot_id: str = ""
 
 
+class Noted(Event, frozen=True, kw_only=True, tag="noted"):
+    """Something that acode did beside its steps, for whoever asks later: a foreign checkpoint repaired, for one."""
+
+    what: str
+    data: dict[str, Any] = {}
+
+
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
     """An event of a type that this version does not know. It may be a revocation, so nothing is executed past it."""
 
@@ -406,6 +413,7 @@ Known = (
     | StepsRolledBack
     | UndoStarted
     | RollbackStarted
+    | Noted
 )
 
 LIFECYCLE: frozenset[type] = frozenset(
