@@ -70,6 +70,7 @@ CREATE TABLE blobs(
     ),
 )
 VERSION = len(MIGRATIONS)
+NOT_USED = "Nothing in it is used. Look at it with another tool, or bring back a backup."
 SEQ_SPAN = 2**40  # ids of one session lie between its number times this and the next one's
 
 
@@ -79,13 +80,12 @@ def checksum(sql: str) -> str:
 
 def migrate(db: apsw.Connection, at: str) -> None:
     """Bring the database to this version, one transaction each; a crash in between is finished by the next start."""
-    if 0 < _version(db) < VERSION:
-        check(db)  # before anything is executed on it: a planted trigger would run with the migration
     while _version(db) < VERSION:
         db.execute("BEGIN IMMEDIATE")
         try:
             version = _version(db)  # read again under the lock: another process may have been faster
             if version < VERSION:
+                check(db)  # before anything is executed on it: a planted trigger would run with the migration
                 name, sql = MIGRATIONS[version]
                 db.execute(sql)
                 db.execute("INSERT INTO migrations VALUES (?, ?, ?, ?)", (version + 1, name, checksum(sql), at))
@@ -103,19 +103,18 @@ def _version(db: apsw.Connection) -> int:
 
 def check(db: apsw.Connection) -> None:
     """Refuse a database with other tables, triggers or migrations than ours: nothing of it could be trusted."""
-    version = _version(db)
-    found = dict(db.execute("SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema"))
-    expected = expected_schema(version)
-    if found != expected:
-        odd = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
-        raise SchemaMismatch(
-            f"the database's schema was changed outside acode: {', '.join(odd[:5])}",
-            hint="Nothing in it is used. Look at it with another tool, or bring back a backup.",
-            objects=odd,
-        )
-    sums = [row[0] for row in db.execute("SELECT sha256 FROM migrations ORDER BY version")]
+    with db:  # one view, because another process may be migrating
+        version = _version(db)
+        found = dict(db.execute("SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema"))
+        expected = expected_schema(version)
+        if found != expected:
+            odd = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+            raise SchemaMismatch(
+                f"the database's schema was changed outside acode: {', '.join(odd[:5])}", hint=NOT_USED, objects=odd
+            )
+        sums = [row[0] for row in db.execute("SELECT sha256 FROM migrations ORDER BY version")] if version else []
     if sums != [checksum(sql) for _, sql in MIGRATIONS[:version]]:
-        raise SchemaMismatch("the database was made by migrations that are not acode's")
+        raise SchemaMismatch("the database was made by migrations that are not acode's", hint=NOT_USED)
 
 
 @cache
