@@ -370,6 +370,21 @@ class BlobDamaged(AcodeError):
     exit_code = 20
 
 
+class BeyondRepair(AcodeError):
+    """So much of the log is damaged that nothing is left to stand on; nothing was changed."""
+
+    code = "ACODE-LOG-009"
+    exit_code = 20
+    hint = "Bring .agent/ back from a backup."
+
+
+class BundleDamaged(AcodeError):
+    """An exported bundle cannot be read, or is not what was exported."""
+
+    code = "ACODE-LOG-010"
+    exit_code = 20
+
+
 class KeyUnusable(AcodeError):
     """The signing key cannot be used: readable by others, owned by somebody else, too short, or unreadable."""
 
