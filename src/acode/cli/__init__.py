@@ -9,6 +9,34 @@ from __future__ import annotations
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command line and return its exit status; never raises, never leaves a traceback."""
+    import sys
+
+    words = sys.argv[1:] if argv is None else argv
+    if "session" in words and "list" in words:
+        code = _listed(words, own_process=argv is None)
+        if code is not None:
+            return code
     from acode.cli.app import run
 
-    return run(argv)
+    return run(list(words))
+
+
+def _listed(words: list[str], *, own_process: bool) -> int | None:
+    """The one command that prompts and status bars call all the time. It makes no garbage and leaves nothing open."""
+    import gc
+    import os
+
+    gc.disable()
+    try:
+        from acode.cli.listing import without_parser
+        from acode.cli.screen import close_streams
+
+        code = without_parser(words)
+        if code is None:
+            return None
+        code = close_streams(code)
+    finally:
+        gc.enable()
+    if own_process:
+        os._exit(code)  # taking the interpreter apart takes as long as the list
+    return code

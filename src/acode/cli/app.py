@@ -5,15 +5,14 @@ An error is one sentence with a code and a hint; a traceback goes to the log fil
 
 from __future__ import annotations
 
-import contextlib
+import gc
 import os
-import sys
 
 import click
 
 from acode import __version__
 from acode.cli.flags import Flags, Group
-from acode.cli.screen import Screen
+from acode.cli.screen import Screen, close_streams
 from acode.cli.trouble import report, unexpected
 from acode.errors import AcodeError, Interrupted, Usage
 
@@ -39,14 +38,28 @@ anywhere, then: acode resume.
 
 
 def root() -> Group:
-    group = Group("acode", table=COMMANDS, help=HELP, context_settings={"help_option_names": ["-h", "--help"]})
-    version = click.version_option(__version__, "--version", prog_name="acode", message="%(prog)s %(version)s")
-    version(group)
+    group = Group("acode", table=COMMANDS, help=HELP)
+    group.params.append(
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_version,
+            help="Show the version and exit.",
+        )
+    )
     return group
 
 
-def run(argv: list[str] | None) -> int:
-    arguments = list(sys.argv[1:] if argv is None else argv)
+def _version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        Screen(Flags(), os.environ).data(f"acode {__version__}")
+        context.exit()
+
+
+def run(arguments: list[str]) -> int:
+    gc.disable()  # loading a command makes many objects and no garbage; the command itself switches it on again
     flags = Flags()
     screen = Screen(flags, os.environ)
     try:
@@ -66,6 +79,8 @@ def run(argv: list[str] | None) -> int:
         code = 0  # whoever read has read enough
     except Exception as error:
         code = report(screen, unexpected(screen, error))
+    finally:
+        gc.enable()
     return close_streams(code)
 
 
@@ -73,19 +88,3 @@ def _usage(error: click.UsageError) -> Usage:
     command = error.ctx.command_path if error.ctx is not None else "acode"
     message = error.format_message().rstrip(".")
     return Usage(message[:1].lower() + message[1:], hint=f"See: {command} --help")
-
-
-def close_streams(code: int) -> int:
-    """Flush what is left; a reader that has gone must not make the interpreter complain at its exit."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            if stream is not None:
-                stream.flush()
-        except ValueError:
-            continue
-        except OSError as error:
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-            if not isinstance(error, BrokenPipeError) and code == 0:
-                code = 1
-    return code

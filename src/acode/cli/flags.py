@@ -2,48 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from acode.engine.world import World
-    from acode.observe import Log
+from acode.cli.said import Flags
 
-
-class Flags:
-    """What was said for the whole command line, before or after the command; and what its error handler must know."""
-
-    def __init__(self) -> None:
-        self.json = False
-        self.no_input = False
-        self.quiet = False
-        self.verbose = False
-        self.directory: str | None = None
-        self.session_id: str | None = None
-        self.error_told = False  # the last JSON line carries the error already
-        self.way_on = ""  # the last line of stderr: how to resume
-        self._world: World | None = None
-
-    def remember(self, world: World) -> None:
-        """From now on errors go to this workspace's log, if it has one."""
-        self._world = world
-
-    def log(self) -> Log | None:
-        if self._world is None or not (self._world.agent_dir / "logs").is_dir():
-            return None
-        from acode.observe import log_of
-
-        return log_of(self._world)
-
-    def redacted(self, text: str) -> str:
-        if self._world is not None:
-            return self._world.redactor.text(text)
-        from acode.redact import redactor
-
-        return redactor([]).text(text)
+__all__ = ["Command", "Flags", "Group"]
 
 
 def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:
@@ -51,9 +19,15 @@ def _remember(context: click.Context, option: click.Parameter, value: Any) -> No
         setattr(context.obj, str(option.name), value)
 
 
+def _help(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(context.get_help())
+        context.exit()
+
+
 def _everywhere() -> list[click.Parameter]:
-    def option(*names: str, help: str, **settings: Any) -> click.Option:
-        return click.Option(names, help=help, expose_value=False, callback=_remember, **settings)
+    def option(*names: str, help: str, callback: Any = _remember, **settings: Any) -> click.Option:
+        return click.Option(names, help=help, expose_value=False, callback=callback, **settings)
 
     return [
         option("--json", is_flag=True, help="Machine-readable output on stdout."),
@@ -61,6 +35,8 @@ def _everywhere() -> list[click.Parameter]:
         option("-q", "--quiet", is_flag=True, help="Only errors and the way on."),
         option("-v", "--verbose", is_flag=True, help="More detail: evidence, rules, tracebacks."),
         option("-C", "directory", metavar="DIR", help="The workspace, instead of the nearest one above."),
+        # Our own, because click's looks for a translation at every start, and finds none.
+        option("-h", "--help", is_flag=True, is_eager=True, callback=_help, help="Show this message and exit."),
     ]
 
 
@@ -71,7 +47,7 @@ def _format_options(command: click.Command, context: click.Context, formatter: c
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
         if record is not None:
-            (everywhere if parameter.callback is _remember else own).append(record)
+            (everywhere if parameter.callback in (_remember, _help) else own).append(record)
     for title, records in (("Options", own), ("Everywhere", everywhere)):
         if records:
             with formatter.section(title):
@@ -82,8 +58,12 @@ class Command(click.Command):
     """A command that takes the flags of every command."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
+        super().__init__(*args, **{**settings, "add_help_option": False})
         self.params = [*self.params, *_everywhere()]
+
+    def invoke(self, context: click.Context) -> Any:
+        gc.enable()
+        return super().invoke(context)
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         _format_options(self, context, formatter)
@@ -93,7 +73,7 @@ class Group(click.Group):
     """A table of commands, each loaded when it is called: name, module, and the line that help shows for it."""
 
     def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **settings: Any) -> None:
-        super().__init__(*args, **settings)
+        super().__init__(*args, **{**settings, "add_help_option": False})
         self.table = table
         self.params = [*self.params, *_everywhere()]
 

@@ -7,13 +7,13 @@ pipe that was closed at the other end is no error.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from acode.cli.flags import Flags
+if TYPE_CHECKING:
+    from acode.cli.said import Flags
 
 STYLES = {"good": "32", "bad": "31", "warn": "33", "dim": "2", "bold": "1", "now": "36"}
 PLAIN_SIGNS = str.maketrans(
@@ -128,6 +128,8 @@ def as_json(value: Any, *, pretty: bool = False) -> str:
         raw = msgspec.json.encode(value)
         return (msgspec.json.format(raw, indent=2) if pretty else raw).decode()
     except (UnicodeEncodeError, TypeError):
+        import json
+
         return json.dumps(value, default=str, indent=2 if pretty else None)
 
 
@@ -138,3 +140,19 @@ def one_line(text: str) -> str:
     from acode.workspace.names import visible
 
     return visible(text)
+
+
+def close_streams(code: int) -> int:
+    """Flush what is left; a reader that has gone must not make the interpreter complain at its exit."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except ValueError:
+            continue
+        except OSError as error:
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if not isinstance(error, BrokenPipeError) and code == 0:
+                code = 1
+    return code

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acode.cli.flags import Flags
+from acode.cli.said import Flags
 from acode.cli.screen import Screen
 from acode.config import Config, effective, is_trusted, load_config, state_dir, trust
 from acode.engine.world import Answers, Listener, Nobody, Notice, StopSwitch, World

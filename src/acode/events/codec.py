@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import cache
 from typing import Any, get_args
 
 import msgspec
@@ -62,8 +63,14 @@ _encoder = msgspec.json.Encoder()
 _stored = msgspec.json.Decoder(_Stored)
 _version = msgspec.json.Decoder(_Version)
 _tag = msgspec.json.Decoder(_Tag)
-_known: msgspec.json.Decoder[Known] = msgspec.json.Decoder(Known)
-TYPES: frozenset[str] = frozenset(str(cls.__struct_config__.tag) for cls in get_args(Known))
+_CLASSES: dict[str, type[Known]] = {str(cls.__struct_config__.tag): cls for cls in get_args(Known)}
+TYPES: frozenset[str] = frozenset(_CLASSES)
+
+
+@cache
+def _decoder(tag: str) -> msgspec.json.Decoder[Known]:
+    """One per type, made when the type is first met: one for all of them costs every start milliseconds."""
+    return msgspec.json.Decoder(_CLASSES[tag])
 
 
 def type_of(event: Event) -> str:
@@ -114,13 +121,10 @@ def _stored_now(body: bytes) -> _Stored | None:
 
 
 def _decode_event(raw: msgspec.Raw) -> Known | Unknown:
-    try:
-        return _known.decode(raw)
-    except msgspec.ValidationError:
-        tag = _tag.decode(raw)
-        if tag.type in TYPES:
-            raise
+    tag = _tag.decode(raw)
+    if tag.type not in TYPES:
         return Unknown(type=tag.type, ignorable=tag.ignorable)
+    return _decoder(tag.type).decode(raw)
 
 
 def _lifted(body: bytes) -> _Stored:

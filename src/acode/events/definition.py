@@ -10,7 +10,6 @@ import hashlib
 from typing import Any, Literal
 
 import msgspec
-import rfc8785
 
 from acode.errors import CannotContinue
 
@@ -145,6 +144,8 @@ SAFE_INTEGER_MAX = 2**53 - 1
 
 def digest(value: Any) -> str:
     """SHA-256 over the canonical JSON (RFC 8785) of a definition or of plain data."""
+    import rfc8785
+
     return hashlib.sha256(rfc8785.dumps(_canonical(msgspec.to_builtins(value)))).hexdigest()
 
 

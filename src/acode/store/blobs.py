@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -38,7 +37,7 @@ class Blobs:
         place = self.sensitive_directory if sensitive else self.directory
         with naming_what_failed("a blob cannot be stored"):
             _make_private(place)
-            temp = place / f"{_TEMP_PREFIX}{secrets.token_hex(8)}"
+            temp = place / f"{_TEMP_PREFIX}{os.urandom(8).hex()}"
             try:
                 sha256 = _write_hashed(temp, chunks)
                 shard = place / sha256[:2]
