@@ -1,0 +1,288 @@
+"""Salvage: fold what can be believed of a damaged log, and name what the rest may have been about.
+
+Nothing is written here. What cannot be verified is left out, and so is what no longer fits without it. A step that a
+lost or damaged event may have started or ended is doubted: afterwards it is open, and evidence or a person settles it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import msgspec
+
+from acode.errors import AcodeError, BeyondRepair, KeyMissing
+from acode.events import Envelope, make_key
+from acode.events import types as ev
+from acode.events.definition import Approve, Plan, Step, Write, definition_digest, execution_order
+from acode.state import Session, advance, begin
+from acode.store import checkpoints as ck
+from acode.store.scan import Gap, Judged, Past
+from acode.store.store import Store
+from acode.store.verification import as_error, judged, noted_of
+
+QUARANTINED_MAX = 50_000
+PROBLEMS_KEPT_MAX = 20
+
+
+class Salvaged(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as far as it can be believed, and what was left out."""
+
+    session: Session
+    head: bytes
+    seqs: tuple[int, ...] = ()
+    gaps: tuple[tuple[int, int], ...] = ()
+    doubted: dict[str, int] = {}  # step, and the last event that may have been about it
+    problems: tuple[str, ...] = ()
+    through: int = 0
+    first_sha256: str = ""
+    past_sha256: str = ""
+
+    @property
+    def damaged(self) -> bool:
+        return bool(self.seqs or self.gaps or self.through)
+
+
+def salvage(store: Store, session_id: str, *, accept_lost_key: bool) -> Salvaged:
+    """All rows, from the newest snapshot that its seal proves, or from the first."""
+    work = _Salvage(store, session_id, _unsigned_runs(store, session_id) if accept_lost_key else [])
+    for item in judged(store, session_id):
+        work.take(item)
+    return work.result()
+
+
+class _Salvage:
+    """The fold in the making."""
+
+    def __init__(self, store: Store, session_id: str, unsigned: list[range]) -> None:
+        self.store = store
+        self.session_id = session_id
+        self.unsigned = unsigned
+        self.noted = noted_of(store, session_id)
+        self.sealed, self.sealed_seq = _newest_sealed(store, session_id)
+        self.session: Session | None = None
+        self.created: ev.SessionCreated | None = None
+        self.head = b""
+        self.last = 0
+        self.seqs: list[int] = []
+        self.gaps: list[tuple[int, int]] = []
+        self.doubted: dict[str, int] = {}
+        self.problems: list[str] = []
+        self.through = 0
+        self.first_sha256 = ""
+        self.past = Past()
+
+    def take(self, item: Judged | Gap) -> None:
+        if isinstance(item, Gap):
+            self._gap(item)
+            return
+        self.head, self.last = item.mac, item.seq
+        envelope = self._believed(item)
+        if item.seq == 1:
+            self._begin(item, envelope)
+        elif envelope is None or not self._advance(envelope):
+            self._set_aside(item)
+
+    def _believed(self, item: Judged) -> Envelope | None:
+        if item.envelope is not None:
+            return item.envelope
+        chosen = any(item.seq in run for run in self.unsigned) or self.noted.accepts(item)
+        if not item.key_is_missing or not chosen or item.claimed is None:
+            return None
+        if (item.claimed.session_id, item.claimed.seq) != (self.session_id, item.seq):
+            return None
+        self.through = item.seq
+        self.past.add(item)
+        return item.claimed
+
+    def _begin(self, item: Judged, envelope: Envelope | None) -> None:
+        if envelope is None or not isinstance(envelope.event, ev.SessionCreated):
+            raise nothing_to_stand_on(self.session_id, item)
+        self.created = envelope.event
+        if item.envelope is None:
+            self.first_sha256 = hashlib.sha256(item.body).hexdigest()
+        self.session = self.sealed or begin(envelope)
+        self.session.created = envelope.event
+        self.session.plan = self.store.plan_of(self.session)
+
+    def _gap(self, gap: Gap) -> None:
+        if self.session is None:
+            raise nothing_to_stand_on(self.session_id, gap)
+        if not self.noted.covers(gap):
+            self.gaps.append((gap.first, gap.last))
+            self.problems.append(as_error(gap, self.session_id).message)
+        if gap.last > self.sealed_seq:
+            self._doubt((), gap.last)
+
+    def _advance(self, envelope: Envelope) -> bool:
+        """One event further; False where it does not fit what is left of the log."""
+        assert self.session is not None
+        if envelope.seq <= self.sealed_seq:
+            return True
+        self.session.seq = envelope.seq - 1
+        try:
+            advance(self.session, envelope)
+        except AcodeError:
+            return False
+        if isinstance(envelope.event, ev.PlanChanged):
+            self.session.plan = self.store.plan_of(self.session)
+        if isinstance(envelope.event, ev.Quarantined):
+            # An earlier repair has judged what stands before it; its word is signed, and stands.
+            self.seqs = [seq for seq in self.seqs if seq not in envelope.event.seqs]
+            self.gaps = [gap for gap in self.gaps if gap not in envelope.event.gaps]
+            self.doubted.clear()
+        return True
+
+    def _set_aside(self, item: Judged) -> None:
+        if not self.noted.covers(item):
+            self.seqs.append(item.seq)
+            why = item.error.message if item.error else f"event {item.seq} does not fit what is left of the log"
+            self.problems.append(why)
+        if item.seq > self.sealed_seq:
+            assert self.session is not None
+            self.session.seq = item.seq
+            self._doubt(steps_named(item.claimed), item.seq)
+        if len(self.seqs) > QUARANTINED_MAX:
+            raise BeyondRepair(
+                f"over {QUARANTINED_MAX:,} events of session {self.session_id[-8:]} are damaged",
+            )
+
+    def _doubt(self, named: tuple[str, ...], seq: int) -> None:
+        """What an event here may have been about: a step it names, one that had begun, or the next one in line."""
+        assert self.session is not None
+        following = next((step.id for step in unbegun(self.session)), None)
+        for step in (*named, *self.session.in_flight, *([following] if following else [])):
+            self.doubted[step] = seq
+
+    def result(self) -> Salvaged:
+        if self.session is None:
+            raise nothing_to_stand_on(self.session_id, None)
+        if self.last < self.sealed_seq:  # the tail is gone, but a sealed snapshot knows where it had led
+            self._gap(Gap(first=self.last + 1, last=self.sealed_seq))
+            self.session.seq = self.sealed_seq
+        return Salvaged(
+            session=self.session,
+            head=self.head,
+            seqs=tuple(self.seqs),
+            gaps=tuple(self.gaps),
+            doubted={step: seq for step, seq in self.doubted.items() if still_open(self.session, step, seq)},
+            problems=tuple(self.problems[:PROBLEMS_KEPT_MAX]),
+            through=self.through,
+            first_sha256=self.first_sha256,
+            past_sha256=self.past.sha256 if self.through else "",
+        )
+
+
+def _newest_sealed(store: Store, session_id: str) -> tuple[Session | None, int]:
+    """The newest full snapshot whose hash stands under a good seal: what it says needs no event before it."""
+    for seq, body, mac in reversed(store.checkpoint_rows(session_id)):
+        try:
+            ref = ck.open_checkpoint(session_id, seq, body, mac, store.keyring).snapshot
+            if ref is not None:
+                return ck.open_snapshot(ref, store.snapshot_body(session_id, ref.seq)), ref.seq
+        except AcodeError:
+            continue
+    return None, 0
+
+
+def _unsigned_runs(store: Store, session_id: str) -> list[range]:
+    """Rows of a lost key: a run from the first event, or up to the last. One in the middle was edited."""
+    first, last, run = 0, 0, 0
+    for item in judged(store, session_id):
+        if isinstance(item, Gap):
+            continue
+        if item.key_is_missing:
+            first = item.seq if first == item.seq - 1 else first
+            run = run or item.seq
+        else:
+            run = 0
+        last = item.seq
+    return [range(1, first + 1), range(run, last + 1) if run else range(0)]
+
+
+def steps_named(claimed: Envelope | None) -> tuple[str, ...]:
+    if claimed is None:
+        return ()
+    one, several = getattr(claimed.event, "step", None), getattr(claimed.event, "steps", ())
+    return (*([one] if isinstance(one, str) else []), *(several if isinstance(several, tuple) else ()))
+
+
+def in_order(plan: Plan | None) -> list[Step]:
+    return [step for task in execution_order(plan) for step in task.steps] if plan is not None else []
+
+
+def unbegun(session: Session) -> Iterator[Step]:
+    """Steps that are neither done nor in flight, in the plan's order; a gate is simply asked again."""
+    for step in in_order(session.plan):
+        if not isinstance(step.action, Approve) and step.id not in session.in_flight and not session.done(step.id):
+            yield step
+
+
+def still_open(session: Session, step: str, seq: int) -> bool:
+    """Whether nothing that can be believed was said of the step after the doubtful event."""
+    if step in session.in_flight:
+        return session.in_flight[step].seq <= seq
+    record = session.record(step)
+    known = any(one.id == step and not isinstance(one.action, Approve) for one in in_order(session.plan))
+    return known and (record is None or record.seq <= seq)
+
+
+def open_again(session: Session, steps: list[str]) -> tuple[ev.StepStarted, ...]:
+    """Starts for steps that may have run: with them the steps are settled like any that was found in flight.
+
+    Without a boot id nothing can be concluded from a command that left no trace.
+    """
+    return tuple(
+        _as_started(session, step)
+        for step in in_order(session.plan)
+        if step.id in steps and step.id not in session.in_flight
+    )
+
+
+def _as_started(session: Session, step: Step) -> ev.StepStarted:
+    record = session.record(step.id)
+    attempt = record.attempt if record is not None and record.status == "completed" else session.next_attempt(step.id)
+    content = step.action.content.encode() if isinstance(step.action, Write) else None
+    return ev.StepStarted(
+        step=step.id,
+        task=step.task,
+        kind=step.kind,
+        attempt=attempt,
+        key=make_key(session.session_id, step.id, attempt),
+        action_digest=definition_digest(step),
+        idempotent=step.idempotent,
+        before_complete=False,
+        after_sha256=hashlib.sha256(content).hexdigest() if content is not None else None,
+        after_mode=int(step.action.mode, 8) if isinstance(step.action, Write) and step.action.mode else None,
+    )
+
+
+def counts_without(session: Session, opened: tuple[ev.StepStarted, ...]) -> ev.Counts | None:
+    """Counted from the steps themselves, because the events that used to be counted are not all there."""
+    if session.plan is None:
+        return None
+    gone = {one.step for one in opened}
+    done = {step.id for step in in_order(session.plan) if session.done(step.id)} - gone
+    tasks = session.plan.tasks
+    return ev.Counts(
+        steps_done=len(done),
+        steps_total=sum(len(task.steps) for task in tasks),
+        tasks_done=sum(all(step.id in done for step in task.steps) for task in tasks),
+        tasks_total=len(tasks),
+    )
+
+
+def nothing_to_stand_on(session_id: str, item: Judged | Gap | None) -> AcodeError:
+    short = session_id[-8:]
+    if isinstance(item, Judged) and isinstance(item.error, KeyMissing):
+        return KeyMissing(
+            item.error.message,
+            hint="If the session is yours, bring its key: acode key import FILE. If the key is lost for good, and you"
+            f" know this log: acode session repair {short} --accept-lost-key",
+            **item.error.details,
+        )
+    why = as_error(item, session_id).message if item is not None else "it has no events"
+    return BeyondRepair(
+        f"session {short} cannot be repaired, its creation and with it the plan cannot be believed: {why}",
+        session_id=session_id,
+    )
