@@ -1,0 +1,362 @@
+"""commit: a git commit made exactly once.
+
+The commit carries the step's key as a trailer; found in flight, the trailer is searched from HEAD. It is put together
+in an index of acode's own, so that whatever somebody else has staged stays staged, and a failing hook or a crash
+leaves the user's index as it was. Hooks and signing run as the user has set them up. Paths named by the step are
+committed as they are in the working tree, new files and deletions included; without any, everything in the workspace
+that git tracks or that is staged, and the new files that the session has written or read.
+
+git lives on when acode dies, and may be in a long hook: it holds a lock of ours, so that it is waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from acode import lock
+from acode.errors import AcodeError
+from acode.events import types as ev
+from acode.events.definition import Commit, Step
+from acode.plan import Finding, Outcome
+from acode.steps import keeper
+from acode.steps import repository as git
+from acode.steps.repository import GitFailed, Repository
+from acode.steps.run import TAIL_BYTES, WITHHELD, read_mark, run_directory
+from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
+from acode.workspace import restat
+
+WATCH_S = 0.1
+IDLE_S = 1.0
+KILL_AFTER_S = 5.0
+DRAIN_S = 0.5
+READ_BYTES = 65_536
+SHA_SHOWN_CHARS = 12
+
+NOTHING = "nothing to commit"
+
+
+def repository_of(site: Site) -> Repository:
+    env = {name: value for name, value in site.env.items() if name not in WITHHELD}
+    try:
+        return git.find_repository(site.root.path, env)
+    except GitFailed as error:
+        raise GitFailed(f"{site.root.path} is no working tree of a git repository: {error}") from error
+
+
+# Before.
+
+
+def prepare(step: Step, site: Site) -> Prepared:
+    """Where the branch stands: the commit is searched among those that came later."""
+    target: dict[str, Any] = {}
+    with contextlib.suppress(GitFailed):  # said by `execute`
+        repository = repository_of(site)
+        target = {"parent": git.head(repository), "branch": git.branch(repository)}
+    return Prepared(target=target)
+
+
+# During.
+
+
+def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
+    assert isinstance(step.action, Commit)
+    directory = run_directory(site.agent_dir, started.key)
+    try:
+        repository = repository_of(site)
+        with alive(directory) as held:
+            if held is None:
+                return Failed(reason="error", message=f"git runs already for step {step.id}")
+            found = commit_of(repository, started)
+            if found is not None:
+                return finished(site, started, repository, found, stale_only=True)
+            return make_commit(step, site, started, repository, held)
+    except GitFailed as error:
+        return Failed(reason="error", message=site.redactor.text(str(error)))
+    except OSError as error:
+        return Failed(reason="error", message=f"{error.filename or directory}: {error.strerror}")
+
+
+def make_commit(step: Step, site: Site, started: ev.StepStarted, repository: Repository, held: int) -> Done | Failed:
+    assert isinstance(step.action, Commit)
+    if (unfinished := git.under_way(repository)) is not None:
+        raise GitFailed(f"{unfinished} is under way in {repository.top}: finish or abort it, then resume")
+    until = time.monotonic() + git.LOCK_WAIT_S
+    while git.lock_file(repository).exists():  # the commit could be made, but not shown in the user's index
+        git.wait_for_lock(repository, site.agent_dir, until)
+    index = run_directory(site.agent_dir, started.key) / "index"
+    base = git.head(repository)
+    try:
+        git.make_index(repository, index, base)
+        fill(step.action, site, repository, index, base)
+        if not git.differs(repository, index, base):
+            return Done(files=restat(site.root, site.manifest), result={"commit": None, "note": NOTHING})
+        ended = Running(repository, with_key(step.action.message, started.key), index, held).watch(step, site, started)
+    finally:
+        index.unlink(missing_ok=True)
+    return judge(site, started, repository, ended)
+
+
+def fill(action: Commit, site: Site, repository: Repository, index: Path, base: str | None) -> None:
+    """Our index gets what the step commits, as it is in the working tree."""
+    if action.paths:
+        wanted = [git.in_repository(repository, path) for path in action.paths]
+        found = git.changes(repository, index, wanted)
+        for path in wanted:
+            refuse_unknown(repository, path, found)
+        git.add(repository, index, [*found.tracked, *found.untracked], ())
+        return
+    found = git.changes(repository, index, [repository.prefix])
+    added, removed = git.staged(repository, base, repository.prefix)
+    own = {git.in_repository(repository, path) for path in site.manifest}
+    new = [path for path in found.untracked if path in added or path in own]
+    git.add(repository, index, [*found.tracked, *new], removed - set(found.tracked))
+
+
+def refuse_unknown(repository: Repository, path: bytes, found: git.Changes) -> None:
+    """A name that stands for nothing is a mistake in the plan, not nothing to commit."""
+    below = path.rstrip(b"/") + b"/"
+    if any(name == path or name.startswith(below) for name in (*found.tracked, *found.untracked)) or not path:
+        return
+    if not git.is_known(repository, path):
+        name = path.decode("utf-8", "replace")
+        raise GitFailed(f"{name} is not known to git: it does not exist, is empty, or is ignored")
+
+
+def with_key(message: str, key: str) -> str:
+    """The message with the trailer, in the block of trailers if it has one already."""
+    text = message.rstrip()
+    last = text.rpartition("\n\n")
+    trailers = bool(last[0]) and all(
+        re.fullmatch(r"[A-Za-z0-9-]{1,60}: .{1,2000}", line) for line in last[2].split("\n")
+    )
+    between = "\n" if trailers else "\n\n"
+    return f"{text}{between}{git.KEY}: {key}\n"
+
+
+class Ended(NamedTuple):
+    exit: int
+    output: bytes
+    stopped: Literal["timeout", "signal"] | None
+
+
+class Running:
+    """`git commit` with its hooks, in a process group of its own; whoever holds the lock of the step is one of them."""
+
+    def __init__(self, repository: Repository, message: str, index: Path, held: int) -> None:
+        # Synced wholly: by default git leaves new objects and branches to the disk's cache, and a power cut would take
+        # back a commit that acode was told of.
+        new_group: dict[str, Any] = {"process_group": 0, "pass_fds": (held,)} if sys.platform != "win32" else {}
+        self._process = subprocess.Popen(
+            ["git", "-c", "core.fsync=all", "commit", "--quiet", "--message", message],
+            cwd=repository.top,
+            env={**repository.env, "GIT_INDEX_FILE": os.fspath(index), "GIT_TERMINAL_PROMPT": "0"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            **new_group,
+        )
+        self._output = bytearray()
+        self._stopped: Literal["timeout", "signal"] | None = None
+        self._kill_at = 0.0
+
+    def watch(self, step: Step, site: Site, started: ev.StepStarted) -> Ended:
+        mark_started(run_directory(site.agent_dir, started.key), self._process.pid)
+        reader = threading.Thread(target=self._read, args=(site.output_limit_bytes,), daemon=True)
+        reader.start()
+        now = time.monotonic()
+        until, idle_at = now + (step.timeout_s or site.timeout_s), now + IDLE_S
+        while not self._has_ended():
+            now = time.monotonic()
+            if self._stopped is None and (now >= until or site.stop.at_once()):
+                self._stopped = "timeout" if now >= until else "signal"
+                self._kill_at = now + KILL_AFTER_S
+                self._signal(terminate=True)
+            elif self._stopped is not None and now >= self._kill_at:
+                self._signal(terminate=False)
+            if now >= idle_at:
+                site.idle()
+                idle_at = now + IDLE_S
+        reader.join(DRAIN_S)  # a background child of a hook may hold the pipe for ever
+        return Ended(self._process.returncode, bytes(self._output), self._stopped)
+
+    def _has_ended(self) -> bool:
+        try:
+            self._process.wait(WATCH_S)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def _read(self, bytes_max: int) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as pipe:
+            while piece := os.read(pipe.fileno(), READ_BYTES):
+                self._output += piece[: max(0, bytes_max - len(self._output))]
+
+    def _signal(self, *, terminate: bool) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if sys.platform == "win32":
+                self._process.terminate() if terminate else self._process.kill()
+            else:
+                os.killpg(self._process.pid, signal.SIGTERM if terminate else signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def alive(directory: Path) -> Iterator[int | None]:
+    """The lock that says that somebody works on this attempt: acode, git or one of its hooks. None: somebody else."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(directory / "alive", os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+    try:
+        yield descriptor if lock.try_lock(descriptor) else None
+    finally:
+        os.close(descriptor)
+
+
+def mark_started(directory: Path, pid: int) -> None:
+    """Who works here, for people, and for telling git from a child of a hook that has outlived it."""
+    mark = {"keeper": pid, "since": time.time(), "command": pid, "command_started": keeper.started(pid)}
+    (directory / "started.new").write_text(json.dumps(mark), encoding="utf-8")
+    os.replace(directory / "started.new", directory / "started")
+
+
+def judge(site: Site, started: ev.StepStarted, repository: Repository, ended: Ended) -> Done | Failed:
+    """Not the exit status but the commit decides: git may fail after making it, and be stopped after it too."""
+    text = site.redactor.text(ended.output.decode("utf-8", "replace"))
+    if text:
+        site.show(started.step, text.encode())
+    output, blobs = kept_output(site, text)
+    found = commit_of(repository, started)
+    if found is None and ended.exit == 0:
+        found = git.head(repository)  # a hook has taken the trailer out of the message
+    if found is not None:
+        done = finished(site, started, repository, found, stale_only=False)
+        return Done(files=done.files, touched=done.touched, result=done.result, output=output, blobs=blobs)
+    files, touched = seen(site)
+    words = {"timeout": "ran out of its time and was stopped", "signal": "was stopped"}
+    how = words[ended.stopped] if ended.stopped else _exit_in_words(ended.exit, text)
+    return Failed(
+        reason=ended.stopped or ("exit" if ended.exit > 0 else "signal"),
+        message=f"`git commit` {how}",
+        exit_status=ended.exit if ended.exit > 0 else None,
+        signal=signal.Signals(-ended.exit).name if ended.exit < 0 else None,
+        output=output,
+        files=files,
+        touched=touched,
+        blobs=blobs,
+    )
+
+
+def _exit_in_words(code: int, text: str) -> str:
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    lines = text.strip().splitlines() or ["neither git nor a hook said why"]
+    said = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1])
+    return f"ended with exit status {code}: {said}"
+
+
+def kept_output(site: Site, text: str) -> tuple[ev.Output | None, dict[str, Any]]:
+    if not text:
+        return None, {}
+    data = text.encode()
+    sha256, blob = site.store.keep(data, "output")
+    tail = data[-TAIL_BYTES:].decode("utf-8", "replace")
+    return ev.Output(blob=sha256, bytes=len(data), tail=tail), {sha256: blob}
+
+
+def finished(site: Site, started: ev.StepStarted, repository: Repository, commit: str, *, stale_only: bool) -> Done:
+    """The user's index learns of the commit, else it would look as if somebody had staged to undo it."""
+    result: dict[str, Any] = {"commit": commit}
+    try:
+        show_in_index(site, started, repository, commit, stale_only=stale_only)
+    except (GitFailed, OSError) as error:
+        result["note"] = site.redactor.text(f"the commit is made, but the index does not show it: {error}")
+        site.show(started.step, f"{result['note']}\n".encode())
+    files, touched = seen(site)
+    return Done(files=files, touched=touched, result=result)
+
+
+def show_in_index(
+    site: Site, started: ev.StepStarted, repository: Repository, commit: str, *, stale_only: bool
+) -> None:
+    """`stale_only`: after an interruption, what holds neither the old nor the new content was staged by a person."""
+    paths = set(git.paths_of(repository, commit))
+    waiting = paths & git.unlike(repository, commit)
+    if stale_only and waiting:
+        parents = git.ask(repository, "rev-list", "--parents", "-n", "1", commit).decode().split()[1:]
+        waiting -= git.unlike(repository, parents[0] if parents else None)
+    if waiting:
+        git.bring_up(repository, commit, sorted(waiting), started.key, site.agent_dir)
+
+
+def seen(site: Site) -> tuple[tuple[ev.FileState, ...], tuple[str, ...]]:
+    """Hooks may have changed files that the session knows: these changes belong to the step."""
+    files = restat(site.root, site.manifest)
+    known = site.manifest
+    touched = [one.path for one in files if (known[one.path].sha256, known[one.path].mode) != (one.sha256, one.mode)]
+    return files, tuple(touched)
+
+
+def commit_of(repository: Repository, started: ev.StepStarted) -> str | None:
+    target = started.target
+    return git.find_commit(repository, started.key, parent=target.get("parent"), on=target.get("branch"))
+
+
+# Found in flight.
+
+
+def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
+    running = still_running(run_directory(site.agent_dir, started.key))  # asked first: it may end, and have committed
+    try:
+        found = commit_of(repository_of(site), started)
+    except GitFailed as error:
+        return Finding(outcome=Outcome.UNKNOWN, evidence=site.redactor.text(f"git cannot be asked: {error}"))
+    if found is not None:
+        return Finding(outcome=Outcome.APPLIED, evidence=f"the commit {found[:SHA_SHOWN_CHARS]} carries its key")
+    if running is not None:
+        return Finding(outcome=Outcome.UNKNOWN, evidence=running, still_running=True)
+    return Finding(outcome=Outcome.NOT_APPLIED, evidence="no commit since its start carries its key", repeatable=True)
+
+
+def still_running(directory: Path) -> str | None:
+    """In words, if git or one of its hooks lives on without its acode."""
+    try:
+        descriptor = os.open(directory / "alive", os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        if lock.try_lock(descriptor):
+            return None
+    finally:
+        os.close(descriptor)
+    mark = read_mark(directory)
+    if mark is None or mark.command is None:
+        return "git is just being started"
+    if keeper.started(mark.command) != mark.command_started:
+        return None  # only a child of a hook is left, and it makes no commit
+    since = time.strftime("%H:%M:%S UTC", time.gmtime(mark.since))
+    return f"git is still running, pid {mark.command}, since {since}"
+
+
+def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:
+    with contextlib.suppress(GitFailed, OSError, AcodeError), alive(run_directory(site.agent_dir, started.key)):
+        repository = repository_of(site)
+        found = commit_of(repository, started)
+        if found is not None:
+            return finished(site, started, repository, found, stale_only=True)
+    files, touched = seen(site)
+    return Done(files=files, touched=touched, result={"commit": None, "note": "settled without a commit of its own"})
+
+
+def roll_back(step: Step, site: Site, started: ev.StepStarted) -> RolledBack:
+    """Nothing of a commit that was not made is left: its index was ours."""
+    return RolledBack()
