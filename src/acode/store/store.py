@@ -269,6 +269,12 @@ class Store:
         row = self.db.execute("SELECT body FROM snapshots WHERE id = ?", (self.base(session_id) + seq,)).fetchone()
         return row[0] if row else None
 
+    def snapshots(self, session_id: str) -> list[tuple[int, bytes]]:
+        with database.translated(self.path):
+            base = self.base(session_id)
+            query = "SELECT seq, body FROM snapshots WHERE id > ? AND id < ? ORDER BY id"
+            return list(self.db.execute(query, (base, base + SEQ_SPAN)))
+
     def plan_of(self, session: Session) -> Plan | None:
         """The plan the session follows now: the latest one named, else the one it was created with."""
         assert session.created is not None
@@ -304,6 +310,11 @@ class Store:
         query = "SELECT DISTINCT sha256 FROM blobs WHERE session_id = ? ORDER BY sha256"
         with database.translated(self.path):
             return [row[0] for row in self.db.execute(query, (session_id,))]
+
+    def blob_purposes(self, session_id: str) -> list[tuple[str, str]]:
+        query = "SELECT sha256, purpose FROM blobs WHERE session_id = ? ORDER BY sha256, purpose"
+        with database.translated(self.path):
+            return list(self.db.execute(query, (session_id,)))
 
     def has_blob(self, session_id: str, sha256: str) -> bool:
         query = "SELECT data IS NOT NULL FROM blobs WHERE session_id = ? AND sha256 = ? LIMIT 1"
