@@ -22,6 +22,7 @@ from acode.seal import Anchor
 from acode.state import Session
 from acode.steps.shape import Site
 from acode.store.journal import Blob, Journal
+from acode.store.removal import holds_preimages
 from acode.store.store import Loaded, Store
 from acode.workspace import Root, ensure_agent_dir
 
@@ -241,6 +242,7 @@ def held(world: World, text: str, *, wait: bool = False, ended_ok: bool = False)
         session_id = resolve_id(world, store, text)
         peeked, _ = store.peek(session_id)
         if peeked.terminal and not ended_ok:
+            forget_secrets(store, session_id)
             raise ended(peeked)
         ensure_agent_dir(root)
         seen = locks.look(world.agent_dir / "locks", session_id, store.generation(session_id))
@@ -277,6 +279,12 @@ def created(world: World, event: ev.SessionCreated, *others: ev.Known, blobs: di
             yield in_hand
         finally:
             lock.release()
+
+
+def forget_secrets(store: Store, session_id: str) -> None:
+    """A crash right behind the end may have kept pre-images and secrets from being removed: it is done now."""
+    if holds_preimages(store, session_id):
+        store.forget_preimages(session_id)
 
 
 def ended(session: Session) -> AcodeError:

@@ -316,6 +316,11 @@ class Store:
         with database.translated(self.path):
             return list(self.db.execute(query, (session_id,)))
 
+    def file_blobs(self, session_id: str) -> list[str]:
+        query = "SELECT DISTINCT sha256 FROM blobs WHERE session_id = ? AND data IS NULL"
+        with database.translated(self.path):
+            return [row[0] for row in self.db.execute(query, (session_id,))]
+
     def has_blob(self, session_id: str, sha256: str) -> bool:
         query = "SELECT data IS NOT NULL FROM blobs WHERE session_id = ? AND sha256 = ? LIMIT 1"
         with database.translated(self.path):

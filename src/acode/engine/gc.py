@@ -1,0 +1,238 @@
+"""Collect what nobody needs any more: sessions that ended long ago, and what killed processes left lying about.
+
+First it is said what would go and how much that is; then only what was said goes. An unfinished session is never
+touched, nor one whose log cannot be trusted: it may be needed as evidence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from acode import lock as locks
+from acode import seal
+from acode.engine.opening import has_database, opened
+from acode.engine.world import World, short
+from acode.errors import AcodeError, SessionLocked, Usage
+from acode.state import State
+from acode.store import removal
+from acode.store.blobs import LEFTOVER_AGE_S
+from acode.store.store import DATABASE, Store
+
+OLDER_THAN_DAYS = 30
+DAYS_MAX = 36_500
+
+
+class EndedSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that ended long enough ago."""
+
+    session_id: str
+    title: str
+    state: State
+    ended_at: datetime
+    bytes: int
+
+
+class Litter(msgspec.Struct, frozen=True, kw_only=True):
+    """A file or directory of acode's that belongs to nothing any more."""
+
+    kind: Literal["blob", "writing", "run", "lock", "backup", "anchor"]
+    path: str
+    bytes: int
+
+
+class GcPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What would be removed, and what was passed over and why."""
+
+    older_than_days: int
+    sessions: tuple[EndedSession, ...] = ()
+    secrets_of: tuple[str, ...] = ()  # ended sessions whose pre-images a crash kept from being removed
+    litter: tuple[Litter, ...] = ()
+    kept: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        return sum(one.bytes for one in self.sessions) + sum(one.bytes for one in self.litter)
+
+    @property
+    def empty(self) -> bool:
+        return not (self.sessions or self.secrets_of or self.litter)
+
+
+class Collected(msgspec.Struct, frozen=True, kw_only=True):
+    sessions: tuple[str, ...]
+    files: int
+    bytes: int
+    kept: tuple[str, ...]
+
+
+# Looking.
+
+
+def plan_gc(world: World, *, older_than_days: int = OLDER_THAN_DAYS) -> GcPlan:
+    """What a collection would remove now; nothing is changed."""
+    if not 0 <= older_than_days <= DAYS_MAX:
+        raise Usage(f"--older-than {older_than_days}: expected a number of days from 0 to {DAYS_MAX}")
+    if not has_database(world):
+        return GcPlan(older_than_days=older_than_days)
+    with opened(world, look_only=True) as store:
+        return _plan(world, store, older_than_days)
+
+
+def _plan(world: World, store: Store, days: int) -> GcPlan:
+    before = world.clock() - timedelta(days=days)
+    sessions: list[EndedSession] = []
+    secrets: list[str] = []
+    kept: list[str] = []
+    for session_id in store.session_ids():
+        try:
+            session, _ = store.peek(session_id)
+        except AcodeError as error:
+            kept.append(f"{short(session_id)}: its log cannot be trusted ({error.code})")
+            continue
+        if not session.terminal:
+            continue
+        if session.updated_at < before:
+            size = removal.bytes_of(store, session_id)
+            sessions.append(
+                EndedSession(
+                    session_id=session_id,
+                    title=session.title,
+                    state=session.state,
+                    ended_at=session.updated_at,
+                    bytes=size,
+                )
+            )
+        elif removal.holds_preimages(store, session_id):
+            secrets.append(session_id)
+    going = {one.session_id for one in sessions}
+    return GcPlan(
+        older_than_days=days,
+        sessions=tuple(sessions),
+        secrets_of=tuple(secrets),
+        litter=tuple(_litter(world, store, going, before)),
+        kept=tuple(kept),
+    )
+
+
+def _litter(world: World, store: Store, going: set[str], before: datetime) -> Iterator[Litter]:
+    """Files of sessions that are gone or going; young ones are left, they may belong to a process at work."""
+    staying = set(store.session_ids()) - going
+    now_s = world.clock().timestamp()
+    agent_dir = world.agent_dir
+    wanted = removal.files_wanted(store)
+    for path in sorted(agent_dir.glob("blobs/**/*")):
+        if (
+            path.is_file()
+            and not path.is_symlink()
+            and path.name not in wanted
+            and _age_s(path, now_s) > LEFTOVER_AGE_S
+        ):
+            kind: Literal["blob", "writing"] = "writing" if path.name.startswith(".writing-") else "blob"
+            yield Litter(kind=kind, path=str(path.relative_to(agent_dir)), bytes=_size(path))
+    for path in sorted(agent_dir.glob("run/*")):
+        owner = path.name[:36]
+        if path.is_dir() and _is_id(owner) and owner not in staying and _age_s(path, now_s) > LEFTOVER_AGE_S:
+            yield Litter(kind="run", path=str(path.relative_to(agent_dir)), bytes=_size(path))
+    for path in sorted(agent_dir.glob("locks/*")):
+        owner = path.name[:36]
+        if _is_id(owner) and owner not in staying and _age_s(path, now_s) > LEFTOVER_AGE_S:
+            yield Litter(kind="lock", path=str(path.relative_to(agent_dir)), bytes=_size(path))
+    for path in sorted(agent_dir.glob(f"{DATABASE}.*.bak")):
+        if path.is_file() and _age_s(path, before.timestamp()) > 0:
+            yield Litter(kind="backup", path=str(path.relative_to(agent_dir)), bytes=_size(path))
+
+
+def _is_id(text: str) -> bool:
+    return len(text) == 36 and text.count("-") == 4
+
+
+def _age_s(path: Path, now_s: float) -> float:
+    try:
+        return now_s - path.lstat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _size(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            return sum(_size(Path(entry.path)) for entry in os.scandir(path))
+        return path.lstat().st_size
+    return 0
+
+
+# Doing.
+
+
+def collect(world: World, plan: GcPlan) -> Collected:
+    """Remove what the plan says, one session after the other; what has changed since is looked at again."""
+    gone: list[str] = []
+    kept = list(plan.kept)
+    freed, files = 0, 0
+    with opened(world, look_only=False) as store:
+        for one in plan.sessions:
+            try:
+                _remove(world, store, one.session_id)
+            except AcodeError as error:
+                kept.append(f"{short(one.session_id)}: {error.message}")
+                continue
+            gone.append(one.session_id)
+            freed += one.bytes
+        for session_id in plan.secrets_of:
+            with contextlib.suppress(AcodeError), _alone(world, store, session_id):
+                store.forget_preimages(session_id)
+        # Looked at anew: the blobs of the sessions that went are nobody's now.
+        before = world.clock() - timedelta(days=plan.older_than_days)
+        for litter in _litter(world, store, set(), before):
+            path = world.agent_dir / litter.path
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+            files += 1
+            freed += litter.bytes
+        if gone:
+            removal.shrink(store)
+    return Collected(sessions=tuple(gone), files=files, bytes=freed, kept=tuple(kept))
+
+
+def _remove(world: World, store: Store, session_id: str) -> None:
+    """The anchor goes first: without it a session that is still there is only warned about, never taken for lost."""
+    with _alone(world, store, session_id):
+        session, _ = store.peek(session_id)
+        if not session.terminal:
+            raise Usage(f"session {short(session_id)} has not ended")
+        files = store.file_blobs(session_id)
+        seal.forget_anchor(seal.anchor_directory(world.state_dir, world.workspace), session_id)
+        removal.remove_session(store, session_id)
+        wanted = removal.files_wanted(store)
+        for sha256 in files:
+            if sha256 not in wanted:
+                store.blobs.remove(sha256)
+    # The lock's file may go now: whoever waits for it finds that the session is gone, and holds nothing.
+    for path in (world.agent_dir / "locks").glob(f"{session_id}.*"):
+        path.unlink(missing_ok=True)
+    for path in (world.agent_dir / "run").glob(f"{session_id}*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _alone(world: World, store: Store, session_id: str) -> Iterator[None]:
+    try:
+        lock, _ = locks.acquire(
+            world.agent_dir / "locks", session_id, lambda: store.generation(session_id), now=world.clock
+        )
+    except FileNotFoundError as error:
+        raise SessionLocked(f"the lock of session {short(session_id)} cannot be made") from error
+    try:
+        yield
+    finally:
+        lock.release()
