@@ -9,12 +9,11 @@ is for people; nothing is decided by it except whose name is shown.
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
-import socket
 import stat
 import sys
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
@@ -35,6 +34,8 @@ from acode.events.types import Owner
 HEARTBEAT_S = 5.0
 OWNER_BYTES_MAX = 4096
 WAIT_STEP_S = 0.2
+GLANCE_S = 0.02
+GLANCES_MAX = 5
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,10 +61,11 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 class Lock:
     """A held lock; `release` or the end of the process gives it back."""
 
-    def __init__(self, path: Path, fd: int, holder: Holder) -> None:
+    def __init__(self, path: Path, fd: int, holder: Holder, found_ns: int) -> None:
         self.path = path
         self.holder = holder
         self._fd = fd
+        self._found_ns = found_ns
         self._stop = threading.Event()
         self._pulse = threading.Thread(target=self._beat, name="acode-lock", daemon=True)
         self._pulse.start()
@@ -71,11 +73,21 @@ class Lock:
     def _beat(self) -> None:
         """A sign of life every few seconds: it dates a crash that leaves no event. Unsynced, so it costs nothing."""
         while not self._stop.wait(HEARTBEAT_S):
-            with contextlib.suppress(OSError):
-                os.utime(self._fd if os.utime in os.supports_fd else self.path)
+            self._touch(time.time_ns())
+
+    def _touch(self, at_ns: int) -> None:
+        with contextlib.suppress(OSError):
+            os.utime(self._fd if os.utime in os.supports_fd else self.path, ns=(at_ns, at_ns))
 
     def release(self) -> None:
+        """Given back in order, which is no crash: the sign of life that was found is put back.
+
+        It dates the crash of whoever held the lock before. Without this a refused attempt, which holds the lock while
+        it looks, would move the crash to its own time and start the cool-down again.
+        """
         self._stop.set()
+        self._pulse.join()  # or its last beat could hit a file that got this descriptor's number meanwhile
+        self._touch(self._found_ns)
         unlock(self._fd)
         os.close(self._fd)
 
@@ -89,34 +101,37 @@ def acquire(
 ) -> tuple[Lock, int]:
     """The lock of the session's present generation, or a refusal that names the owner.
 
-    The generation is read again after the kernel granted the lock: between the two somebody may have broken it.
+    The generation is read again after the kernel granted the lock: between the two somebody may have broken it. A
+    `look` takes the lock for a moment too, so a lock whose owner is dead is tried a few times before it is refused.
     """
-    import time
-
-    deadline = time.monotonic() + wait_s
+    deadline, glances = time.monotonic() + wait_s, GLANCES_MAX
     while True:
         wanted = generation()
         path = lock_path(locks, session_id, wanted)
         fd = _open_private(path)
         if try_lock(fd):
             if generation() == wanted:
-                holder = myself(now())
+                holder, found_ns = myself(now()), _last_touched_ns(fd)
                 _write_holder(fd, holder)
-                return Lock(path, fd, holder), wanted
+                return Lock(path, fd, holder, found_ns), wanted
             os.close(fd)
             continue
         holder_found = _read_holder(fd)
         os.close(fd)
-        if time.monotonic() >= deadline:
+        if (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, WAIT_STEP_S))
+            continue
+        if glances == 0 or (holder_found is not None and alive(holder_found)):
             raise _refusal(session_id, path, holder_found, now())
-        time.sleep(WAIT_STEP_S)
+        glances -= 1
+        time.sleep(GLANCE_S)
 
 
 def look(locks: Path, session_id: str, generation: int) -> Seen:
     """Who holds it, without taking it and without creating anything."""
     path = lock_path(locks, session_id, generation)
     try:
-        fd = _open_checked(path, os.O_RDWR)
+        fd = _open_checked(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)  # a disk may be read-only
     except FileNotFoundError:
         return Seen(held=False, holder=None, touched_at=None)
     try:
@@ -161,7 +176,7 @@ def myself(now: datetime) -> Holder:
         pid=os.getpid(),
         started=process_started(os.getpid()) or 0.0,
         boot_id=boot_id(),
-        host=socket.gethostname(),
+        host=host_name(),
         user=user_name(),
         command=" ".join([Path(sys.argv[0]).name or "python", *sys.argv[1:]])[:200],
         since=now,
@@ -169,11 +184,22 @@ def myself(now: datetime) -> Holder:
 
 
 def owner() -> Owner:
-    return Owner(pid=os.getpid(), host=socket.gethostname(), user=user_name(), boot_id=boot_id())
+    return Owner(pid=os.getpid(), host=host_name(), user=user_name(), boot_id=boot_id())
+
+
+def host_name() -> str:
+    """Without the network module where the kernel answers: loading that takes milliseconds."""
+    if sys.platform != "win32":
+        return os.uname().nodename
+    import socket
+
+    return socket.gethostname()
 
 
 def user_name() -> str:
     try:
+        import getpass
+
         return getpass.getuser()
     except (KeyError, OSError, ImportError):
         return "unknown"
@@ -213,7 +239,7 @@ def alive(holder: Holder) -> bool:
 
 def foreign_process(holder: Holder) -> str | None:
     """What runs under the holder's pid, if it is another process than the one that took the lock."""
-    if holder.host != socket.gethostname() or alive(holder) or process_started(holder.pid) is None:
+    if holder.host != host_name() or alive(holder) or process_started(holder.pid) is None:
         return None
     import psutil
 
@@ -237,7 +263,8 @@ def _open_private(path: Path) -> int:
 def _open_checked(path: Path, flags: int) -> int:
     """Opened without following a link, and checked through the descriptor: what is checked is what is locked."""
     try:
-        fd = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0), 0o600)
+        careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+        fd = os.open(path, flags | careful | getattr(os, "O_NONBLOCK", 0), 0o600)  # a pipe there would never open
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -275,10 +302,18 @@ def _check(path: Path, status: os.stat_result) -> None:
         )
 
 
+def _last_touched_ns(fd: int) -> int:
+    """The last sign of life of whoever held it before; a file without an owner's name in it was made just now."""
+    status = os.fstat(fd)
+    return status.st_mtime_ns if status.st_size else 0
+
+
 def _write_holder(fd: int, holder: Holder) -> None:
-    os.ftruncate(fd, 0)
-    os.lseek(fd, 0, os.SEEK_SET)
-    os.write(fd, msgspec.json.encode(holder))
+    """For people only, so a full disk keeps nobody from the lock."""
+    with contextlib.suppress(OSError):
+        os.ftruncate(fd, 0)
+        os.lseek(fd, 0, os.SEEK_SET)
+        os.write(fd, msgspec.json.encode(holder))
 
 
 def _read_holder(fd: int) -> Holder | None:

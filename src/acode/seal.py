@@ -7,6 +7,8 @@ database is seen. Codes are compared in constant time; a key that others can rea
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import hmac
 import os
@@ -18,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from acode.errors import KeyMissing, KeyUnusable, NotWritable
+from acode.errors import DiskFull, KeyMissing, KeyUnusable, NotWritable
 
 SECRET_VARIABLE = "ACODE_CHECKPOINT_SECRET"
 SECRET_BYTES_MIN = 16
@@ -99,7 +101,8 @@ def _stored_keys(state_dir: Path) -> list[tuple[str, bytes]]:
     """Keys in the order they were made, the last one signs; the file must be ours alone."""
     path = key_file(state_dir)
     try:
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
+        careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+        fd = os.open(path, os.O_RDONLY | careful)
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -123,6 +126,8 @@ def _is_hex(text: str) -> bool:
 
 
 def _refuse_shared(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise KeyUnusable(f"the key file {path} is no regular file")
     if sys.platform == "win32":
         return  # Windows keeps the state directory private by its access list
     if status.st_uid != os.geteuid():
@@ -183,7 +188,7 @@ def write_private(path: Path, data: bytes, *, exclusive: bool = False, durable: 
     try:
         fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o600)
         try:
-            os.write(fd, data)
+            _write_all(fd, data)
             if durable:
                 os.fsync(fd)
         finally:
@@ -200,7 +205,17 @@ def write_private(path: Path, data: bytes, *, exclusive: bool = False, durable: 
         if durable:
             _sync_directory(path.parent)
     except OSError as error:
-        raise NotWritable(f"{path} cannot be written: {error.strerror}") from error
+        with contextlib.suppress(OSError):
+            os.unlink(temp)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise (DiskFull if full else NotWritable)(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    """A disk that fills up takes a part and reports success; half a key file must not replace a whole one."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]
 
 
 def _sync_directory(path: Path) -> None:
