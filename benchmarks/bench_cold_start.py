@@ -35,5 +35,5 @@ def measure() -> dict[str, Any]:
 
 def run_once(command: list[str], env: dict[str, str]) -> float:
     before = time.perf_counter()
-    subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    subprocess.run(command, env=env, check=True, capture_output=True)
     return time.perf_counter() - before

@@ -1,4 +1,4 @@
-"""The price of durability: one plan step of kind read beside a bare commit of the same bytes, interleaved in one run."""
+"""The price of durability: plan steps of kind read and bare commits of the same bytes, taking turns in one run."""
 
 from __future__ import annotations
 
@@ -10,52 +10,73 @@ from typing import Any
 
 import apsw
 
-from acode.engine import run_plan
+from acode.engine import Notice, run_plan
 from acode.planfile import PlanFile
-from benchmarks.places import Silence, place, reading_plan, world
+from benchmarks.places import place, reading_plan, world
 
-STEPS = 400
-ROUNDS = 5
+STEPS = 600
+ROUNDS = 3
 
 
 def measure() -> dict[str, Any]:
-    step_us, bare_us, bytes_per_step = list[float](), list[float](), 0.0
+    size = round(bytes_per_step())
+    step_s, bare_s = list[float](), list[float]()
     for _ in range(ROUNDS):
         with place() as path:
-            (path / "workspace" / "a.txt").write_text("hello\n" * 20)
-            steps, bytes_per_step = plan_steps(path)
-            step_us.extend(steps)
-            bare_us.extend(bare_commits(path, round(bytes_per_step)))
+            turns = Turns(path, size)
+            run_steps(path, turns)
+            step_s.extend(turns.step_s)
+            bare_s.extend(turns.bare_s)
     return {
-        "step_us_median": round(statistics.median(step_us), 1),
-        "bare_commit_us_median": round(statistics.median(bare_us), 1),
-        "ratio_of_medians": round(statistics.median(step_us) / statistics.median(bare_us), 3),
-        "ratio_of_means": round(statistics.mean(step_us) / statistics.mean(bare_us), 3),
-        "bytes_per_step": round(bytes_per_step),
-        "steps": len(step_us),
+        "step_ms_median": round(statistics.median(step_s) * 1000, 4),
+        "bare_commit_ms_median": round(statistics.median(bare_s) * 1000, 4),
+        "ratio_of_medians": round(statistics.median(step_s) / statistics.median(bare_s), 3),
+        "ratio_of_means": round(statistics.mean(step_s) / statistics.mean(bare_s), 3),
+        "bytes_per_step": size,
+        "steps": len(step_s),
     }
 
 
-def plan_steps(path: Path) -> tuple[list[float], float]:
-    listener = Silence()
+class Turns:
+    """After each step one bare commit: what the disk does to one of them it does to the other."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.step_s: list[float] = []
+        self.bare_s: list[float] = []
+        self._body = "x" * size
+        self._since: float | None = None
+        self._db = apsw.Connection(os.fspath(path / "bare.db"))
+        self._db.execute("PRAGMA journal_mode=wal")
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.execute("CREATE TABLE log(seq INTEGER PRIMARY KEY, body TEXT)")
+
+    def tell(self, notice: Notice) -> None:
+        if notice.event != "step_completed":
+            return
+        now = time.perf_counter()
+        if self._since is not None:
+            self.step_s.append(now - self._since)
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.execute("INSERT INTO log(body) VALUES (?)", (self._body,))
+        self._db.execute("COMMIT")
+        self._since = time.perf_counter()
+        self.bare_s.append(self._since - now)
+
+    def durable(self, seq: int) -> None:
+        pass
+
+
+def run_steps(path: Path, listener: Any = None) -> None:
+    (path / "workspace" / "a.txt").write_text("hello\n" * 20)
     run_plan(world(path, listener), PlanFile(plan=reading_plan(STEPS), path="plan.yml", sha256="0" * 64))
-    at = listener.completed_at
-    db = apsw.Connection(os.fspath(path / "workspace/.agent/workspace.db"))
-    rows = db.execute("SELECT (SELECT sum(length(body)) FROM events) + (SELECT sum(length(body)) FROM checkpoints)")
-    return [(b - a) * 1e6 for a, b in zip(at, at[1:], strict=False)], float(rows.fetchone()[0]) / STEPS  # type: ignore[index, arg-type]
 
 
-def bare_commits(path: Path, size: int) -> list[float]:
-    """What nobody can undercut: one row, one transaction, WAL and FULL, the same number of bytes."""
-    db = apsw.Connection(os.fspath(path / "bare.db"))
-    db.execute("PRAGMA journal_mode=wal")
-    db.execute("PRAGMA synchronous=FULL")
-    db.execute("CREATE TABLE log(seq INTEGER PRIMARY KEY, body TEXT)")
-    body, taken = "x" * size, list[float]()
-    for _ in range(STEPS):
-        before = time.perf_counter()
-        db.execute("BEGIN IMMEDIATE")
-        db.execute("INSERT INTO log(body) VALUES (?)", (body,))
-        db.execute("COMMIT")
-        taken.append((time.perf_counter() - before) * 1e6)
-    return taken
+def bytes_per_step() -> float:
+    """What a step leaves in the log: its events and its checkpoint."""
+    with place() as path:
+        run_steps(path)
+        db = apsw.Connection(os.fspath(path / "workspace/.agent/workspace.db"))
+        total = 0
+        for table in ("events", "checkpoints"):
+            total += next(iter(db.execute(f"SELECT sum(length(body)) FROM {table}")))[0]
+        return total / STEPS

@@ -52,8 +52,9 @@ class Workload:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text)
 
-    def run(self, place: Path) -> None:
-        run_plan(world(place, listener=Acknowledged(place / "acknowledged"), env=self.env(place)), plan_file(self.plan))
+    def run(self, place: Path, acknowledged: Path | None = None) -> None:
+        ears = Acknowledged(acknowledged or place / "acknowledged")
+        run_plan(world(place, listener=ears, env=self.env(place)), plan_file(self.plan))
 
     def env(self, place: Path) -> dict[str, str]:
         return {"PATH": os.environ["PATH"], "HOME": os.fspath(place), "LEDGER": os.fspath(place / "ledger")}
@@ -95,13 +96,13 @@ def ledger(place: Path) -> Counter[str]:
     return Counter(line.split(":")[1] for line in lines)
 
 
-def right_after(place: Path, before: dict[str, str]) -> list[str]:
+def right_after(place: Path, before: dict[str, str], heard: bytes | None = None) -> list[str]:
     """Before anything is recovered: what was acknowledged is there, and every change of the workspace is explained."""
     wrong: list[str] = []
-    try:
-        acknowledged = max((int(line) for line in (place / "acknowledged").read_text().split()), default=0)
-    except FileNotFoundError:
-        acknowledged = 0
+    if heard is None:
+        notes = place / "acknowledged"
+        heard = notes.read_bytes() if notes.exists() else b""
+    acknowledged = max((int(line) for line in heard.split()), default=0)
     the_world = world(place)
     started: set[str] = set()
     last = 0

@@ -1,0 +1,117 @@
+"""All benchmarks in one command; JSON on stdout, a table with targets on stderr.
+
+    python3 dev.py bench                 everything (some minutes: it builds a session of a million events)
+    python3 dev.py bench steps           one of: cold_start, formats, recovery, steps, validation
+
+Figures are medians measured in one run. Ratios are what counts; absolute times are those of the machine.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import platform
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+# Requirement, what is measured, where the figure stands, its target and its maximum.
+TARGETS: list[tuple[str, str, str, float, float]] = [
+    (
+        "NFR-040b-01",
+        "find the resume point, 10,000 events (ms)",
+        "recovery.10_000.find_resume_point.median_ms",
+        10,
+        100,
+    ),
+    (
+        "NFR-040b-08",
+        "find the resume point, 1,000,000 events (ms)",
+        "recovery.1_000_000.find_resume_point.median_ms",
+        15,
+        50,
+    ),
+    (
+        "NFR-040b-06",
+        "read, verify and fold 10,000 events (ms)",
+        "recovery.10_000.read_verify_fold_all.median_ms",
+        250,
+        500,
+    ),
+    (
+        "NFR-040b-03",
+        "restore the context, 1,000,000 events (ms)",
+        "recovery.1_000_000.load_session.median_ms",
+        250,
+        500,
+    ),
+    ("BENCH-011c-01", "state recovery, 10,000 events (ms)", "recovery.10_000.load_session.median_ms", 250, 500),
+    ("NFR-040b-07", "memory of a survey, 1,000,000 events (MB)", "recovery.1_000_000.resume_peak_memory_mb", 100, 100),
+    ("NFR-040b-09", "detect the scenario (ms)", "recovery.10_000.detect_scenario.median_ms", 1, 10),
+    ("POL-AUDIT-02", "decide (ms)", "recovery.10_000.decide.median_ms", 1, 10),
+    (
+        "BENCH-011c-03",
+        "plan the continuation, 1,000 steps (ms)",
+        "recovery.10_000.plan_continuation.median_ms",
+        50,
+        100,
+    ),
+    ("NFR-040b-02", "validate 10,000 unchanged files (ms)", "validation.unchanged_ms", 150, 1000),
+    ("BENCH-011c-02", "validate 10,000 files, all hashed (ms)", "validation.all_hashed_ms", 1000, 2000),
+    ("NFR-040b-04", "hash comparison of one file (ms)", "validation.hash_ms", 10, 10),
+    (
+        "NFR-040b-05",
+        "the whole survey of a resume, 10,000 events (ms)",
+        "recovery.10_000.whole_preview.median_ms",
+        1000,
+        5000,
+    ),
+    ("BENCH-011c-04", "a step with its checkpoint and fsync (ms)", "steps.step_ms_median", 50, 100),
+    ("NFR-040b-10", "a counter, inside the step's transaction (ms)", "steps.step_ms_median", 5, 5),
+    ("durability", "a read step beside a bare commit (ratio)", "steps.ratio_of_medians", 1.3, 3.0),
+    ("cold start", "session list beside bare imports (ratio)", "cold_start.ratio", 3.0, 4.0),
+]
+
+
+def main(argv: list[str]) -> int:
+    here = Path(__file__).parent
+    known = sorted(path.stem.removeprefix("bench_") for path in here.glob("bench_*.py"))
+    names = argv or known
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        print(f"no benchmark {', '.join(unknown)}; there are: {', '.join(known)}", file=sys.stderr)
+        return 2
+    results: dict[str, Any] = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
+    for name in names:
+        print(f"measuring {name} ...", file=sys.stderr)
+        results[name] = importlib.import_module(f"benchmarks.bench_{name}").measure()
+    print(json.dumps(results, indent=2))
+    for line in table(results):
+        print(line, file=sys.stderr)
+    return 0
+
+
+def machine() -> dict[str, Any]:
+    import os
+
+    return {"cpus": os.cpu_count(), "system": platform.system(), "python": platform.python_version()}
+
+
+def table(results: dict[str, Any]) -> Iterator[str]:
+    yield f"{'requirement':<14} {'figure':<52} {'found':>9} {'target':>8} {'maximum':>8}"
+    for requirement, what, where, target, maximum in TARGETS:
+        found: Any = results
+        for name in where.split("."):
+            found = found.get(name) if isinstance(found, dict) else None
+        if found is None:
+            continue
+        mark = "" if found <= target else ("  over target" if found <= maximum else "  OVER MAXIMUM")
+        yield f"{requirement:<14} {what:<52} {found:>9.3f} {target:>8g} {maximum:>8g}{mark}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
