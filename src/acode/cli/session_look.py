@@ -1,4 +1,4 @@
-"""acode session show, history and verify: look into one session without touching it."""
+"""acode session show and history: look into one session without touching it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from acode.cli.picking import to_look_at
 from acode.cli.screen import Screen, as_json, one_line
 from acode.cli.wording import ago, count, stamp
 from acode.cli.world import build_world
-from acode.engine.preview import Preview, history, preview, verify
-from acode.engine.world import Options, World, short
+from acode.engine.preview import Preview, history, preview
+from acode.engine.world import Options, World
 from acode.errors import Usage
 from acode.events import Envelope
 from acode.events.definition import describe
@@ -211,50 +211,3 @@ TOLD = (
     *("title", "reason", "message", "attempt", "kind", "outcome", "evidence", "note", "duration_ms", "exit_status"),
     *("settled", "question", "reason_code", "eligible", "scenario", "remaining_steps", "label", "what", "signal"),
 )
-
-
-# Verify.
-
-
-@click.command(cls=Command, name="verify")
-@ID
-@click.pass_obj
-def verified(flags: Flags, *, session: str | None) -> int:
-    """Check chain, seals, blobs and anchor of one session, all of it. Ends with 20 if anything does not fit."""
-    world = build_world(flags)
-    screen = Screen(flags, world.env)
-    session_id, found = verify(world, named(world, screen, session))
-    problems = [msgspec.to_builtins(one) for one in found.problems]
-    if flags.json:
-        screen.document(
-            {
-                "ok": not problems,
-                "events": found.events,
-                "checkpoints": found.checkpoints,
-                "blobs": found.blobs,
-                "problems": problems,
-            }
-        )
-        return 20 if problems else 0
-    numbers = f"{count(found.events, 'event')}, {count(found.checkpoints, 'checkpoint')}, {count(found.blobs, 'blob')}"
-    if not problems:
-        screen.data(f"{screen.paint_data('✓', 'good')} Session {short(session_id)} is whole: {numbers}")
-        return 0
-    screen.data(f"{screen.paint_data('✗', 'bad')} Session {short(session_id)} does not fit: {numbers}")
-    for problem in problems:
-        where = f"event {problem['seq']}: " if problem["seq"] is not None else ""
-        screen.data(f"  {problem['code']} {where}{one_line(problem['message'])}")
-    screen.insist("hint: the audited way out is: acode session repair")
-    return 20
-
-
-def named(world: World, screen: Screen, text: str | None) -> str:
-    """A damaged session can be verified without its id, if it is the only one there is."""
-    from acode.engine.preview import rows
-
-    if text is not None:
-        return text
-    everything = rows(world)
-    if len(everything) == 1:
-        return everything[0].session_id
-    return to_look_at(world, screen, None)
