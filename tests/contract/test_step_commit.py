@@ -448,12 +448,12 @@ def test_the_lock_of_a_killed_acode_is_removed(bench: Bench, repo: Path) -> None
 
 def test_a_commit_that_the_index_does_not_show_yet_is_shown_when_it_is_adopted(bench: Bench, repo: Path) -> None:
     """Killed between the commit and the index: it looks as if somebody had staged the old content."""
-    put(repo, a="two\n", b="two\n", new="new\n")
+    put(repo, a="longer\n", b="longer\n", new="new\n")
     started = bench.start(step_for("a", "b", "new"))
     before = (repo / ".git/index").read_bytes()
     sha = committed(bench.execute(step_for("a", "b", "new"), started))
     (repo / ".git/index").write_bytes(before)
-    put(repo, b="three\n")
+    put(repo, b="even longer\n")
     git(repo, "add", "b")  # a person went on since
     assert status(repo) == ["MM a", "M  b", "D  new", "?? new"]
     assert bench.adopt(step_for("a", "b", "new"), started).result == {"commit": sha}

@@ -93,7 +93,7 @@ def make_commit(step: Step, site: Site, started: ev.StepStarted, repository: Rep
         raise GitFailed(f"{unfinished} is under way in {repository.top}: finish or abort it, then resume")
     until = time.monotonic() + git.LOCK_WAIT_S
     while git.lock_file(repository).exists():  # the commit could be made, but not shown in the user's index
-        git.wait_for_lock(repository, site.agent_dir, until)
+        git.wait_for_lock(repository, site.agent_dir, started.key, until)
     index = run_directory(site.agent_dir, started.key) / "index"
     base = git.head(repository)
     try:
@@ -289,6 +289,7 @@ def show_in_index(
     site: Site, started: ev.StepStarted, repository: Repository, commit: str, *, stale_only: bool
 ) -> None:
     """`stale_only`: after an interruption, what holds neither the old nor the new content was staged by a person."""
+    git.clear_up(repository, started.key, site.agent_dir)
     paths = set(git.paths_of(repository, commit))
     waiting = paths & git.unlike(repository, commit)
     if stale_only and waiting:
@@ -348,13 +349,23 @@ def still_running(directory: Path) -> str | None:
 
 
 def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:
-    with contextlib.suppress(GitFailed, OSError, AcodeError), alive(run_directory(site.agent_dir, started.key)):
+    with contextlib.suppress(GitFailed, OSError, AcodeError):
         repository = repository_of(site)
         found = commit_of(repository, started)
         if found is not None:
-            return finished(site, started, repository, found, stale_only=True)
+            return adopted(site, started, repository, found)
     files, touched = seen(site)
     return Done(files=files, touched=touched, result={"commit": None, "note": "settled without a commit of its own"})
+
+
+def adopted(site: Site, started: ev.StepStarted, repository: Repository, commit: str) -> Done:
+    """The commit is there; whether the index knows of it is looked after, unless a hook of it still runs."""
+    with alive(run_directory(site.agent_dir, started.key)) as held:
+        if held is not None:
+            return finished(site, started, repository, commit, stale_only=True)
+    files, touched = seen(site)
+    note = "a hook of the commit still runs: the index does not show the commit yet"
+    return Done(files=files, touched=touched, result={"commit": commit, "note": note})
 
 
 def roll_back(step: Step, site: Site, started: ev.StepStarted) -> RolledBack:

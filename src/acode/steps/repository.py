@@ -7,6 +7,7 @@ our name in it: a lock left by a killed acode is known by that name, and somebod
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import subprocess
 import time
@@ -272,30 +273,47 @@ def index_lock(repository: Repository, key: str, agent_dir: Path) -> Iterator[No
     """git's own lock on the index, taken as git takes it, with our key in it."""
     place = lock_file(repository)
     until = time.monotonic() + LOCK_WAIT_S
-    while True:
-        try:
-            descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o644)
-            break
-        except FileExistsError:
-            wait_for_lock(repository, agent_dir, until)
-        except OSError as error:
-            raise GitFailed(f"{place} cannot be made: {error.strerror}") from error
+    while not take_lock(place, key):
+        wait_for_lock(repository, agent_dir, key, until)
     try:
-        os.write(descriptor, signature(key))
-        os.close(descriptor)
         yield
     finally:
         place.unlink(missing_ok=True)
+
+
+def take_lock(place: Path, key: str) -> bool:
+    """Made with our key already in it: a kill between making and naming would leave a lock that is nobody's."""
+    named = named_lock(place, key)
+    try:
+        named.write_bytes(signature(key))
+        os.link(named, place)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise GitFailed(f"{place} cannot be made: {error.strerror}") from error
+    finally:
+        named.unlink(missing_ok=True)
+    return True
+
+
+def named_lock(place: Path, key: str) -> Path:
+    return place.with_name(f"index.acode-{hashlib.sha256(key.encode()).hexdigest()[:16]}")
+
+
+def clear_up(repository: Repository, key: str, agent_dir: Path) -> None:
+    """Take away what a killed acode left of its own lock; the caller holds the run lock of the step."""
+    named_lock(lock_file(repository), key).unlink(missing_ok=True)
+    remove_ours(lock_file(repository), agent_dir, key)
 
 
 def signature(key: str) -> bytes:
     return f"acode {key}\n".encode()
 
 
-def wait_for_lock(repository: Repository, agent_dir: Path, until: float) -> None:
+def wait_for_lock(repository: Repository, agent_dir: Path, key: str, until: float) -> None:
     """Somebody has the index: one moment more, or the error that says so. A dead acode's lock is taken away."""
     place = lock_file(repository)
-    if remove_ours(place, agent_dir):
+    if remove_ours(place, agent_dir, key):
         return
     if time.monotonic() >= until:
         raise GitFailed(
@@ -305,20 +323,24 @@ def wait_for_lock(repository: Repository, agent_dir: Path, until: float) -> None
     time.sleep(LOCK_EVERY_S)
 
 
-def remove_ours(place: Path, agent_dir: Path) -> bool:
-    """Remove a lock that a killed acode left; True if there is none any more.
+def remove_ours(place: Path, agent_dir: Path, key: str) -> bool:
+    """Remove a lock that a killed acode left; True if there is none any more. `key`: of the step that asks.
 
     The step whose key stands in it is dead when nobody holds its run lock, which is held here meanwhile: of two that
-    find the same leftover only one removes it, and nobody removes the lock that was made after it.
+    find the same leftover only one removes it, and nobody removes the lock that was made after it. Whoever asks holds
+    the run lock of its own step, so a lock with that key is one from before.
     """
     found = _text_of(place)
     if found is None:
         return True
-    key = found.removeprefix("acode ").rstrip("\n")
-    if signature(key).decode() != found or parse_key(key) is None:
+    owner = found.removeprefix("acode ").rstrip("\n")
+    if signature(owner).decode() != found or parse_key(owner) is None:
         return False
+    if owner == key:
+        place.unlink(missing_ok=True)
+        return True
     try:
-        alive = os.open(alive_file(agent_dir, key), os.O_RDWR)
+        alive = os.open(alive_file(agent_dir, owner), os.O_RDWR)
     except OSError:
         return False
     try:
