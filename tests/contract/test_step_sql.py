@@ -2,72 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import threading
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import quote
+from typing import Any
 
 import apsw
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from acode.engine import Options, resume, run_plan
 from acode.errors import IdempotencyConflict
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Sql, Step
 from acode.plan import Outcome
-from acode.planfile import load_plan
-from acode.state import State
 from acode.steps import sql, sql_postgres
-from acode.steps.shape import Done, Failed
-from tests.crash.harness import needs_ptrace
-from tests.crash.harness.ptracer import Stop, killed
-from tests.postgres import Server
-from tests.sites import Bench, Patient, world
-from tests.wire import Wire
-
-ADD_A_ROW = "CREATE TABLE IF NOT EXISTS rows (n integer);\nINSERT INTO rows VALUES (1);\n"
-PASSWORD = "hunter2-and-more"
-
-
-def url_of(dsn: str, **changes: Any) -> str:
-    parts = {**conninfo_to_dict(dsn), **changes}
-    options = "&".join(
-        f"{name}={quote(str(value))}" for name, value in parts.items() if name in ("host", "port", "options")
-    )
-    return f"postgresql://{parts['user']}:{PASSWORD}@/{parts['dbname']}?{options}"
-
-
-class Target:
-    """A database that a test can look into, by other means than acode's."""
-
-    def __init__(self, place: str, dsn: str | None = None) -> None:
-        self.place = place
-        self.dsn = dsn
-
-    def ask(self, query: str) -> list[tuple[Any, ...]]:
-        if self.dsn is not None:
-            with psycopg.connect(self.dsn, autocommit=True) as connection:
-                return list(connection.execute(query.encode()).fetchall())
-        database = apsw.Connection(self.place)
-        try:
-            return list(database.execute(query))
-        finally:
-            database.close()
-
-    def has(self, table: str) -> bool:
-        where = "pg_tables WHERE tablename" if self.dsn else "sqlite_schema WHERE name"
-        return bool(self.ask(f"SELECT 1 FROM {where} = '{table}'"))
-
-    def rows(self, table: str = "rows") -> int:
-        return int(self.ask(f"SELECT count(*) FROM {table}")[0][0]) if self.has(table) else 0
+from acode.steps.shape import Done
+from tests.sites import Bench, Patient
+from tests.targets import ADD_A_ROW, PASSWORD, Target, change, failed, step_for, url_of
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -78,26 +32,12 @@ def target(request: pytest.FixtureRequest, workspace: Path) -> Target:
     return Target(url_of(dsn), dsn)
 
 
-def step_for(target: Target | str, number: int = 1, **more: Any) -> Step:
-    place = target if isinstance(target, str) else target.place if target.dsn else "app.db"
-    return Step(id=f"main.{number}", action=Sql(file="change.sql", database=place), **more)
-
-
 @pytest.fixture
 def bench(workspace: Path, home: Path) -> Iterator[Bench]:
     (workspace / "change.sql").write_text(ADD_A_ROW)
     made = Bench(workspace, home / "acode")
     yield made
     made.close()
-
-
-def change(bench: Bench, text: str) -> None:
-    (bench.workspace / "change.sql").write_text(text)
-
-
-def failed(outcome: Done | Failed) -> Failed:
-    assert isinstance(outcome, Failed), outcome
-    return outcome
 
 
 # Once.
@@ -514,135 +454,3 @@ def test_without_the_driver_the_way_to_get_it_is_said(bench: Bench, monkeypatch:
     started = bench.start(step)
     assert 'pip install "acode[postgres]"' in failed(bench.execute(step, started)).message
     assert 'pip install "acode[postgres]"' in bench.look(step, started).evidence
-
-
-# The answer to a COMMIT.
-
-
-@pytest.fixture
-def local_server(postgres_server: Server) -> Iterator[tuple[Server, str]]:
-    """The server brought along, reached through its own socket, with a database of its own."""
-    if postgres_server.process is None or postgres_server.process.poll() is not None:
-        postgres_server.start()
-    with postgres_server.database() as dsn:
-        yield postgres_server, dsn
-
-
-def socket_of(server: Server) -> str:
-    return f"{server.place}/.s.PGSQL.5432"
-
-
-def through(wire: Wire, dsn: str) -> str:
-    return url_of(dsn, host="127.0.0.1", port=wire.port) + "&sslmode=disable&gssencmode=disable"
-
-
-@pytest.mark.req("FR-011c-053")
-@pytest.mark.parametrize("cut", ["before", "after"])
-def test_a_commit_whose_answer_was_lost_is_settled_by_its_key(
-    bench: Bench, local_server: tuple[Server, str], cut: Literal["before", "after"]
-) -> None:
-    server, dsn = local_server
-    target = Target("", dsn)
-    with Wire(socket_of(server), cut=cut) as wire:
-        step = step_for(through(wire, dsn))
-        outcome = bench.run(step)
-        assert wire.cuts == 1
-        assert isinstance(outcome, Done if cut == "after" else Failed)
-        assert target.rows() == (1 if cut == "after" else 0)
-        assert isinstance(bench.run(step, 2), Done)
-    assert target.rows() == 1
-
-
-def test_a_server_that_is_gone_after_the_commit_leaves_the_step_open(
-    bench: Bench, local_server: tuple[Server, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server, dsn = local_server
-    monkeypatch.setattr(sql, "ASK_AGAIN_S", 0.1)
-    with Wire(socket_of(server), cut="after", heals=False) as wire:
-        step = step_for(through(wire, dsn))
-        started = bench.start(step)
-        found = failed(bench.execute(step, started))
-        assert found.reason == "signal", "neither applied nor not: it is settled later"
-        assert "was lost" in found.message
-        assert bench.look(step, started).outcome is Outcome.UNKNOWN
-    assert Target("", dsn).rows() == 1
-
-
-# Killed.
-
-
-def forked(work: Callable[[], object]) -> int:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the threads of this process hold nothing the child needs
-        child = os.fork()
-    if child == 0:
-        with contextlib.suppress(BaseException):
-            work()
-        os._exit(0)
-    return child
-
-
-def migrations(workspace: Path, place: str) -> Any:
-    for number in range(1, 6):
-        text = f"CREATE TABLE m{number} (n integer); INSERT INTO m{number} VALUES ({number});"
-        (workspace / f"{number}.sql").write_text(text)
-    (workspace / "plan.yml").write_text(
-        "title: Migrate\ntasks:\n  - title: Migrate\n    steps:\n"
-        + "".join(f"      - sql: {{database: {place!r}, file: {number}.sql}}\n" for number in range(1, 6))
-        + "  - title: Announce\n    steps:\n      - run: echo done >> announced.txt\n"
-    )
-    return load_plan(workspace / "plan.yml", plan_bytes_max=262_144, timeout_s_default=60.0)
-
-
-def finish(workspace: Path, home: Path, target: Target, *, applied: bool) -> None:
-    """Resume, and check that the world is the one of an undisturbed run."""
-    from acode.engine.hold import opened
-
-    with opened(world(workspace, home / "acode"), look_only=True) as store:
-        (session_id,) = store.session_ids()
-    ended = resume(world(workspace, home / "acode"), session_id, Options())
-    assert (ended.exit_code, ended.state) == (0, State.COMPLETED)
-    assert ended.executed_steps == (3 if applied else 4)
-    assert [target.rows(f"m{number}") for number in range(1, 6)] == [1, 1, 1, 1, 1]
-    attempts = {
-        row[0].rsplit(":", 2)[1]: row[0].rsplit(":", 1)[1] for row in target.ask("SELECT key FROM acode_applied")
-    }
-    assert attempts == {f"migrate.{number}": "2" if number == 3 and not applied else "1" for number in range(1, 6)}
-    assert (workspace / "announced.txt").read_text() == "done\n"
-
-
-@needs_ptrace
-@pytest.mark.req("UC-011c-02", "FR-011c-032")
-@pytest.mark.parametrize("applied", [False, True])
-def test_killed_in_the_third_of_five_migrations_of_a_file(workspace: Path, home: Path, applied: bool) -> None:
-    """Removing the rollback journal is SQLite's commit: killed right before it, and right after it."""
-    plan = migrations(workspace, "app.db")
-
-    def commits(stop: Stop) -> bool:
-        return stop.name in ("unlink", "unlinkat") and stop.path().endswith("app.db-journal")
-
-    nth = 3  # the table of keys is made by the first commit
-    killed(lambda: run_plan(world(workspace, home / "acode"), plan), at=nth * 2 + applied, wanted=commits)
-    target = Target(str(workspace / "app.db"))
-    assert target.rows("m2") == 1 and target.rows("m3") == applied and not target.has("m4")
-    finish(workspace, home, target, applied=applied)
-
-
-@pytest.mark.req("UC-011c-02", "FR-011c-032")
-@pytest.mark.parametrize("applied", [False, True])
-def test_killed_in_the_third_of_five_migrations_of_a_server(
-    workspace: Path, home: Path, local_server: tuple[Server, str], applied: bool
-) -> None:
-    server, dsn = local_server
-    target = Target("", dsn)
-    children: list[int] = []
-
-    def kill() -> None:
-        os.kill(children[0], signal.SIGKILL)
-
-    with Wire(socket_of(server), cut="after" if applied else "before", step=3, then=kill) as wire:
-        plan = migrations(workspace, through(wire, dsn))
-        children.append(forked(lambda: run_plan(world(workspace, home / "acode"), plan)))
-        _, status = os.waitpid(children[0], 0)
-        assert (os.waitstatus_to_exitcode(status), wire.cuts) == (-signal.SIGKILL, 1)
-        finish(workspace, home, target, applied=applied)

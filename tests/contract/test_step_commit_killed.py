@@ -1,0 +1,109 @@
+"""acode and git, killed around a commit by its own hooks: one commit in the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acode.engine import Options, resume
+from acode.engine.hold import opened
+from acode.engine.preview import preview
+from acode.state import State
+from tests.repositories import files_of, git, hook, log, make_repository, put, status
+from tests.sites import world
+
+
+@pytest.fixture
+def repo(workspace: Path, home: Path) -> Path:
+    return make_repository(workspace, home)
+
+
+PLAN = """
+title: Commit
+tasks:
+  - title: Work
+    steps:
+      - write: {path: made, content: "made\\n"}
+      - commit: {message: Work, paths: [made, a]}
+      - write: {path: after, content: "after\\n"}
+"""
+
+
+def begin(repo: Path, home: Path) -> int:
+    """A real acode process on the plan; its pid."""
+    (repo / "plan.yml").write_text(PLAN)
+    put(repo, a="two\n", b="staged\n")
+    git(repo, "add", "b")
+    code = (
+        "from pathlib import Path; from acode.engine import run_plan; from acode.planfile import load_plan;"
+        "from tests.sites import world; import sys; ws = Path(sys.argv[1]);"
+        "run_plan(world(ws, Path(sys.argv[2])), load_plan(ws/'plan.yml', plan_bytes_max=262144, timeout_s_default=60))"
+    )
+    root = Path(__file__).resolve().parents[2]
+    env = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
+    argv = [sys.executable, "-c", code, str(repo), str(home / "acode")]
+    child = subprocess.Popen(argv, env=env, stderr=subprocess.DEVNULL)
+    child.wait()
+    return child.returncode
+
+
+def finish(repo: Path, home: Path) -> Any:
+    with opened(world(repo, home / "acode"), look_only=True) as store:
+        (session_id,) = store.session_ids()
+    return resume(world(repo, home / "acode"), session_id, Options())
+
+
+# The hook runs as a child of git, and git as a child of acode.
+ACODE = "$(ps -o ppid= -p $PPID)"
+ONCE = "test -e ../once && exit 0; touch ../once;"
+
+
+@pytest.mark.req("FR-011c-054", "FR-011c-032")
+@pytest.mark.parametrize("who", ["acode", "both"])
+@pytest.mark.parametrize("where", ["pre-commit", "commit-msg", "post-commit", "reference-transaction committed"])
+def test_killed_around_the_commit_there_is_one_commit_in_the_end(repo: Path, home: Path, who: str, where: str) -> None:
+    name, _, state = where.partition(" ")
+    when = f'test "$1" = {state} || exit 0; ' if state else ""
+    victims = f"{ACODE} $PPID" if who == "both" else ACODE
+    hook(repo, name, f"{when}{ONCE} kill -9 {victims}")
+    assert begin(repo, home) == -signal.SIGKILL
+    ended = finish(repo, home)
+    assert (ended.exit_code, ended.state) == (0, State.COMPLETED), ended.error
+    assert log(repo) == ["Work", "first"]
+    assert files_of(repo) == ["M\ta", "A\tmade"]
+    assert status(repo) == ["M  b", "?? after", "?? plan.yml"]
+
+
+def test_a_lock_that_git_itself_left_on_the_branch_is_named(repo: Path, home: Path) -> None:
+    """Nothing in it says whose it is, so a person removes it; then there is one commit."""
+    hook(repo, "reference-transaction", f'test "$1" = prepared || exit 0; {ONCE} kill -9 {ACODE} $PPID')
+    assert begin(repo, home) == -signal.SIGKILL
+    ended = finish(repo, home)
+    assert ended.exit_code == 1 and ended.error is not None
+    assert "HEAD.lock" in ended.error.message
+    for place in (repo / ".git").rglob("*.lock"):
+        place.unlink()
+    assert finish(repo, home).state is State.COMPLETED
+    assert log(repo) == ["Work", "first"]
+
+
+def test_git_that_outlives_its_acode_in_a_long_hook_is_waited_for(repo: Path, home: Path) -> None:
+    hook(repo, "pre-commit", f"{ONCE} kill -9 {ACODE}; while ! test -e ../go; do sleep 0.02; done")
+    assert begin(repo, home) == -signal.SIGKILL
+    looking = world(repo, home / "acode")
+    with opened(looking, look_only=True) as store:
+        (session_id,) = store.session_ids()
+    seen = preview(looking, session_id, Options())
+    (flight,) = seen.survey.continuation.in_flight
+    assert str(flight.action) == "wait" and "git is still running, pid" in flight.evidence
+    assert log(repo) == ["first"]
+    (repo.parent / "go").touch()
+    ended = finish(repo, home)
+    assert (ended.exit_code, ended.state) == (0, State.COMPLETED), ended.error
+    assert log(repo) == ["Work", "first"]
