@@ -221,7 +221,9 @@ def process_started(pid: int) -> float | None:
     if sys.platform == "linux":
         try:
             with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-                return float(file.read().rpartition(")")[2].split()[19])
+                fields = file.read().rpartition(")")[2].split()
+            # A zombie has ended; only its parent has not looked yet.
+            return float(fields[19]) if fields[0] not in ("Z", "X") else None
         except (OSError, IndexError, ValueError):
             return None
     import psutil

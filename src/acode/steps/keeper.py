@@ -204,7 +204,9 @@ def started(pid: int) -> float | None:
     if sys.platform == "linux":
         try:
             with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-                return float(file.read().rpartition(")")[2].split()[19])
+                fields = file.read().rpartition(")")[2].split()
+            # Dead and not yet fetched by its parent: in a container without an init that may last for ever.
+            return None if fields[0] in "ZX" else float(fields[19])
         except (OSError, IndexError, ValueError):
             return None
     return None
