@@ -418,13 +418,19 @@ def _how_it_was_lost(status: Status | None, same_boot: bool) -> str:
 def still_running(directory: Path, mark: Mark | None) -> str | None:
     """In words, if the keeper or its command lives; None if both are gone."""
     held = _alive_lock_held(directory)
-    orphan = mark is not None and mark.command is not None and keeper.started(mark.command) == mark.command_started
-    if not held and (mark is None or not orphan or mark.command_started is None):
+    if not held and (mark is None or not _command_lives(mark)):
         return None
     if mark is None:
         return "the command is just being started"
     since = time.strftime("%H:%M:%S UTC", time.gmtime(mark.since))
     return f"still running, pid {mark.command or mark.keeper}, since {since}"
+
+
+def _command_lives(mark: Mark) -> bool:
+    """Its keeper may have been killed alone: then only the process itself can tell."""
+    if mark.command is None or mark.command_started is None:
+        return False
+    return lock.process_started(mark.command) == mark.command_started
 
 
 def _alive_lock_held(directory: Path) -> bool:
