@@ -20,7 +20,9 @@ from acode.plan import Outcome
 from acode.steps.run import wait_for_end
 from acode.steps.shape import Done
 from tests.crash.harness import needs_ptrace
+from tests.crash.harness.power import Metadata, Search, power_cuts
 from tests.crash.harness.ptracer import Stop, changes_something, killed, stops_of
+from tests.crash.harness.recording import record
 from tests.crash.harness.snapshots import fast_directory
 from tests.sites import Bench
 
@@ -107,6 +109,52 @@ def test_a_migration_killed_at_any_call_is_applied_once(ground: Path, wal: bool)
         bench.close()
     assert {Outcome.APPLIED, Outcome.NOT_APPLIED} == set(outcomes), "kills on both sides of the commit"
     assert outcomes == sorted(outcomes, key=lambda one: one is Outcome.APPLIED), "one moment decides"
+
+
+def seen_in(database: Path) -> tuple[int, int]:
+    """Rows and keys, as whoever opens it after the power came back would see them."""
+    if not database.exists():
+        return 0, 0
+    opened = apsw.Connection(str(database))
+    try:
+        tables = {row[0] for row in opened.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        counts = [
+            opened.execute(f"SELECT count(*) FROM {name}").fetchone()[0] if name in tables else 0
+            for name in ("rows", "acode_applied")
+        ]
+        return counts[0], counts[1]
+    finally:
+        opened.close()
+
+
+@pytest.mark.parametrize("metadata", ["ordered", "strict"])
+@pytest.mark.parametrize("journal", ["new file", "DELETE", "WAL"])
+def test_a_power_cut_takes_statements_and_key_together_or_not_at_all(
+    ground: Path, metadata: Metadata, journal: str
+) -> None:
+    workspace, again, heard = ground / "workspace", ground / "again", ground / "heard"
+    workspace.mkdir()
+    migration(workspace, wal=journal == "WAL")
+    if journal == "new file":
+        (workspace / "app.db").unlink()
+    bench = Bench(workspace, ground / "state")
+    started = bench.start(SQL)
+
+    def work() -> None:
+        assert isinstance(bench.execute(SQL, started), Done)
+        heard.write_text("done")
+
+    search = Search(metadata=metadata, exhaustive_pieces_max=3, random_choices=1, name_choices_max=8)
+    found: set[tuple[int, int]] = set()
+    told = 0
+    for cut in power_cuts(record(work, workspace, heard=heard), search):
+        cut.disk.put(again)
+        state = seen_in(again / "app.db")
+        found.add(state)
+        told += bool(cut.heard)
+        assert not cut.heard or state == (2, 1), f"acode was told, and the power cut after {cut.op} took it back"
+    bench.close()
+    assert found == {(0, 0), (2, 1)} and told
 
 
 def git(place: Path, *arguments: str) -> str:
