@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import click
 
+from acode.cli import foreign
 from acode.cli.environment import change_in_words
 from acode.cli.flags import Command, Flags
 from acode.cli.outline import Outline, outline_of
@@ -59,6 +60,8 @@ def command(flags: Flags, *, session: str | None, full: bool) -> int:
     """Why a session stopped, what is done, in flight and pending, what a resume would do, and which rule says so."""
     world = build_world(flags)
     screen = Screen(flags, world.env)
+    if (run := foreign.meant(world, screen, session, None, sure=True)) is not None:
+        return foreign.show(world, screen, run, Options(actor="system"), full=full, resuming=False)
     found = preview(world, to_look_at(world, screen, session), Options(actor="system"))
     if flags.json:
         screen.document(as_json(found, full=full))

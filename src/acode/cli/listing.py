@@ -13,6 +13,7 @@ from acode.cli.screen import Screen
 from acode.cli.table import show_table
 from acode.cli.world import build_world
 from acode.engine.listing import Row, rows
+from acode.formats import present
 
 ENDED_SHOWN_MAX = 20
 QUICK_FLAGS = {"--json": "json", "--no-input": "no_input", "-q": "quiet", "--quiet": "quiet"}
@@ -48,6 +49,11 @@ def show_sessions(flags: Flags, *, resumable: bool, everything: bool) -> int:
     screen = Screen(flags, os.environ)
     world = build_world(flags)
     found = rows(world)
+    if present(world.workspace):
+        from acode.cli import foreign_rows
+
+        ended_max = None if everything else ENDED_SHOWN_MAX
+        return foreign_rows.show(world, screen, found, resumable=resumable, ended_max=ended_max)
     shown = chosen(found, resumable=resumable, everything=everything)
     if flags.json:
         screen.document([listing.as_json(row) for row in shown])

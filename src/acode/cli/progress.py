@@ -81,6 +81,11 @@ class Progress:
             self.screen.say(f"  Starting from: {place.name}")
         self.screen.say(f"  Remaining: {count(session.steps_total - session.steps_done, 'step')}")
 
+    def _plan_changed(self, notice: Notice) -> None:
+        """A task has appeared: from here on its steps have a place and a title."""
+        if notice.session is not None:
+            self._outline = outline_of(notice.session)
+
     def _backup(self, notice: Notice) -> None:
         self.screen.say(f"  Backup of the database: {one_line(notice.data['path'])}")
 

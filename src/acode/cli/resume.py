@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
+from acode.cli import foreign
 from acode.cli.asking import ask
 from acode.cli.execution import Execution
 from acode.cli.flags import Command, Flags
@@ -31,7 +32,7 @@ from acode.plan import Strategy
 )
 @click.option("--skip-validation", is_flag=True, help="Do not look whether the workspace changed; audited.")
 @click.option("--lenient", is_flag=True, help="Missing files and unknown events are warnings; audited.")
-@click.option("--source", type=click.Choice(["native"]), help="Only sessions of this kind.")
+@click.option("--source", type=click.Choice(["native", "agent-memory", "arc"]), help="Only sessions of this kind.")
 @click.option("--full", is_flag=True, help="With --dry-run --json: all step ids, not the nearest 1,000.")
 @click.pass_obj
 def command(
@@ -69,6 +70,11 @@ def command(
         lenient=lenient,
         wait=wait,
     )
+    if (run := foreign.meant(world, screen, session, source, sure=last or yes or dry_run)) is not None:
+        if dry_run:
+            return foreign.show(world, screen, run, options, full=full, resuming=True)
+        carry_out = Execution(flags, world, asks=not auto, name=run.run_id).carry_out
+        return foreign.resume(world, screen, run, options, carry_out=carry_out)
     if dry_run:
         from acode.cli.dry_run import show
 

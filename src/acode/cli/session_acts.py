@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from acode.cli import foreign
 from acode.cli.execution import way_on
 from acode.cli.flags import Command, Flags
 from acode.cli.screen import Screen, one_line
@@ -16,6 +17,7 @@ from acode.cli.world import build_world
 from acode.engine import actions
 from acode.engine.world import World, short
 from acode.errors import Usage
+from acode.formats.finding import find_run
 from acode.state import Session
 
 ID = click.argument("session", metavar="ID")
@@ -77,6 +79,8 @@ def resolve_step(flags: Flags, *, session: str, step: str, answer: str | None, n
 def approve(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
     """Say yes at the gate a session waits at; the yes covers exactly the steps behind it as they are now."""
     world, screen = begin(flags)
+    if (run := find_run(world, session)) is not None:
+        return foreign.answer(world, screen, run, granted=True, note=note)
     found, step = actions.answer_gate(world, session, gate, granted=True, note=note)
     return tell(screen, found, f"Approved: {step}. The steps behind it may run.", gate=step, granted=True)
 
@@ -89,6 +93,8 @@ def approve(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
 def deny(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
     """Say no at the gate a session waits at; it stays there, and a resume asks again."""
     world, screen = begin(flags)
+    if (run := find_run(world, session)) is not None:
+        return foreign.answer(world, screen, run, granted=False, note=note)
     found, step = actions.answer_gate(world, session, gate, granted=False, note=note)
     return tell(screen, found, f"Denied: {step}. The session is {found.state}.", gate=step, granted=False)
 

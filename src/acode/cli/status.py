@@ -7,8 +7,8 @@ from typing import Any
 import click
 import msgspec
 
+from acode.cli import foreign, sync_words
 from acode.cli import rows as listing
-from acode.cli import sync_words
 from acode.cli.flags import Command, Flags
 from acode.cli.outline import outline_of, position
 from acode.cli.picking import stopped_at, to_look_at
@@ -27,6 +27,8 @@ def command(flags: Flags, *, session: str | None) -> int:
     """Where a session stands: state, position, what an automatic resume would do now, lock, sync."""
     world = build_world(flags)
     screen = Screen(flags, world.env)
+    if (run := foreign.meant(world, screen, session, None, sure=True)) is not None:
+        return foreign.status(world, screen, run)
     name = to_look_at(world, screen, session)
     found = preview(world, name, Options(actor="system"), probes=False, environment=False)
     if flags.json:

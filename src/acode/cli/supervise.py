@@ -18,6 +18,7 @@ from typing import Any
 
 import click
 
+from acode.cli import foreign
 from acode.cli.flags import Command, Flags
 from acode.cli.picking import to_resume
 from acode.cli.run import is_file, read_plan, unfinished_of
@@ -51,6 +52,9 @@ def command(flags: Flags, *, what: str | None, last: bool, yes: bool, force: boo
     screen = Screen(flags, world.env)
     if what is not None and is_file(what):
         return supervise_plan(flags, world, screen, what, new=False)
+    if (run := foreign.meant(world, screen, what, None, sure=True)) is not None:
+        run_id = run.run_id
+        return Supervisor(flags, world, screen, lambda: run_id).go(["resume", run_id, "--auto"])
     name = what if what is not None else to_resume(world, screen, last=last, yes=True, asks=False)
     return Supervisor(flags, world, screen, lambda: name).go(None)
 

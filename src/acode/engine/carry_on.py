@@ -22,6 +22,7 @@ from acode.engine.validate import Report, validate
 from acode.engine.world import Options, Result, World, short
 from acode.errors import (
     AcodeError,
+    CannotContinue,
     ChangedFiles,
     CheckpointMissing,
     CoolingDown,
@@ -47,6 +48,7 @@ def resume(world: World, text: str, options: Options, walk: Walk = perform_all) 
     """
     with held(world, text, wait=options.wait) as run:
         began = world.monotonic()
+        refuse_to_walk_alone(run, walk)
         announce(run)
         accept_unknown_events(run, options)
         refuse_half_undone(run.session)
@@ -74,6 +76,16 @@ def settle_and_perform(run: Held, found: Survey, options: Options, walk: Walk) -
     restore_outputs(run)
     result = walk(run, skipped, finish_resume)
     return escalate_if_due(run, result)
+
+
+def refuse_to_walk_alone(run: Held, walk: Walk) -> None:
+    """A session that carries a foreign run has its tasks from there; its plan alone would end too early."""
+    if run.session.kind == "foreign" and walk is perform_all:
+        raise CannotContinue(
+            f"session {short(run.session.session_id)} carries the {run.session.source} run {run.session.run_id},"
+            " and that run is not here",
+            hint="Bring the run's files back, or give the session up: acode session abandon",
+        )
 
 
 def announce(run: Held) -> None:

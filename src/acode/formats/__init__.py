@@ -1,4 +1,48 @@
 """Runs that other tools began: found, explained, repaired by their own rules, and carried on.
 
-One package per format. What they read is foreign data: never trusted, never executed, always bounded.
+One package per format, and one table of them. What they read is foreign data: never trusted, never executed, always
+bounded. A format is loaded when the workspace has something of it, so that nobody else pays for it.
 """
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from acode.formats.shape import Format, Located, Run
+
+# Where the runs of each format lie below a workspace, and the module that knows them.
+FORMATS = {
+    "agent-memory": ((".agent-memory/runs",), "acode.formats.agent_memory.carried"),
+    "arc": ((".claude/arc", ".rune/arc"), "acode.formats.arc.carried"),
+}
+
+
+def present(root: Path) -> tuple[str, ...]:
+    """The formats that this workspace has a place for; a look at a few names, and nothing is loaded."""
+    return tuple(
+        source for source, (homes, _) in FORMATS.items() if any(os.path.lexists(root / home) for home in homes)
+    )
+
+
+def format_of(source: str) -> Format:
+    import importlib
+
+    return cast("Format", importlib.import_module(FORMATS[source][1]))
+
+
+def locate(root: Path, source: str | None = None) -> Located:
+    """All foreign runs of a workspace, or those of one format; the most recently active first."""
+    from acode.formats.shape import Located
+
+    found: list[Run] = []
+    warnings: list[str] = []
+    for name in present(root):
+        if source in (None, name):
+            located = format_of(name).locate(root)
+            found += located.runs
+            warnings += located.warnings
+    found.sort(key=lambda run: run.updated_at.timestamp() if run.updated_at else 0.0, reverse=True)
+    return Located(runs=tuple(found), warnings=tuple(warnings))

@@ -13,6 +13,7 @@ from acode.formats.agent_memory.prompts import prompt
 from acode.formats.agent_memory.reading import read, read_task_contract
 from acode.formats.agent_memory.record import (
     Stamp,
+    already_said,
     append,
     events_on_failure,
     events_on_start,
@@ -37,6 +38,7 @@ __all__ = [
     "NextAction",
     "Run",
     "Stamp",
+    "already_said",
     "append",
     "as_json",
     "choose",

@@ -20,6 +20,7 @@ import msgspec
 from acode.errors import DiskFull, EventTooLarge, NotWritable, UnsafePath, WriteFailed
 from acode.formats.agent_memory.diagnosis import Findings, NextAction, rfc3339, task_states
 from acode.formats.agent_memory.dialect import folded
+from acode.formats.agent_memory.disk import Folder, lines
 from acode.formats.agent_memory.reading import EVENTS_FOLDER
 from acode.formats.agent_memory.shape import EVENT_LINE_BYTES_MAX, LAST_PHASE, OUR_ACTOR, Run
 
@@ -141,6 +142,26 @@ def append(run_path: str | os.PathLike[str], events: Iterable[OwnEvent], *, bega
     except OSError as error:
         raise _write_error(error, f"{EVENTS_FOLDER}/{OUR_ACTOR}/{name}") from error
     return f"{EVENTS_FOLDER}/{OUR_ACTOR}/{name}"
+
+
+def already_said(run_path: str | os.PathLike[str], event_id: str, *, began: datetime) -> bool:
+    """Whether an event of this id stands in the file that `append` writes to; a torn line says nothing."""
+    wanted = msgspec.json.encode(event_id)
+    try:
+        with (
+            Folder.at(os.fspath(run_path)) as run,
+            run.below(EVENTS_FOLDER) as events,
+            events.below(OUR_ACTOR) as own,
+            own.open_file(file_name(began)) as file,
+        ):
+            return any(
+                ended and line is not None and b'"event_id":' + wanted in line
+                for line, ended in lines(file, line_bytes_max=EVENT_LINE_BYTES_MAX)
+            )
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise _write_error(error, f"{EVENTS_FOLDER}/{OUR_ACTOR}/{file_name(began)}") from error
 
 
 def _line(event: OwnEvent) -> bytes:

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from acode.errors import AcodeError, ForeignUnreadable, UnsafePath
 from acode.formats.arc import disk
+from acode.formats.arc import phases as p
+from acode.formats.arc.migrations import migrate
 from acode.formats.arc.value import CHECKPOINT_BYTES_MAX, Checkpoint, Raw, decode, moment, shown
 
 HOMES: Final = (".claude/arc", ".rune/arc")  # later versions of the host tool moved from the first to the second
@@ -30,6 +32,10 @@ class Found:
     updated_at: datetime | None
     mtime: float
     title: str = ""
+    created_at: datetime | None = None
+    phases_done: int = 0
+    phases_total: int = 0
+    next_phase: str | None = None
     problem: str | None = None
     warnings: tuple[str, ...] = ()
 
@@ -91,11 +97,11 @@ def _found(root: Path, runs: disk.Directory, home: str, name: str) -> Found | No
         finally:
             inner.close()
         raw = decode(data, name=f"{home}/{name}/{CHECKPOINT_NAME}")
+        return _described(name, path, raw, mtime)
     except FileNotFoundError:
         return None
     except (OSError, AcodeError) as problem:
         return _unreadable(name, path, problem, mtime)
-    return _described(name, path, raw, mtime)
 
 
 def _described(name: str, path: Path, raw: Raw, mtime: float) -> Found:
@@ -106,8 +112,20 @@ def _described(name: str, path: Path, raw: Raw, mtime: float) -> Found:
     if raw.get("id") not in (None, name):
         warnings.append(f"{shown(name)} holds a checkpoint of the run {shown(raw['id'])}.")
     title = shown(raw["plan_file"]) if isinstance(raw.get("plan_file"), str) else ""
+    value = migrate(raw).value
+    statuses = [p.status_of(value["phases"][phase]) for phase in p.NEWER_ORDER if phase in value["phases"]]
+    upcoming = p.next_phase(value) or next(iter(p.unknown_unfinished(value)), None)
     return Found(
-        run_id=shown(name), path=path, updated_at=updated_at, mtime=mtime, title=title, warnings=tuple(warnings)
+        run_id=shown(name),
+        path=path,
+        updated_at=updated_at,
+        mtime=mtime,
+        title=title,
+        created_at=moment(raw.get("started_at")),
+        phases_done=sum(status in p.DONE_STATUSES for status in statuses),
+        phases_total=len(statuses),
+        next_phase=upcoming,
+        warnings=tuple(warnings),
     )
 
 

@@ -1,0 +1,214 @@
+"""An agent-memory run as acode carries it: read again before every step, told of every outcome in its own events.
+
+The run has no lock of its own; acode's lock on the run keeps two of us apart. Other actors may go on writing their own
+files meanwhile, so nothing is remembered from one step to the next but what acode itself began.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from acode.errors import AcodeError, CannotContinue, StepFailed, Usage
+from acode.formats import agent_memory as memory
+from acode.formats.agent_memory.diagnosis import rfc3339
+from acode.formats.agent_memory.disk import Folder
+from acode.formats.agent_memory.shape import PHASE_NAMES
+from acode.formats.shape import Finished, Gate, Located, Next, Outcome, Run, Standing, Stuck, Work
+
+if TYPE_CHECKING:
+    from acode.engine.hold import Held
+    from acode.engine.world import Options, World
+
+SOURCE = "agent-memory"
+STEPS_WITHOUT_DRIVER_MAX = 10  # phases to enter one after the other; there are five
+GATE = "plan-approval"
+
+
+# Looking.
+
+
+def locate(root: Path) -> Located:
+    located = memory.locate(root)
+    return Located(runs=tuple(_as_run(one) for one in located.runs), warnings=located.warnings)
+
+
+def _as_run(found: memory.Found) -> Run:
+    states: dict[str | None, Any] = {"completed": "COMPLETED", "failed": "FAILED", "cancelled": "CANCELLED"}
+    return Run(
+        source=SOURCE,
+        run_id=found.run_id,
+        path=found.path,
+        title=found.title,
+        state=states.get(found.ending, "PAUSED"),
+        created_at=found.created_at,
+        updated_at=found.updated_at,
+        tasks_done=found.tasks_done,
+        tasks_total=found.tasks_total,
+    )
+
+
+def stand(world: World, run: Run) -> Standing:
+    _, findings = _diagnosed(world, run.path)
+    action, completed = findings.next_action, findings.last_completed
+    waits = {
+        "wait_for_approval": f"the plan's approval: acode session approve {run.run_id}",
+        "wait_for_person": "a person",
+        "nothing": "nothing: the run has ended",
+    }
+    return Standing(
+        run=run,
+        phase=str(findings.phase),
+        done=tuple(task for task, state in findings.tasks.items() if state == "done"),
+        remaining=tuple(task for task, state in findings.tasks.items() if state != "done"),
+        last_activity=rfc3339(findings.last_activity),
+        last_completed=(completed.id, completed.title) if completed else None,
+        next_action=action.summary,
+        waits_for=waits.get(action.do),
+        needs_person=action.do in ("wait_for_approval", "wait_for_person"),
+        ended=findings.ending is not None,
+        refusals=(),
+        warnings=findings.warnings,
+        extra=memory.as_json(findings),
+    )
+
+
+def _diagnosed(world: World, path: str) -> tuple[memory.Run, memory.Findings]:
+    value = memory.read(path)
+    days = world.config.settings.resume.stale_after_days
+    return value, memory.diagnose(value, world.clock(), stale_after_days=days)
+
+
+def mend(world: World, run: Run, options: Options) -> tuple[str, ...]:
+    """Nothing to repair: this format is mended by running the steps whose artifacts are missing."""
+    return ()
+
+
+def approve(world: World, run: Run, *, note: str) -> str:
+    """A person's yes at the gate of phase 1, as the event that the format has for it."""
+    _, findings = _diagnosed(world, run.path)
+    if findings.next_action.do != "wait_for_approval":
+        raise Usage(
+            f"the run {run.run_id} waits for no approval: {findings.next_action.summary}",
+            hint=f"See where it stands: acode status {run.run_id}",
+        )
+    stamp = memory.Stamp(run_id=run.run_id, event_id=world.new_id(), now=world.clock())
+    where = memory.append(run.path, (memory.plan_approved(stamp, notes=note),), began=world.clock())
+    return f"the plan is approved, phase 2 may begin ({where})"
+
+
+# Carrying.
+
+
+@contextmanager
+def carried(world: World, run: Run, options: Options) -> Iterator[MemoryRun]:
+    yield MemoryRun(world, run)
+
+
+class MemoryRun:
+    def __init__(self, world: World, run: Run) -> None:
+        self.world = world
+        self.run_id = run.run_id
+        self.path = run.path
+        self._told = False
+
+    def next(self, held: Held) -> Next:
+        for _ in range(STEPS_WITHOUT_DRIVER_MAX):
+            value, findings = _diagnosed(self.world, self.path)
+            self._tell_once(held, findings)
+            action = findings.next_action
+            if action.do != "enter_phase":
+                return self._piece(value, findings, action)
+            self._append(held, memory.events_on_success(self._stamp(self.world.new_id()), action))
+        raise CannotContinue(f"the run {self.run_id} does not enter the phase that it should: {action.summary}")
+
+    def _tell_once(self, held: Held, findings: memory.Findings) -> None:
+        """The first look of a resume is announced in the run's own log; an ended run is left alone."""
+        if self._told:
+            return
+        self._told = True
+        for warning in findings.warnings:
+            held.warn(warning)
+        if findings.ending is None:
+            self._append(held, (memory.session_resumed(self._stamp(self.world.new_id()), findings),))
+
+    def _piece(self, value: memory.Run, findings: memory.Findings, action: memory.NextAction) -> Next:
+        match action.do:
+            case "nothing":
+                return Finished(ending=findings.ending or "completed")
+            case "wait_for_person":
+                return Stuck(message=action.summary)
+            case "wait_for_approval":
+                return Gate(
+                    name=GATE,
+                    title=f"Phase 1: {PHASE_NAMES[1]}",
+                    question=f"May phase 2 begin with {_what_is_approved(self.path)} of run {self.run_id}?",
+                    origin={"gate": True},
+                )
+            case _:
+                contract = memory.read_task_contract(self.path, action.task) if action.task else None
+                return Work(
+                    name=action.task or action.do,
+                    title=action.summary,
+                    prompt=memory.prompt(value, findings, action, task_contract=contract),
+                    origin={"action": msgspec.to_builtins(action)},
+                )
+
+    def begin(self, held: Held, work: Work, *, key: str, attempt: int) -> None:
+        action = msgspec.convert(work.origin["action"], memory.NextAction)
+        events = memory.events_on_start(self._stamp(f"{key}:started"), action, attempt=attempt)
+        if events:
+            self._append(held, events)
+
+    def record(self, held: Held, origin: dict[str, Any], outcome: Outcome) -> AcodeError | None:
+        if memory.already_said(self.path, outcome.key, began=held.session.created_at):
+            return None
+        stamp = self._stamp(outcome.key, outcome.finished)
+        if "gate" in origin:
+            self._append(held, (memory.plan_approved(stamp),))
+            return None
+        action = msgspec.convert(origin["action"], memory.NextAction)
+        if outcome.status != "completed":
+            self._append(held, memory.events_on_failure(stamp, action, reason=outcome.message))
+            return None
+        return self._record_success(held, action, stamp)
+
+    def _record_success(self, held: Held, action: memory.NextAction, stamp: memory.Stamp) -> AcodeError | None:
+        """The driver ended with success; what it wrote into the run is its more exact word."""
+        match memory.told_by_driver(memory.read(self.path), action):
+            case None:
+                self._append(held, memory.events_on_success(stamp, action))
+                return None
+            case "completed" | "blocked":
+                return None  # the run knows already; a blocked task leaves the way to others free
+            case "not_made":
+                reason = f"the driver ended with success, but {action.artifact} is not there"
+                self._append(held, memory.events_on_failure(stamp, action, reason=reason))
+            case "failed":
+                reason = f"the driver ended with success, but it told the run that {action.task} failed"
+        return StepFailed(reason, hint="Mend the cause, then resume the run.", task=action.task or action.do)
+
+    def _stamp(self, event_id: str, now: datetime | None = None) -> memory.Stamp:
+        return memory.Stamp(run_id=self.run_id, event_id=event_id, now=now or self.world.clock())
+
+    def _append(self, held: Held, events: tuple[dict[str, Any], ...]) -> None:
+        memory.append(self.path, events, began=held.session.created_at)
+
+
+def _what_is_approved(path: str) -> str:
+    """The two files by name and hash: a yes is for these words, and a changed plan is asked about again."""
+    named = []
+    with Folder.at(path) as folder:
+        for name in ("plan.md", "task-graph.json"):
+            digest = hashlib.sha256()
+            with folder.open_file(name) as file:
+                for chunk in file.chunks():
+                    digest.update(chunk)
+            named.append(f"{name} ({digest.hexdigest()[:12]})")
+    return " and ".join(named)
