@@ -212,6 +212,33 @@ def take_back(walk: Walk) -> None:
         walk.say(ev.StepsRolledBack(to=before, steps=(last.id,), tasks=(own.id,) if whole else ()), actor="user")
 
 
+def repair(walk: Walk) -> None:
+    """The completion of the last step is not believed any more: it may have run, and is open."""
+    done = [step for step in walk.steps() if walk.session.done(step.id)]
+    if done and not walk.session.in_flight:
+        last, now = done[-1], walk.session
+        record = now.record(last.id)
+        own = next(one for one in walk._plan.tasks if one.id == last.task)
+        whole = all(now.done(step.id) for step in own.steps)
+        assert record is not None
+        counts = ev.Counts(
+            steps_done=now.steps_done - 1,
+            steps_total=now.steps_total,
+            tasks_done=now.tasks_done - whole,
+            tasks_total=now.tasks_total,
+        )
+        walk.say(
+            ev.Quarantined(
+                seqs=(record.seq,),
+                reason="damaged",
+                steps=(last.id,),
+                opened=(started(last.id, record.attempt, kind=last.kind),),
+                counts=counts,
+            ),
+            actor="user",
+        )
+
+
 def remark(walk: Walk) -> None:
     """Events that are for the record."""
     walk.say(
@@ -225,7 +252,7 @@ def remark(walk: Walk) -> None:
                 ev.RollbackStarted(step="a.1", attempt=1),
                 ev.UndoStarted(step="a.1", attempt=1, key="k"),
                 ev.PlanChanged(plan_blob="3" * 64, plan_digest="d", tasks=9, steps=9),
-                ev.Quarantined(seqs=(2,), reason="damaged"),
+                ev.Noted(what="repaired", data={"path": "x"}),
                 ev.Unknown(type="weather", ignorable=True),
                 ev.Unknown(type="approval_revoked"),
             ]
@@ -243,7 +270,7 @@ def end(walk: Walk) -> None:
 
 
 LIVING = (go_on, go_on, go_on, go_on, go_on, crash, pause)
-WAITING = (resume, resume, resume, resume, refuse, resolve, take_back, remark, save_point)
+WAITING = (resume, resume, resume, resume, refuse, resolve, take_back, repair, remark, save_point)
 
 
 def walk(choose: Choose, moves: int) -> Walk:

@@ -436,6 +436,10 @@ def _quarantined(session: Session, event: ev.Quarantined, envelope: Envelope) ->
     if event.counts is not None:
         session.steps_done, session.steps_total = event.counts.steps_done, event.counts.steps_total
         session.tasks_done, session.tasks_total = event.counts.tasks_done, event.counts.tasks_total
+    point = session.last_completed
+    if point is not None and (point.seq in event.seqs or any(point.step == one.step for one in event.opened)):
+        # The completion it points at is not believed any more: a resume goes on after the repair.
+        session.last_completed = mark(envelope) if session.steps_done else None
     if session.records is not None and (event.seqs or event.gaps or event.lost or event.through):
         session.records.approvals.clear()
 

@@ -33,7 +33,7 @@ tasks:
 
 class Clock:
     def __init__(self) -> None:
-        self.now = datetime.now(UTC).replace(microsecond=0)
+        self.now = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)
 
     def __call__(self) -> datetime:
         return self.now

@@ -120,6 +120,17 @@ def test_a_finished_step_that_was_taken_back_is_no_resume_point_any_more() -> No
     assert find_resume_point(session(*words, back(None, "main.b"), back(None, "main.a"))) is None
 
 
+def test_a_completion_that_a_repair_does_not_believe_is_no_resume_point_any_more() -> None:
+    doubt = ev.Quarantined(seqs=(7,), reason="damaged", steps=("main.b",), opened=(started("b"),))
+    now = session(created("a", "b"), did("a", "b"), by_user(doubt))
+    point = find_resume_point(now)
+    assert point is not None and (point.type, point.seq) == ("quarantined", 8)
+    assert now.in_flight["main.b"].unknown == "damaged"
+    elsewhere = ev.Quarantined(seqs=(4,), reason="damaged")
+    unmoved = find_resume_point(session(created("a", "b"), did("a", "b"), by_user(elsewhere)))
+    assert unmoved is not None and unmoved.seq == 7
+
+
 # Scenarios.
 
 WRITING = (created(write("a"), "b"), started("a", kind="write"), crash())
