@@ -157,6 +157,7 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     quarantined: tuple[int, ...] = ()
     gaps: tuple[tuple[int, int], ...] = ()
     accepted: AcceptedPast | None = None
+    heads: dict[int, str] = {}  # codes of damaged events that a repair knew from checkpoints, and that prove the next
     records: Records | None = None
     created: ev.SessionCreated | None = None  # loaded from the first event, never stored in a checkpoint
     plan: Plan | None = None  # likewise: the snapshot is immutable and stands in the log once
@@ -419,6 +420,7 @@ def _quarantined(session: Session, event: ev.Quarantined, envelope: Envelope) ->
     """What was not believed is noted; what it may have been about is open, and no approval outlives it."""
     session.quarantined = (*session.quarantined, *event.seqs)
     session.gaps = (*session.gaps, *event.gaps)
+    session.heads |= dict(event.heads)
     if event.through:
         session.accepted = AcceptedPast(
             through=event.through, first_sha256=event.first_sha256, past_sha256=event.past_sha256
@@ -431,8 +433,10 @@ def _quarantined(session: Session, event: ev.Quarantined, envelope: Envelope) ->
             session.records.steps.pop(started.step, None)
             session.records.outputs.pop(started.step, None)
     for step in event.steps:
-        if step in session.in_flight:
-            session.in_flight[step] = msgspec.structs.replace(session.in_flight[step], unknown=event.reason)
+        if (flight := session.in_flight.get(step)) is not None:
+            # Without a boot id nobody concludes from the lack of a trace that its command never ran.
+            started = msgspec.structs.replace(flight.started, boot_id="")
+            session.in_flight[step] = msgspec.structs.replace(flight, started=started, unknown=event.reason)
     if event.counts is not None:
         session.steps_done, session.steps_total = event.counts.steps_done, event.counts.steps_total
         session.tasks_done, session.tasks_total = event.counts.tasks_done, event.counts.tasks_total

@@ -246,7 +246,8 @@ def _judge_events(bundle: _Bundle, header: Header, keyring: Keyring) -> tuple[li
             checkpoint = ck.open_checkpoint(header.session_id, seq, body, mac, keyring)
         except AcodeError:
             continue
-        heads[seq], noted = bytes.fromhex(checkpoint.head), Noted(checkpoint.session)
+        noted = Noted(checkpoint.session)
+        heads |= {seq: bytes.fromhex(checkpoint.head), **noted.heads}
     problems: list[Problem] = []
     known: list[Problem] = []
     for item in scan(header.session_id, bundle.events, keyring, heads):

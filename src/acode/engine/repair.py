@@ -17,7 +17,7 @@ from acode import lock as locks
 from acode import seal
 from acode.engine.hold import Held
 from acode.engine.opening import has_database, opened, resolve_id
-from acode.engine.salvage import Salvaged, counts_without, open_again, salvage, unbegun
+from acode.engine.salvage import Salvaged, counts_without, may_have_begun, open_again, salvage
 from acode.engine.world import World, short
 from acode.errors import AcodeError, BeyondRepair, LogRolledBack, UnknownSession
 from acode.events import types as ev
@@ -188,7 +188,7 @@ def rolled_back(session: Session, anchor: Anchor, *, replaced: bool) -> LogRolle
 
 
 def steps_in_doubt(saved: Salvaged, lost: tuple[int, int] | None) -> tuple[str, ...]:
-    """Steps that are open afterwards. Each step has two events, so half as many as were lost may have run."""
+    """Steps that are open afterwards: those of damaged events, and those that the lost ones may have begun."""
     session = saved.session
     if session.terminal:
         return ()
@@ -196,9 +196,7 @@ def steps_in_doubt(saved: Salvaged, lost: tuple[int, int] | None) -> tuple[str, 
     if saved.through or lost:
         doubted.update(dict.fromkeys(session.in_flight))
     if lost:
-        events = lost[1] - lost[0] + 1
-        begun = [step.id for step in unbegun(session)]
-        doubted.update(dict.fromkeys(begun[: (events + 1) // 2]))
+        doubted.update(dict.fromkeys(may_have_begun(session, lost[1] - lost[0] + 1)))
     return tuple(doubted)
 
 
@@ -218,6 +216,7 @@ def mend(
         reason=f"the log was repaired ({damage.kind.replace('_', ' ')}): {words}",
         steps=damage.steps,
         gaps=saved.gaps,
+        heads=saved.heads,
         lost=damage.lost,
         opened=opened_again,
         counts=counts_without(session, opened_again) if saved.damaged or damage.lost else None,

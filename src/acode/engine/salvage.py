@@ -7,7 +7,6 @@ lost or damaged event may have started or ended is doubted: afterwards it is ope
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 
 import msgspec
 
@@ -15,6 +14,7 @@ from acode.errors import AcodeError, BeyondRepair, KeyMissing
 from acode.events import Envelope, make_key
 from acode.events import types as ev
 from acode.events.definition import Approve, Plan, Step, Write, definition_digest, execution_order
+from acode.seal import GENESIS
 from acode.state import Session, advance, begin
 from acode.store import checkpoints as ck
 from acode.store.scan import Gap, Judged, Past
@@ -32,6 +32,7 @@ class Salvaged(msgspec.Struct, frozen=True, kw_only=True):
     head: bytes
     seqs: tuple[int, ...] = ()
     gaps: tuple[tuple[int, int], ...] = ()
+    heads: tuple[tuple[int, str], ...] = ()
     doubted: dict[str, int] = {}  # step, and the last event that may have been about it
     problems: tuple[str, ...] = ()
     through: int = 0
@@ -66,7 +67,10 @@ class _Salvage:
         self.last = 0
         self.seqs: list[int] = []
         self.gaps: list[tuple[int, int]] = []
+        self.heads: list[tuple[int, str]] = []
         self.doubted: dict[str, int] = {}
+        self.unread = 0  # events in a row that could not be believed, and the last of them
+        self.unread_last = 0
         self.problems: list[str] = []
         self.through = 0
         self.first_sha256 = ""
@@ -76,6 +80,8 @@ class _Salvage:
         if isinstance(item, Gap):
             self._gap(item)
             return
+        if item.proved_by is not None and item.proved_by != (self.head or GENESIS):
+            self.heads.append((item.seq - 1, item.proved_by.hex()))
         self.head, self.last = item.mac, item.seq
         envelope = self._believed(item)
         if item.seq == 1:
@@ -112,7 +118,7 @@ class _Salvage:
             self.gaps.append((gap.first, gap.last))
             self.problems.append(as_error(gap, self.session_id).message)
         if gap.last > self.sealed_seq:
-            self._doubt((), gap.last)
+            self._doubt((), gap.first, gap.last)
 
     def _advance(self, envelope: Envelope) -> bool:
         """One event further; False where it does not fit what is left of the log."""
@@ -141,18 +147,19 @@ class _Salvage:
         if item.seq > self.sealed_seq:
             assert self.session is not None
             self.session.seq = item.seq
-            self._doubt(steps_named(item.claimed), item.seq)
+            self._doubt(steps_named(item.claimed), item.seq, item.seq)
         if len(self.seqs) > QUARANTINED_MAX:
             raise BeyondRepair(
                 f"over {QUARANTINED_MAX:,} events of session {self.session_id[-8:]} are damaged",
             )
 
-    def _doubt(self, named: tuple[str, ...], seq: int) -> None:
-        """What an event here may have been about: a step it names, one that had begun, or the next one in line."""
+    def _doubt(self, named: tuple[str, ...], first: int, last: int) -> None:
+        """What the events up to here may have been about: one it names, one in flight, the next in line."""
         assert self.session is not None
-        following = next((step.id for step in unbegun(self.session)), None)
-        for step in (*named, *self.session.in_flight, *([following] if following else [])):
-            self.doubted[step] = seq
+        self.unread = (self.unread if self.unread_last == first - 1 else 0) + last - first + 1
+        self.unread_last = last
+        for step in (*named, *self.session.in_flight, *may_have_begun(self.session, self.unread)):
+            self.doubted[step] = last
 
     def result(self) -> Salvaged:
         if self.session is None:
@@ -165,6 +172,7 @@ class _Salvage:
             head=self.head,
             seqs=tuple(self.seqs),
             gaps=tuple(self.gaps),
+            heads=tuple(self.heads),
             doubted={step: seq for step, seq in self.doubted.items() if still_open(self.session, step, seq)},
             problems=tuple(self.problems[:PROBLEMS_KEPT_MAX]),
             through=self.through,
@@ -211,11 +219,23 @@ def in_order(plan: Plan | None) -> list[Step]:
     return [step for task in execution_order(plan) for step in task.steps] if plan is not None else []
 
 
-def unbegun(session: Session) -> Iterator[Step]:
-    """Steps that are neither done nor in flight, in the plan's order; a gate is simply asked again."""
+def may_have_begun(session: Session, events: int) -> list[str]:
+    """Steps that so many unknown events may have started, in the plan's order.
+
+    A start is one event, an end another, and a gate is passed by one at least. A gate itself is simply asked again.
+    """
+    begun: list[str] = []
     for step in in_order(session.plan):
-        if not isinstance(step.action, Approve) and step.id not in session.in_flight and not session.done(step.id):
-            yield step
+        if events <= 0:
+            break
+        if step.id in session.in_flight or session.done(step.id):
+            continue
+        if isinstance(step.action, Approve):
+            events -= 1
+            continue
+        begun.append(step.id)
+        events -= 2
+    return begun
 
 
 def still_open(session: Session, step: str, seq: int) -> bool:

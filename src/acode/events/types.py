@@ -331,6 +331,7 @@ class Quarantined(Event, frozen=True, kw_only=True, tag="quarantined"):
     reason: str
     steps: tuple[str, ...] = ()
     gaps: tuple[tuple[int, int], ...] = ()  # numbers that are missing, from the first to the last
+    heads: tuple[tuple[int, str], ...] = ()  # codes of damaged events, which sealed checkpoints knew
     lost: tuple[int, int] | None = None  # events that an anchor knew of and that a rollback took away
     opened: tuple[StepStarted, ...] = ()  # steps that may have run, put as if they had begun and not ended
     counts: Counts | None = None

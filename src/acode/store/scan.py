@@ -29,6 +29,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     envelope: Envelope | None = None
     claimed: Envelope | None = None
     error: AcodeError | None = None
+    proved_by: bytes | None = None  # the code that it continues
 
     @property
     def key_is_missing(self) -> bool:
@@ -52,13 +53,11 @@ def scan(
 
     `heads`: codes that sealed checkpoints know; with one of them a row behind a missing or damaged one is still proved.
     """
-    before: bytes | None = GENESIS
-    expected = 1
+    before, expected = GENESIS, 1
     for seq, owner, body, mac in rows:
         if seq != expected:
             yield Gap(first=expected, last=seq - 1)
-            before = None
-        known = [head for head in (before, (heads or {}).get(seq - 1)) if head is not None]
+        known = [before, *([heads[seq - 1]] if heads and seq - 1 in heads else [])]
         yield judge(session_id, (seq, owner, body, mac), known, keyring)
         before, expected = mac, seq + 1
 
@@ -76,12 +75,13 @@ def judge(session_id: str, row: Stored, heads: list[bytes], keyring: Keyring) ->
     except KeyMissing as error:
         return Judged(seq=seq, body=body, mac=mac, claimed=claimed, error=error)
     placed = (claimed.session_id, claimed.seq, owner) == (session_id, seq, session_id)
-    if placed and any(seal.same(mac, seal.code(key, head, body)) for head in heads):
-        return Judged(seq=seq, body=body, mac=mac, envelope=claimed)
-    why = "it, or the one before it, was changed outside acode"
-    if not heads:
-        why = "the one before it is missing, so nothing proves it"
-    error_found = ChainBroken(f"event {seq} of session {short} does not fit its code: {why}", seq=seq)
+    proof = next((head for head in heads if seal.same(mac, seal.code(key, head, body))), None) if placed else None
+    if proof is not None:
+        return Judged(seq=seq, body=body, mac=mac, envelope=claimed, proved_by=proof)
+    error_found = ChainBroken(
+        f"event {seq} of session {short} does not fit its code: it, or the one before it, was changed outside acode",
+        seq=seq,
+    )
     return Judged(seq=seq, body=body, mac=mac, claimed=claimed, error=error_found)
 
 
@@ -92,6 +92,7 @@ class Noted:
         self.seqs = frozenset(session.quarantined) if session else frozenset()
         self.gaps = frozenset(session.gaps) if session else frozenset()
         self.accepted = session.accepted if session else None
+        self.heads = {seq: bytes.fromhex(head) for seq, head in session.heads.items()} if session else {}
 
     def covers(self, item: Judged | Gap) -> bool:
         if isinstance(item, Gap):

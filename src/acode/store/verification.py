@@ -61,8 +61,8 @@ def noted_of(store: Store, session_id: str) -> Noted:
 
 
 def sealed_heads(store: Store, session_id: str) -> dict[int, bytes]:
-    """The codes that checkpoints with a good seal know."""
-    heads = {}
+    """The codes that checkpoints with a good seal know, or knew when a repair put them down."""
+    heads = noted_of(store, session_id).heads
     for seq, body, mac in store.checkpoint_rows(session_id):
         try:
             heads[seq] = bytes.fromhex(ck.open_checkpoint(session_id, seq, body, mac, store.keyring).head)
