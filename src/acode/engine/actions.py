@@ -57,14 +57,14 @@ def answer_gate(world: World, text: str, gate: str | None, *, granted: bool, not
         step = waiting_gate(run.session, gate)
         assert isinstance(step.action, Approve)
         allowed = approval_digest(run.session, step)
-        clean_note = world.redactor.text(note)
+        question, clean_note = world.redactor.text(step.action.question), world.redactor.text(note)
         if granted:
             run.say(
-                ev.ApprovalGranted(step=step.id, question=step.action.question, action_digest=allowed, note=clean_note),
+                ev.ApprovalGranted(step=step.id, question=question, action_digest=allowed, note=clean_note),
                 actor="user",
             )
             return run.session, step.id
-        denied = ev.ApprovalDenied(step=step.id, question=step.action.question, action_digest=allowed, note=clean_note)
+        denied = ev.ApprovalDenied(step=step.id, question=question, action_digest=allowed, note=clean_note)
         run.say(denied, *after_denial(run, step), actor="user")
         return run.session, step.id
 

@@ -46,6 +46,8 @@ def resume(world: World, text: str, options: Options, walk: Walk = perform_all) 
 
     `walk` goes the way that is left: through the plan, or wherever the tasks of the session come from.
     """
+    if options.reason:  # a person's words go into events
+        options = msgspec.structs.replace(options, reason=world.redactor.text(options.reason))
     with held(world, text, wait=options.wait) as run:
         began = world.monotonic()
         refuse_to_walk_alone(run, walk)

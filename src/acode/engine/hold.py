@@ -142,7 +142,7 @@ class Held:
     def keep_saved(self, event: ev.RollbackStarted) -> None:
         """Before a rollback changes anything, the log names the bytes it is going to replace."""
         if event.saved:
-            self.say(event, blobs={image.blob: ("preimage", None) for image in event.saved if image.blob})
+            self.say(event, blobs={image.blob: ("sensitive", None) for image in event.saved if image.blob})
 
 
 def make_site(

@@ -297,14 +297,14 @@ def pass_gate(run: Held, task: Task, step: Step, *, skipped: int) -> Ending:
     """Ask, unless a grant for exactly this is on record; a grant for anything else is none."""
     assert isinstance(step.action, Approve) and run.session.plan is not None and run.session.records is not None
     allowed = approval_digest(run.session, step)
-    question = step.action.question
+    question = run.world.redactor.text(step.action.question)
     on_record = run.session.records.approvals.get(step.id)
     if on_record is not None and on_record.granted and on_record.action_digest == allowed:
         open_gate(run, task, step, before=())
         return None
     if run.session.state is not State.AWAITING_APPROVAL:
         run.say(ev.SessionAwaitingApproval(step=step.id, question=question, action_digest=allowed))
-    covers = [describe(one) for _, one in covered_by(execution_order(run.session.plan), step)]
+    covers = [run.world.redactor.text(describe(one)) for _, one in covered_by(execution_order(run.session.plan), step)]
     run.tell("approval_request", step=step.id, question=question, covers=covers)
     match run.world.answers.approve(run.session, step.id, question, covers):
         case "yes":

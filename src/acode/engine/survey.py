@@ -11,7 +11,7 @@ from datetime import datetime
 import msgspec
 
 from acode.engine.world import Options, World
-from acode.errors import AcodeError, CannotContinue
+from acode.errors import AcodeError, CannotContinue, IdempotencyConflict
 from acode.events.definition import Step
 from acode.plan import Action, Continuation, Finding, Outcome, Strategy, continue_plan, repeatable
 from acode.policy import Decision, Facts, decide
@@ -85,6 +85,8 @@ def look_at(step: Step, site: Site, session: Session) -> Finding:
     flight = session.in_flight[step.id]
     try:
         return kind_of(flight.started.kind).look(step, site, flight.started)
+    except IdempotencyConflict:
+        raise  # the same key with other content is no missing evidence but a wrong one
     except AcodeError as error:
         return Finding(outcome=Outcome.UNKNOWN, evidence=error.message)
 

@@ -16,10 +16,12 @@ import msgspec
 
 from acode.engine.world import World
 from acode.errors import AcodeError
+from acode.events import make_key
 from acode.events.definition import Read, Sql
 from acode.state import Session
 from acode.steps.run import read_status, run_directory
 from acode.steps.shape import Site
+from acode.steps.sql import BESIDE, Doubt, missing_record
 from acode.workspace import ChangedFile, changed, integrity_report, look
 
 GIT_TIMEOUT_S = 5.0
@@ -62,8 +64,12 @@ def validate(world: World, session: Session, site: Site, *, pending: tuple[str, 
     (warnings if lenient else errors).extend(
         Finding(code="ACODE-RESUME-004", message=f"{path} is needed by a step and cannot be read") for path in missing
     )
-    if (model := session.created.model if session.created else None) is not None:
-        checks.append(Check(name=f"Model {model.get('name')} available", ok=True))
+    doubts = _database_doubts(session, site)
+    for doubt in doubts:
+        finding = Finding(code="ACODE-RESUME-004", message=doubt.message)
+        (errors if doubt.certain and not lenient else warnings).append(finding)
+    if doubts:
+        checks.append(Check(name="Databases hold what was applied", ok=False, detail=doubts[0].message))
     drift = [*_config_drift(world, session), *_plan_drift(world, session), *_git_drift(world, session)]
     warnings.extend(drift)
     checks.append(Check(name="Configuration valid", ok=True, detail="changed since the session began" if drift else ""))
@@ -82,6 +88,9 @@ def validate(world: World, session: Session, site: Site, *, pending: tuple[str, 
 def _changed_files(session: Session, site: Site, out_of_time: Callable[[], bool]) -> tuple[ChangedFile, ...]:
     """Changed by somebody else: files of a step in flight are settled with that step, not reported here."""
     in_flight = {image.path for flight in session.in_flight.values() for image in flight.started.before}
+    for flight in session.in_flight.values():
+        if flight.started.kind == "sql":
+            in_flight.update(str(flight.started.target.get("database")) + ending for ending in BESIDE)
     manifest = {path: state for path, state in site.manifest.items() if path not in in_flight}
     found = changed(site.root, manifest, deadline=out_of_time)
     until = _command_ended_at(session, site)
@@ -102,6 +111,19 @@ def _later_than(change: ChangedFile, until: float) -> bool:
     if change.modified_at is None:
         return False  # a deletion has no time: it may well have been the command
     return datetime.fromisoformat(change.modified_at).timestamp() > until
+
+
+def _database_doubts(session: Session, site: Site) -> list[Doubt]:
+    """Targets of finished sql steps that do not hold the step's key any more."""
+    doubts: list[Doubt] = []
+    if session.plan is None or not site.probes:
+        return doubts
+    for step in session.steps():
+        record = session.record(step.id)
+        if isinstance(step.action, Sql) and record is not None and record.status == "completed":
+            doubt = missing_record(step, site, make_key(session.session_id, step.id, record.attempt))
+            doubts.extend([doubt] if doubt is not None else [])
+    return doubts
 
 
 def _missing_files(

@@ -354,17 +354,25 @@ def database_files(site: Site, database: Database) -> tuple[ev.FileState, ...]:
     return restat(site.root, {path: site.manifest[path] for path in paths if path in site.manifest})
 
 
-def missing_record(step: Step, site: Site, key: str) -> str | None:
-    """In words, if the target of a finished step does not know it any more: it was replaced by an older one."""
+class Doubt(msgspec.Struct, frozen=True, kw_only=True):
+    """What speaks against a finished step's target. `certain` False: nobody could be asked."""
+
+    message: str
+    certain: bool
+
+
+def missing_record(step: Step, site: Site, key: str) -> Doubt | None:
+    """Whether the target of a finished step still knows it; if not, it was replaced by an older one."""
     assert isinstance(step.action, Sql)
     try:
         database = database_of(step.action, site)
-    except AcodeError as error:
-        return f"the database of step {step.id} cannot be asked: {error.message}"
-    try:
         rows = rows_of(site.session_id, step.id, database, site)
+    except AcodeError as error:
+        return Doubt(message=f"the database of step {step.id} cannot be asked: {error.message}", certain=False)
     except Unreachable as error:
-        return f"the database of step {step.id} cannot be asked: {clean(str(error), site, database)}"
+        why = clean(str(error), site, database)
+        return Doubt(message=f"the database of step {step.id} cannot be asked: {why}", certain=False)
     if any(row.key == key for row in rows):
         return None
-    return f"{database.name} does not record step {step.id} any more: was it restored from an older copy?"
+    message = f"{database.name} does not record step {step.id} any more: was it restored from an older copy?"
+    return Doubt(message=message, certain=True)
