@@ -149,7 +149,6 @@ def test_a_child_process_does_not_inherit_the_lock(locks: Path) -> None:
         child.wait()
 
 
-@pytest.mark.req("CFG-011c-05")
 def test_waiting_ends_when_the_lock_is_given_back(locks: Path, spawn: Spawn) -> None:
     first = holding(spawn())
     second = spawn(wait_s=30)

@@ -65,7 +65,7 @@ def position(session: Session) -> Session:
 # What is read is what was written.
 
 
-@pytest.mark.req("FR-011c-008", "FR-011c-036", "NFR-040b-11")
+@pytest.mark.req("FR-011c-008", "FR-011c-036")
 @pytest.mark.parametrize("seed", range(10))
 def test_loading_peeking_and_a_fold_of_everything_agree_at_every_length(
     store: Store, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -118,7 +118,7 @@ def test_a_new_process_needs_nothing_but_the_file(place: Place) -> None:
 # Checkpoints.
 
 
-@pytest.mark.req("FR-011c-014", "FR-011c-018", "BP-011c-01")
+@pytest.mark.req("FR-011c-014", "FR-011c-018", "FR-011c-009", "BP-011c-01", "BP-011c-09")
 def test_each_completed_step_has_a_checkpoint_and_none_stands_in_the_middle_of_one(store: Store) -> None:
     """Should_Create_Checkpoint_After_Step"""
     writing = begun(store)
@@ -128,6 +128,7 @@ def test_each_completed_step_has_a_checkpoint_and_none_stands_in_the_middle_of_o
     assert [one.id for one in found] == list(range(len(found)))
     assert [log[one.seq - 1].type for one in found] == ["session_executing", "step_completed", "checkpoint_created"]
     assert all(one.session.in_flight == {} for one in found)
+    assert [one.at for one in found] == [log[one.seq - 1].at for one in found]
     assert store.last_checkpoint(writing.session.session_id) == found[-1]
     assert found[-1].label == "by hand"
 
@@ -406,7 +407,6 @@ def test_after_a_failed_write_the_journal_is_dead_and_the_log_is_whole(place: Pl
     assert store.verify(writing.session.session_id).problems == ()
 
 
-@pytest.mark.req("BP-011c-09")
 @pytest.mark.parametrize("step_s", [0, -1, -86_400])
 def test_times_grow_though_the_clock_stands_still_or_goes_back(place: Place, step_s: int) -> None:
     now = [START]

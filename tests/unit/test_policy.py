@@ -250,7 +250,6 @@ def test_a_failed_step_that_may_not_be_repeated_stops_automatic_attempts_only() 
     assert asked(now, seconds=1000, facts=facts, actor="user").eligible
 
 
-@pytest.mark.req("POL-GOAL-01")
 @pytest.mark.parametrize("forced", [False, True])
 @pytest.mark.parametrize("actor", ["user", "system"])
 def test_an_unknown_outcome_binds_everyone_and_no_force_helps(actor: str, forced: bool) -> None:

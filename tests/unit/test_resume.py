@@ -109,7 +109,6 @@ def test_the_boundaries_of_an_operation_are_its_start_and_its_end() -> None:
     assert in_flight == [[], [], [], ["main.a"], []]
 
 
-@pytest.mark.req("SEC-040b-03")
 def test_a_finished_step_that_was_taken_back_is_no_resume_point_any_more() -> None:
     def back(to: str | None, step: str) -> Any:
         return by_user(ev.StepsRolledBack(to=to, steps=(step,)))
@@ -154,7 +153,7 @@ SCENARIOS: list[tuple[str, tuple[Any, ...], Scenario]] = [
 ]
 
 
-@pytest.mark.req("FR-040b-31", "FR-040b-32", "FR-040b-33", "FR-040b-34", "FR-040b-35")
+@pytest.mark.req("FR-040b-31", "FR-040b-32", "FR-040b-33", "FR-040b-34")
 @pytest.mark.parametrize(("words", "scenario"), [row[1:] for row in SCENARIOS], ids=[row[0] for row in SCENARIOS])
 def test_every_end_of_a_log_fits_one_scenario(words: tuple[Any, ...], scenario: str) -> None:
     """UT-040b-10"""

@@ -31,7 +31,6 @@ def state(tmp_path: Path) -> Path:
 # The key.
 
 
-@pytest.mark.req("CFG-011c-06")
 def test_a_first_key_is_made_once_and_is_private(state: Path) -> None:
     old = os.umask(0)
     try:
