@@ -178,9 +178,19 @@ def myself(now: datetime) -> Holder:
         boot_id=boot_id(),
         host=host_name(),
         user=user_name(),
-        command=" ".join([Path(sys.argv[0]).name or "python", *sys.argv[1:]])[:200],
+        command=what_runs(sys.argv),
         since=now,
     )
+
+
+def what_runs(argv: list[str]) -> str:
+    """The command's name and the words that say which: what follows may be a person's text, and hold a secret."""
+    words = [Path(argv[0]).name or "python"]
+    for word in argv[1:3]:
+        if not (word.isascii() and word.isalpha() and word.islower() and len(word) <= 16):
+            break
+        words.append(word)
+    return " ".join(words)[:200]
 
 
 def owner() -> Owner:

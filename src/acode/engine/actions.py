@@ -136,7 +136,6 @@ def end(world: World, text: str, *, cancelled: bool, reason: str) -> Session:
             ev.SessionCancelled(reason=words) if cancelled else ev.SessionFailed(reason=words or "abandoned")
         )
         run.say(event, actor="user")
-        run.store.forget_preimages(run.session.session_id)
         return run.session
 
 

@@ -14,14 +14,17 @@ from acode.engine.perform import complete, perform_all
 from acode.engine.trouble import carried_on
 from acode.engine.validate import git_position
 from acode.engine.world import Result, World, short
+from acode.errors import BadPlan
 from acode.events import types as ev
-from acode.events.definition import Plan, digest
+from acode.events.definition import Plan, Run, digest
 from acode.planfile import PlanFile
+from acode.redact import looks_secret
 from acode.store.journal import Blob
 from acode.store.store import INLINE_BYTES_MAX
 
 PLAN_IN_LOG_BYTES_MAX = 524_288  # an event holds 1 MiB at the most; a larger plan goes to a blob
 TITLE_CHARACTERS_MAX = 200
+SECRET_CHARACTERS_MIN = 4  # shorter values cannot be told from ordinary text
 
 
 def run_plan(world: World, planfile: PlanFile) -> Result:
@@ -49,7 +52,8 @@ def creation(world: World, planfile: PlanFile) -> tuple[ev.SessionCreated, dict[
     """The first event, and the plan as a blob where it is too large, or too secret, to stand in the log."""
     plan = planfile.plan
     encoded = msgspec.json.encode(plan)
-    sensitive = world.redactor.matches(encoded.decode())
+    refuse_secret_names(world, plan)
+    sensitive = holds_secret(world, plan, encoded)
     head, branch = git_position(world.workspace)
     blobs: dict[str, Blob] = {}
     plan_blob = None
@@ -72,6 +76,27 @@ def creation(world: World, planfile: PlanFile) -> tuple[ev.SessionCreated, dict[
         acode_version=__version__,
     )
     return event, blobs
+
+
+def holds_secret(world: World, plan: Plan, encoded: bytes) -> bool:
+    """Whether a rule finds a secret in the plan, or the plan itself says that something in it is one."""
+    if world.redactor.matches(encoded.decode()):
+        return True
+    actions = [step.action for task in plan.tasks for step in task.steps if isinstance(step.action, Run)]
+    if any(looks_secret(name) for action in actions for name in action.env):
+        return True
+    declared = (world.env.get(name, "") for action in actions for name in action.secret_env)
+    return any(len(value) >= SECRET_CHARACTERS_MIN and value.encode() in encoded for value in declared)
+
+
+def refuse_secret_names(world: World, plan: Plan) -> None:
+    """Ids stand in every event and in file names: they cannot be masked, so they must not be secret."""
+    for name in [*(task.id for task in plan.tasks), *(step.id for task in plan.tasks for step in task.steps)]:
+        if world.redactor.matches(name):
+            raise BadPlan(
+                f"the id {world.redactor.text(name)} holds what looks like a secret; ids are shown everywhere",
+                hint="Give the task or step an id of its own: the one it has comes from its title.",
+            )
 
 
 def keep_plan(world: World, encoded: bytes, *, sensitive: bool) -> tuple[str, Blob]:

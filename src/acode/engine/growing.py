@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from acode.engine.begin import keep_plan
+from acode.engine.begin import holds_secret, keep_plan
 from acode.engine.hold import Held
 from acode.engine.perform import record_done, start_of
 from acode.errors import CannotContinue
@@ -26,7 +26,7 @@ def change_plan(run: Held, plan: Plan, *, reason: str) -> None:
     Not synced on its own: the start of the step that needs it follows in the same log, and cannot outlive it.
     """
     encoded = msgspec.json.encode(plan)
-    sensitive = run.world.redactor.matches(encoded.decode())
+    sensitive = holds_secret(run.world, plan, encoded)
     name, blob = keep_plan(run.world, encoded, sensitive=sensitive)
     run.say(
         ev.PlanChanged(

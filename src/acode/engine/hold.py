@@ -7,6 +7,7 @@ read, verified and folded, the anchor compared. There is no recovery mode beside
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
@@ -27,6 +28,7 @@ from acode.store.store import Loaded, Store
 from acode.workspace import Root, ensure_agent_dir
 
 ANCHOR_EVERY_S = 1.0
+ENDINGS = (ev.SessionCompleted, ev.SessionFailed, ev.SessionCancelled)
 ANCHORED_AT_ONCE = (
     ev.SessionCreated,
     ev.ApprovalGranted,
@@ -73,7 +75,16 @@ class Held:
         envelopes = self.journal.append(*events, actor=actor, durable=durable, blobs=blobs)
         if durable:
             self.acknowledge(at_once=any(isinstance(event, ANCHORED_AT_ONCE) for event in events))
+        if any(isinstance(event, ENDINGS) for event in events):
+            self._forget()
         return envelopes
+
+    def _forget(self) -> None:
+        """It has ended: what stood in the user's files before, secrets and the keepers' notes are kept no longer."""
+        self.store.forget_preimages(self.session.session_id)
+        if not self.session.in_flight:  # a command that lives on still writes there; it is collected later
+            for directory in (self.world.agent_dir / "run").glob(f"{self.session.session_id}*"):
+                shutil.rmtree(directory, ignore_errors=True)
 
     def acknowledge(self, *, at_once: bool) -> None:
         """The database is synced: only now may the anchor and the outside world hear of it."""

@@ -6,7 +6,6 @@ change in the world is explained by the log; one that changes nothing ends durab
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 
 from acode import lock as locks
@@ -428,16 +427,9 @@ def not_begun(run: Held) -> tuple[ev.Known, ...]:
 
 
 def complete(run: Held, skipped: int, *before: ev.Known) -> Result:
-    """The end; what stood in the user's files before, and the keepers' notes, are not kept any longer."""
+    """The end."""
     run.say(*before, ev.SessionCompleted(executed_steps=run.executed))
-    run.store.forget_preimages(run.session.session_id)
-    forget_run_files(run)
     return ending(run, None, "completed", skipped, exit_code=0)
-
-
-def forget_run_files(run: Held) -> None:
-    for directory in (run.world.agent_dir / "run").glob(f"{run.session.session_id}*"):
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def ending(run: Held, error: AcodeError | None, reason: str, skipped: int, *, exit_code: int | None = None) -> Result:

@@ -26,7 +26,7 @@ from acode.events.definition import Run, Step, command_line
 from acode.plan import Finding, Outcome
 from acode.redact import looks_secret
 from acode.steps import keeper
-from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
+from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site, kept_before
 from acode.workspace import capture_outputs, hash_file, matching_paths, put_back, restat
 
 PROBE_TIMEOUT_S = 30.0
@@ -83,10 +83,10 @@ def prepare(step: Step, site: Site) -> Prepared:
         blobs=site.store.blobs,
         budget_bytes=site.preimage_budget_bytes,
         files_max=OUTPUT_FILES_MAX,
+        sensitive=True,  # what is too large to be looked through is treated as if it held a secret
     )
-    blobs: dict[str, tuple[str, bytes | None]] = {
-        image.blob: ("preimage", captured.inline.get(image.blob)) for image in captured.images if image.blob
-    }
+    named = [image.blob for image in captured.images if image.kind == "file" and image.blob]
+    blobs = kept_before(site, {name: captured.inline.get(name) for name in named})
     warning = (
         None if captured.complete else "its outputs are too large to keep: an interrupted run cannot be rolled back"
     )
@@ -185,7 +185,7 @@ def _request(step: Step, site: Site, directory: Path, wake: int) -> dict[str, An
 def secret_values(step: Step, env: Mapping[str, str]) -> list[str]:
     assert isinstance(step.action, Run)
     named = [env[name] for name in step.action.secret_env if name in env]
-    return named + [value for name, value in env.items() if looks_secret(name)]
+    return named + [value for name, value in {**env, **step.action.env}.items() if looks_secret(name)]
 
 
 def command_env(step: Step, site: Site, started: ev.StepStarted) -> dict[str, str]:
@@ -516,7 +516,7 @@ def roll_back(step: Step, site: Site, started: ev.StepStarted) -> RolledBack:
         started.before,
         _present(step, site),
         lambda sha256: site.store.blob(site.session_id, sha256),
-        site.store.blobs.put,
+        lambda chunks: site.store.blobs.put(chunks, sensitive=True),
         complete=started.before_complete,
         announce=lambda saved: site.keeping(ev.RollbackStarted(step=step.id, attempt=started.attempt, saved=saved)),
     )

@@ -92,6 +92,21 @@ class RolledBack(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[ev.FileState, ...] = ()
 
 
+def kept_before(site: Site, images: Mapping[str, bytes | None]) -> dict[str, Blob]:
+    """Where the bytes of pre-images go: into the start's transaction; those with a secret in them to a private file.
+
+    Bytes that are None were too large for a row, and are such a file already.
+    """
+    return {sha256: ("sensitive", None) if data is None else _kept(site, data) for sha256, data in images.items()}
+
+
+def _kept(site: Site, data: bytes) -> Blob:
+    if not site.redactor.matches(data.decode("utf-8", "surrogateescape")):
+        return "preimage", data
+    site.store.blobs.put([data], sensitive=True)
+    return "sensitive", None
+
+
 class Kind(Protocol):
     """One module of this package, seen from the engine."""
 

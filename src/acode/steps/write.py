@@ -9,7 +9,7 @@ from acode.errors import AcodeError, DiskFull, WriteFailed
 from acode.events import types as ev
 from acode.events.definition import Step, Write
 from acode.plan import Finding, Outcome
-from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
+from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site, kept_before
 from acode.workspace import capture, hash_file, missing_parents, remove_temp, write_atomic
 
 
@@ -22,8 +22,10 @@ def prepare(step: Step, site: Site) -> Prepared:
     import hashlib
 
     assert isinstance(step.action, Write)
-    image, inline = capture(site.root, step.action.path, blobs=site.store.blobs)
-    blobs = {image.blob: ("preimage", inline)} if image.blob is not None else {}
+    # A file too large to be looked through is treated as if it held a secret.
+    image, inline = capture(site.root, step.action.path, blobs=site.store.blobs, sensitive=True)
+    named = image.kind == "file" and image.blob is not None
+    blobs = kept_before(site, {image.blob or "": inline}) if named else {}
     return Prepared(
         before=(image, *missing_parents(site.root, step.action.path)),
         after_sha256=hashlib.sha256(_bytes(step.action)).hexdigest(),

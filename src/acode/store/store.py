@@ -281,14 +281,22 @@ class Store:
         name = session.plan_blob or session.created.plan_blob
         if name is None:
             return session.created.plan
-        return msgspec.json.decode(self.blob(session.session_id, name), type=Plan)
+        try:
+            return msgspec.json.decode(self.blob(session.session_id, name), type=Plan)
+        except BlobDamaged:
+            if session.terminal and (session.created.plan_sensitive or session.plan_blob):
+                return None  # a plan with secrets in it goes when its session ends
+            raise
 
     # Blobs.
 
     def keep(self, data: bytes, purpose: str) -> tuple[str, tuple[str, bytes | None]]:
-        """Bytes for the next append: small ones go with the transaction, large ones become a synced file now."""
+        """Bytes for the next append: small ones go with the transaction, large or secret ones are a synced file now.
+
+        A secret never stands in a row: rows are copied by backups, and linger in the WAL.
+        """
         sha256 = hashlib.sha256(data).hexdigest()
-        if len(data) <= INLINE_BYTES_MAX:
+        if len(data) <= INLINE_BYTES_MAX and purpose != "sensitive":
             return sha256, (purpose, data)
         self.blobs.put([data], sensitive=purpose == "sensitive")
         return sha256, (purpose, None)
