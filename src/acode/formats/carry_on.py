@@ -51,7 +51,7 @@ def resume_run(world: World, run: Run, driver: Driver, options: Options) -> Resu
         session = carrier(world, run)
         unfinished = session is not None and not session.terminal
         if not unfinished:
-            refuse_ended(run)
+            refuse_ended(world, run)
         with format_of(run.source).carried(world, run, options) as carried:
             if session is not None and unfinished:
                 return resume(world, session.session_id, options, walk(carried, driver))
@@ -94,12 +94,13 @@ def begin(world: World, run: Run, carried: Carried, driver: Driver) -> Result:
 
 def mend_run(world: World, run: Run, options: Options) -> tuple[str, ...]:
     """Without a driver: repair what the format's rules say, and execute nothing. What was repaired, in words."""
-    refuse_ended(run)
+    refuse_ended(world, run)
     return format_of(run.source).mend(world, run, options)
 
 
-def refuse_ended(run: Run) -> None:
+def refuse_ended(world: World, run: Run) -> None:
     if run.problem is not None:
+        format_of(run.source).stand(world, run)  # reading it says what is wrong, and names the way out
         raise ForeignUnreadable(f"the run {run.run_id} cannot be read: {run.problem}")
     if not run.resumable:
         raise TerminalState(

@@ -1,0 +1,611 @@
+"""Runs that other tools began, on the command line: listed, explained, repaired, carried on, answered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acode.formats.walking import filled
+from tests.arc import CONTEXT_PATH, context, put, suspended, task
+from tests.driver import Acode, Ended
+from tests.foreign import (
+    ARC,
+    MEMORY,
+    OPEN_PHASES,
+    essence,
+    ledger,
+    own_events,
+    put_arc,
+    put_driver,
+    put_memory,
+    settled,
+    tree,
+)
+
+MEMORY_WORK = ("T001", "T002", "clean_up", "consolidate")
+WORK = {ARC: OPEN_PHASES, MEMORY: MEMORY_WORK}
+BOTH = pytest.mark.parametrize("run", [ARC, MEMORY])
+
+
+def put_run(workspace: Path, run: str) -> Path:
+    return put_arc(workspace) if run == ARC else put_memory(workspace)
+
+
+def done(run: str) -> list[str]:
+    return [f"{name} {word}" for name in WORK[run] for word in ("begun", "done")]
+
+
+def first_line(ended: Ended) -> str:
+    return ended.stdout.splitlines()[0]
+
+
+# Carrying on.
+
+
+@BOTH
+@pytest.mark.req("PROTO-04", "PROTO-12", "PROTO-13", "PROTO-14", "ARC-RESUME-01")
+def test_a_run_is_carried_on_piece_by_piece_until_nothing_is_left(acode: Acode, workspace: Path, run: str) -> None:
+    put_driver(workspace, "arc", "agent-memory")
+    put_run(workspace, run)
+    ended = acode("resume", run, "--yes", "--json")
+    assert ended.exit_code == 0, ended.stderr
+    assert ledger(workspace) == done(run)
+    assert ended.lines[-1]["data"]["state"] == "COMPLETED"
+    assert ended.lines[-1]["data"]["executed_steps"] == len(WORK[run])
+
+
+def test_an_arc_phase_is_recorded_with_artifact_hash_times_and_totals(acode: Acode, workspace: Path) -> None:
+    put_driver(workspace, "arc")
+    checkpoint = put_arc(workspace, started_at="2026-03-01T10:00:00.000Z")
+    assert acode("resume", ARC, "--yes").exit_code == 0
+    value = json.loads(checkpoint.read_text())
+    work = value["phases"]["work"]
+    assert work["status"] == "completed"
+    assert work["artifact"] == f"tmp/arc/{ARC}/work-summary.md"
+    digest = hashlib.sha256((workspace / work["artifact"]).read_bytes()).hexdigest()
+    assert work["artifact_hash"] == digest
+    assert work["started_at"] < work["completed_at"] < value["completed_at"] == value["updated_at"]
+    assert set(value["totals"]["phase_times"]) == set(OPEN_PHASES)
+    assert value["completed_at"] and value["totals"]["total_duration_ms"] > 0
+
+
+@pytest.mark.req("PROTO-19", "PROTO-20")
+def test_an_agent_memory_run_is_told_in_a_file_of_our_own_and_no_other_is_touched(
+    acode: Acode, workspace: Path
+) -> None:
+    put_driver(workspace, "agent-memory")
+    run = put_memory(workspace)
+    before = tree(run / "events" / "orchestrator")
+    assert acode("resume", MEMORY, "--yes").exit_code == 0
+    assert tree(run / "events" / "orchestrator") == before
+    assert essence(run) == [
+        ("task_started", "T001", None),
+        ("task_completed", "T001", None),
+        ("task_started", "T002", None),
+        ("task_completed", "T002", None),
+        ("phase_transition", None, 3),
+        ("phase_transition", None, 4),
+        ("run_completed", None, None),
+    ]
+    assert {event["actor"] for event in own_events(run)} == {"acode"}
+
+
+def test_prompts_are_private_and_do_not_outlive_the_session(acode: Acode, workspace: Path) -> None:
+    put_driver(workspace, "arc")
+    put(workspace, "also", '#!/bin/sh\nls -ld "$ACODE_PROMPT_FILE" "$(dirname "$ACODE_PROMPT_FILE")" >> modes\n').chmod(
+        0o755
+    )
+    put_arc(workspace)
+    assert acode("resume", ARC, "--yes").exit_code == 0
+    modes = [line.split()[0][:10] for line in (workspace / "modes").read_text().splitlines()]
+    assert set(modes) == {"-rw-------", "drwx------"}
+    assert not list((workspace / ".agent" / "run").rglob("*.md"))
+
+
+@pytest.mark.req("ARC-05", "ARC-SUSP-13")
+def test_the_prompt_of_a_phase_names_the_plan_and_ends_with_the_suspended_context(
+    acode: Acode, workspace: Path
+) -> None:
+    put_driver(workspace, "arc")
+    put(workspace, "also", '#!/bin/sh\ncp "$ACODE_PROMPT_FILE" "prompt-$ACODE_TASK"\n').chmod(0o755)
+    put(workspace, CONTEXT_PATH, context(body="Half of the parser is there."))
+    checkpoint = put_arc(workspace, phases=suspended(task()))
+    assert acode("resume", ARC, "--yes").exit_code == 0
+    prompt = (workspace / "prompt-work").read_text()
+    assert "Plan file: plans/a.md" in prompt
+    assert "Half of the parser is there." in prompt.rpartition("begin saved context")[2]
+    assert "saved context" not in (workspace / "prompt-mend").read_text()
+    value = json.loads(checkpoint.read_text())
+    assert value["phases"]["work"]["suspended_tasks"] == []
+    assert value["acode"]["tasks"]["7"]["consumed"] is True
+
+
+def test_phases_that_share_an_artifact_do_not_demote_each_other(acode: Acode, workspace: Path) -> None:
+    put_driver(workspace, "arc")
+    checkpoint = put_arc(workspace, phases={"verify_mend": {"status": "pending"}})
+    assert acode("resume", ARC, "--yes").exit_code == 0
+    phases = json.loads(checkpoint.read_text())["phases"]
+    assert phases["mend"]["artifact"] == phases["verify_mend"]["artifact"]
+    assert phases["mend"]["artifact_hash"] == phases["verify_mend"]["artifact_hash"]
+    assert acode("explain", ARC, "--json").json["demoted"] == []
+
+
+def test_placeholders_are_whole_arguments_and_never_part_of_a_shell_line() -> None:
+    values = {"prompt_file": "/p q", "run_id": "r", "task": "$(rm -rf x)"}
+    assert filled("{prompt_file}", values) == "/p q"
+    assert filled("--prompt-file={prompt_file}", values) == "--prompt-file=/p q"
+    assert filled("do {task}; done", values) == "do {task}; done"
+    assert filled("{task}", values) == "$(rm -rf x)"
+    assert filled("{other}", values) == "{other}"
+
+
+# Without a driver.
+
+
+@pytest.mark.req("PROTO-15", "PROTO-21")
+def test_without_a_driver_the_report_is_printed_and_an_agent_memory_run_is_left_alone(
+    acode: Acode, workspace: Path, home: Path
+) -> None:
+    put_memory(workspace)
+    before = tree(workspace)
+    ended = acode("resume", MEMORY)
+    assert ended.exit_code == 0
+    lines = ended.stdout.splitlines()
+    assert lines[0] == "═" * 59
+    assert lines[1] == f"RESUMING RUN: {MEMORY}"
+    assert "- Phase: 2" in lines and "- Tasks: 0/2 complete" in lines
+    assert "- Execute task T001 - Do T001" in lines
+    assert any(line.startswith("Continuing... waits for a driver") for line in lines)
+    assert tree(workspace) == before
+
+
+@pytest.mark.req("ARC-04", "ARC-06", "ARC-ORPHAN-10")
+def test_without_a_driver_an_arc_run_is_repaired_and_nothing_is_executed(
+    acode: Acode, workspace: Path, home: Path
+) -> None:
+    phases: dict[str, Any] = {"work": {"status": "in_progress", "team_name": "rune-1"}}
+    checkpoint = put_arc(workspace, phases=phases, owner_pid="4000001", later_field={"kept": True})
+    team = home / ".claude" / "teams" / "rune-1"
+    team.mkdir(parents=True)
+    ended = acode("resume", ARC)
+    assert ended.exit_code == 0, ended.stderr
+    value = json.loads(checkpoint.read_text())
+    assert value["phases"]["work"]["status"] == "pending" and value["phases"]["work"]["team_name"] is None
+    assert value["owner_pid"] == os.getpid() and value["config_dir"] == str(home / ".claude")
+    assert value["later_field"] == {"kept": True}
+    assert not team.exists()
+    assert list(checkpoint.parent.glob("checkpoint.json.bak.*"))
+    assert "Nothing was executed" in ended.stdout and ledger(workspace) == []
+
+
+def test_without_a_driver_suspended_contexts_are_not_used_up(acode: Acode, workspace: Path) -> None:
+    put(workspace, CONTEXT_PATH, context())
+    checkpoint = put_arc(workspace, phases=suspended(task()))
+    before = (workspace / CONTEXT_PATH).read_bytes()
+    assert acode("resume", ARC).exit_code == 0
+    assert json.loads(checkpoint.read_text())["phases"]["work"]["suspended_tasks"] == [task()]
+    assert (workspace / CONTEXT_PATH).read_bytes() == before
+
+
+@BOTH
+def test_a_driver_that_nobody_trusted_is_not_used_and_that_is_said(acode: Acode, workspace: Path, run: str) -> None:
+    put_driver(workspace, "arc", "agent-memory")
+    put_run(workspace, run)
+    ended = acode("resume", run)
+    assert ended.exit_code == 0
+    assert ledger(workspace) == []
+    assert "acode config trust" in ended.stdout
+
+
+# Looking.
+
+
+@BOTH
+def test_a_dry_run_and_every_other_look_change_nothing_on_disk(
+    acode: Acode, workspace: Path, home: Path, run: str
+) -> None:
+    put_driver(workspace, "arc", "agent-memory")
+    put_memory(workspace)
+    phases: dict[str, Any] = {"work": {"status": "in_progress", "team_name": "rune-1"}}
+    put_arc(workspace, phases=phases, schema_version=16)
+    (home / ".claude" / "teams" / "rune-1").mkdir(parents=True)
+    before = tree(workspace, home)
+    for command in (["resume", "--dry-run", run], ["explain", run], ["status", run], ["session", "list"]):
+        for flags in ([], ["--json"]):
+            assert acode(*command, *flags).exit_code == 0
+    assert tree(workspace, home) == before
+
+
+@BOTH
+def test_a_dry_run_of_a_carried_run_changes_nothing_either(acode: Acode, workspace: Path, home: Path, run: str) -> None:
+    put_driver(workspace, "arc", "agent-memory")
+    put(workspace, "fail", WORK[run][1])
+    put_run(workspace, run)
+    assert acode("resume", run, "--yes").exit_code == 1
+    before = tree(workspace, home)
+    found = acode("resume", "--dry-run", run, "--json")
+    assert found.exit_code == 0
+    assert found.json["state"] == "PAUSED" and found.json["interruption_class"] == "tool_failure"
+    assert found.json["skipped_steps"] == [f"{WORK[run][0]}.drive"]
+    assert without_database(tree(workspace, home)) == without_database(before)
+
+
+def without_database(found: dict[str, Any]) -> dict[str, Any]:
+    """A reader of the log makes and removes SQLite's own files beside it; everything else stays as it is."""
+    return {path: what for path, what in found.items() if "workspace.db" not in path and not path.endswith(".agent")}
+
+
+@pytest.mark.req("PROTO-09", "PROTO-10")
+def test_the_dry_run_of_an_agent_memory_run_has_the_fields_of_the_contract(acode: Acode, workspace: Path) -> None:
+    put_memory(workspace)
+    found = acode("resume", MEMORY, "--dry-run", "--json").json
+    assert found["session_id"] == MEMORY and found["source"] == "agent-memory"
+    assert found["phase"] == 2 and found["tasks"] == {"T001": "pending", "T002": "pending"}
+    assert found["runnable"] == ["T001"] and found["missing_artifacts"] == []
+    assert found["last_activity"] == "2026-01-15T14:31:00Z" and found["last_completed"] is None
+    assert found["decision"]["eligible"] is True and found["decision"]["attempt"] == 1
+    assert found["next_action"] == f"acode resume {MEMORY}"
+
+
+@pytest.mark.req("ARC-HASH-03")
+def test_the_dry_run_of_an_arc_run_has_the_fields_of_the_contract(acode: Acode, workspace: Path) -> None:
+    put(workspace, "tmp/forge.md", "changed")
+    forge = {"status": "completed", "artifact": "tmp/forge.md", "artifact_hash": "0" * 64}
+    put_arc(workspace, phases={"forge": forge}, schema_version=18)
+    found = acode("resume", ARC, "--dry-run", "--json").json
+    assert found["checkpoint_path"] == f".claude/arc/{ARC}/checkpoint.json"
+    assert (found["schema_from"], found["schema_to"], found["next_phase"]) == (18, 19, "forge")
+    assert [one["phase"] for one in found["demoted"]] == ["forge"]
+    assert found["orphans_cleaned"] == [] and found["stale_state_files"] == [] and found["suspended"] == {}
+    assert "forge" not in found["skipped_tasks"] and "plan_review" in found["skipped_tasks"]
+
+
+def test_status_shows_a_run_like_a_session(acode: Acode, workspace: Path) -> None:
+    put_memory(workspace)
+    found = acode("status", MEMORY, "--json").json
+    assert found["state"] == "PAUSED" and found["tasks_total"] == 2
+    assert found["lock"] == {"held": False, "owner": None}
+    assert found["decision"]["reason_code"] == "resume_allowed" and found["sync"]["status"] == "disabled"
+    assert "Next: acode resume" in acode("status", MEMORY).stdout
+
+
+def test_explain_prints_the_report_for_people(acode: Acode, workspace: Path) -> None:
+    put_arc(workspace)
+    shown = acode("explain", ARC).stdout
+    assert f"RESUMING RUN: {ARC}" in shown and "- Run the phase work" in shown
+    assert "Nothing was changed." in shown
+
+
+# Lists and names.
+
+
+def test_the_list_shows_runs_beside_sessions_with_their_source(acode: Acode, workspace: Path) -> None:
+    put(workspace, "plan.yml", "version: 1\ntitle: A plan\ntasks: [{id: a, steps: [{run: 'true'}]}]\n")
+    assert acode("run", "plan.yml").exit_code == 0
+    assert first_line(acode("session", "list")).split() == ["ID", "STATE", "PAUSED", "TASK"]
+    put_arc(workspace)
+    put_memory(workspace)
+    assert first_line(acode("session", "list")).split() == ["ID", "SOURCE", "STATE", "PAUSED", "TASK"]
+    rows = {row["session_id"]: row for row in acode("session", "list", "--json").json}
+    assert {row["source"] for row in rows.values()} == {"native", "arc", "agent-memory"}
+    assert rows[ARC]["state"] == rows[MEMORY]["state"] == "PAUSED"
+    assert (rows[ARC]["tasks_done"], rows[ARC]["tasks_total"]) == (23, 26)
+    assert (rows[MEMORY]["tasks_done"], rows[MEMORY]["tasks_total"]) == (0, 2)
+    resumable = acode("session", "list", "--resumable", "--json").json
+    assert {row["session_id"] for row in resumable} == {ARC, MEMORY}
+
+
+@BOTH
+def test_a_run_and_the_session_that_carries_it_are_one_row(acode: Acode, workspace: Path, run: str) -> None:
+    put_driver(workspace, "arc", "agent-memory")
+    put(workspace, "fail", WORK[run][1])
+    put_run(workspace, run)
+    assert acode("resume", run, "--yes").exit_code == 1
+    (row,) = acode("session", "list", "--json").json
+    assert row["session_id"] == run and row["carrier"] is not None
+    assert row["interruption_class"] == "tool_failure" and row["steps_done"] == 1
+    assert acode("session", "list", "--resumable", "--json").json == [row]
+    assert acode("status", row["carrier"][-8:], "--json").json["session_id"] == run
+    history = acode("session", "history", run, "--json").json
+    assert history[0]["data"]["source"] == row["source"]
+
+
+@BOTH
+def test_a_run_is_named_by_a_part_of_its_id_or_by_its_session(acode: Acode, workspace: Path, run: str) -> None:
+    put_arc(workspace)
+    put_memory(workspace)
+    for name in (run, run[:8], run[-8:]):
+        assert acode("status", name, "--json").json["session_id"] == run
+    assert acode("status", "nobody-knows").exit_code == 14
+    assert acode("resume", run, "--dry-run", "--source", "native").exit_code == 14
+
+
+@pytest.mark.req("PROTO-02", "PROTO-03", "PROTO-05")
+def test_of_several_runs_nobody_guesses_and_of_none_there_is_a_fresh_start(acode: Acode, workspace: Path) -> None:
+    assert acode("resume", "--source", "agent-memory").exit_code == 14
+    put_memory(workspace)
+    assert acode("resume", "--source", "agent-memory").exit_code == 0
+    assert acode("resume").exit_code == 10
+    assert acode("resume", "--last").exit_code == 0
+    put_memory(workspace, "20260116-0900-other-work-b2c3")
+    ended = acode("resume", "--source", "agent-memory", "--json")
+    assert ended.exit_code == 10
+    assert set(ended.json["error"]["details"]["candidates"]) == {MEMORY, "20260116-0900-other-work-b2c3"}
+
+
+def test_without_an_id_the_most_recent_is_a_native_session(acode: Acode, workspace: Path) -> None:
+    put(workspace, "plan.yml", "version: 1\ntitle: A plan\ntasks: [{id: a, steps: [{run: 'exit 1'}]}]\n")
+    assert acode("run", "plan.yml").exit_code == 1
+    put_arc(workspace)
+    both = acode("resume", "--json")
+    assert both.exit_code == 10 and ARC in both.json["error"]["details"]["candidates"]
+    assert "A plan" in acode("resume", "--last").stderr
+
+
+def test_an_ended_run_is_not_resumed(acode: Acode, workspace: Path) -> None:
+    put_arc(workspace, phases={name: {"status": "skipped"} for name in OPEN_PHASES})
+    assert acode("resume", ARC).exit_code == 15
+    assert acode("resume", ARC, "--dry-run").exit_code == 15
+    assert acode("explain", ARC).exit_code == 0
+
+
+def test_a_session_whose_run_is_gone_is_not_taken_for_finished(acode: Acode, workspace: Path) -> None:
+    put_driver(workspace, "arc")
+    put(workspace, "fail", "code_review")
+    checkpoint = put_arc(workspace)
+    assert acode("resume", ARC, "--yes").exit_code == 1
+    (row,) = acode("session", "list", "--json").json
+    checkpoint.parent.rename(workspace / "elsewhere")
+    gone = acode("resume", row["carrier"])
+    assert gone.exit_code == 1 and "not here" in gone.stderr
+    checkpoint.parent.parent.rmdir()
+    assert acode("resume", row["carrier"]).exit_code == 1
+    assert acode("session", "list", "--json").json[0]["state"] == "PAUSED"
+
+
+# The gate.
+
+
+@pytest.mark.req("PROTO-11")
+def test_a_plan_waits_for_a_persons_yes_and_goes_on_after_it(acode: Acode, workspace: Path) -> None:
+    put_driver(workspace, "agent-memory")
+    run = put_memory(workspace, approved=False)
+    waiting = acode("resume", MEMORY, "--yes", "--json")
+    assert waiting.exit_code == 10 and ledger(workspace) == []
+    assert waiting.lines[-1]["data"]["state"] == "AWAITING_APPROVAL"
+    assert acode("session", "approve", MEMORY, "--note", "well done").exit_code == 0
+    assert own_events(run)[-1]["trigger"] == "user_approval"
+    put(run, "constitution.md", "Be good.\n")
+    ended = acode("resume", MEMORY, "--json")
+    assert ended.exit_code == 0, ended.stdout
+    assert ledger(workspace) == done(MEMORY)
+    assert sum(event.get("trigger") == "user_approval" for event in own_events(run)) == 1
+
+
+def test_a_plan_can_be_approved_before_acode_has_carried_anything(acode: Acode, workspace: Path) -> None:
+    put_memory(workspace, approved=False)
+    assert acode("session", "approve", MEMORY).exit_code == 0
+    assert acode("status", MEMORY, "--json").json["phase"] == 2
+    assert acode("session", "approve", MEMORY).exit_code == 2
+
+
+def test_a_yes_is_for_the_plan_as_it_was_and_a_changed_one_is_asked_about_again(acode: Acode, workspace: Path) -> None:
+    put_driver(workspace, "agent-memory")
+    run = put_memory(workspace, approved=False)
+    assert acode("resume", MEMORY, "--yes").exit_code == 10
+    (row,) = acode("session", "list", "--json").json
+    # The yes reaches the session and, as after a crash, not the run.
+    from acode.cli.said import Flags
+    from acode.cli.world import build_world
+    from acode.engine.actions import answer_gate
+
+    flags = Flags()
+    flags.directory = str(workspace)
+    answer_gate(build_world(flags), row["carrier"], None, granted=True, note="")
+    (run / "plan.md").write_text("Another plan altogether.\n")
+    again = acode("resume", MEMORY)
+    assert again.exit_code == 10 and ledger(workspace) == []
+
+
+def test_a_denied_plan_stays_at_its_gate(acode: Acode, workspace: Path) -> None:
+    put_driver(workspace, "agent-memory")
+    put_memory(workspace, approved=False)
+    assert acode("session", "deny", MEMORY).exit_code == 2
+    assert acode("resume", MEMORY, "--yes").exit_code == 10
+    assert acode("session", "deny", MEMORY).exit_code == 0
+    assert acode("status", MEMORY, "--json").json["state"] == "PAUSED"
+    assert acode("resume", MEMORY).exit_code == 10
+    assert ledger(workspace) == []
+
+
+@pytest.mark.req("PROTO-16")
+def test_a_plan_that_had_to_be_made_again_goes_back_to_the_gate(acode: Acode, workspace: Path) -> None:
+    put_driver(workspace, "agent-memory")
+    run = put_memory(workspace)
+    (run / "plan.md").unlink()
+    put(workspace, "also", f"#!/bin/sh\n[ $ACODE_TASK != write_plan ] || echo new > {run}/plan.md\n").chmod(0o755)
+    ended = acode("resume", MEMORY, "--yes")
+    assert ended.exit_code == 10, ended.stderr
+    assert ledger(workspace) == ["write_plan begun", "write_plan done"]
+    assert acode("status", MEMORY, "--json").json["phase"] == 1
+
+
+# Failing.
+
+
+@BOTH
+def test_a_failed_driver_pauses_the_session_and_is_recorded_in_the_run(acode: Acode, workspace: Path, run: str) -> None:
+    put_driver(workspace, "arc", "agent-memory")
+    second = WORK[run][1]
+    put(workspace, "fail", second)
+    place = put_run(workspace, run)
+    failed = acode("resume", run, "--yes", "--json")
+    assert failed.exit_code == 1
+    assert failed.lines[-1]["data"]["reason_code"] == "step_failed"
+    if run == ARC:
+        entry = json.loads(place.read_text())["phases"][second]
+        assert entry["status"] == "failed" and entry["completed_at"] is None
+    else:
+        assert own_events(place)[-1]["type"] == "task_failed"
+        assert "exit status 3" in own_events(place)[-1]["details"]["reason"]
+    again = acode("resume", run, "--json")
+    assert again.exit_code == 0, again.stdout
+    expected = done(run)
+    expected.insert(2, f"{second} begun")
+    assert ledger(workspace) == expected
+
+
+def test_a_driver_that_was_mended_in_the_settings_is_the_one_that_is_retried(acode: Acode, workspace: Path) -> None:
+    put_arc(workspace)
+    put(workspace, ".agent/config.yml", json.dumps({"drivers": {"arc": {"command": ["./missing"]}}}))
+    assert acode("resume", ARC, "--yes").exit_code == 1
+    put_driver(workspace, "arc")
+    ended = acode("resume", ARC, "--yes", "--json")
+    assert ended.exit_code == 0, ended.stdout
+    assert ledger(workspace) == done(ARC)
+
+
+def test_a_driver_that_ran_out_of_time_is_recorded_as_such(acode: Acode, workspace: Path) -> None:
+    put_driver(workspace, "arc", timeout=0.3)
+    put(workspace, "hold", "work")
+    checkpoint = put_arc(workspace)
+    ended = acode("resume", ARC, "--yes", "--json")
+    assert ended.exit_code == 1 and ended.lines[-1]["data"]["error"]["code"] == "ACODE-STEP-002"
+    assert json.loads(checkpoint.read_text())["phases"]["work"]["status"] == "timeout"
+    assert acode("resume", ARC).exit_code == 0
+    assert json.loads(checkpoint.read_text())["phases"]["work"]["status"] == "completed"
+
+
+def test_success_without_the_artifact_that_was_to_be_made_is_none(acode: Acode, workspace: Path) -> None:
+    put_driver(workspace, "agent-memory")
+    run = put_memory(workspace)
+    (run / "prd.md").unlink()
+    ended = acode("resume", MEMORY, "--yes")
+    assert ended.exit_code == 1 and "prd.md is not there" in ended.stderr
+    assert ledger(workspace) == ["write_prd begun", "write_prd done"]
+    assert own_events(run)[-1]["type"] == "execution_error"
+
+
+def test_a_task_that_the_driver_blocked_is_not_completed_and_a_person_is_asked_for(
+    acode: Acode, workspace: Path
+) -> None:
+    put_driver(workspace, "agent-memory")
+    run = put_memory(workspace)
+    event = '{"type":"task_blocked","task_id":"T001","timestamp":"2099-01-01T00:00:00Z"}'
+    (run / "events" / "worker").mkdir()
+    put(workspace, "also", f"#!/bin/sh\necho '{event}' > {run}/events/worker/a.jsonl\n").chmod(0o755)
+    ended = acode("resume", MEMORY, "--yes", "--json")
+    assert ended.exit_code == 10
+    assert ended.lines[-1]["data"]["reason_code"] == "nothing_runnable"
+    assert not [one for one in own_events(run) if one["type"] == "task_completed"]
+
+
+# What is refused.
+
+
+def refused(acode: Acode, *flags: str) -> int:
+    return acode("resume", ARC, "--yes", *flags).exit_code
+
+
+@pytest.mark.req("ARC-02", "ARC-03")
+@pytest.mark.parametrize(
+    ("fields", "exit_code"),
+    [
+        ({"session_nonce": "not-hex"}, 20),
+        ({"config_dir": "/somewhere/else"}, 17),
+        ({"owner_pid": 1}, 16),
+        ({"schema_version": 31}, 1),
+        ({"schema_version": 20, "phases": {"unheard_of": {"status": "pending"}}}, 1),
+    ],
+)
+def test_an_arc_run_that_is_not_ours_to_carry_is_refused_untouched(
+    acode: Acode, workspace: Path, fields: dict[str, Any], exit_code: int
+) -> None:
+    put_driver(workspace, "arc")
+    checkpoint = put_arc(workspace, **fields)
+    before = checkpoint.read_bytes()
+    assert refused(acode) == exit_code
+    assert checkpoint.read_bytes() == before and ledger(workspace) == []
+    assert acode("session", "list", "--json").json[0]["carrier"] is None
+
+
+@pytest.mark.req("ARC-RESUME-02")
+def test_an_unreadable_checkpoint_is_listed_and_refused_with_its_backup_named(acode: Acode, workspace: Path) -> None:
+    put_driver(workspace, "arc")
+    checkpoint = put_arc(workspace)
+    good = checkpoint.read_bytes()
+    checkpoint.with_name("checkpoint.json.bak.1").write_bytes(good)
+    checkpoint.write_bytes(b"{")
+    (row,) = acode("session", "list", "--json").json
+    assert row["state"] == "DAMAGED" and row["resumable"] is False
+    ended = acode("resume", ARC, "--yes", "--json")
+    assert ended.exit_code == 20 and "checkpoint.json.bak.1" in ended.json["error"]["hint"]
+    assert checkpoint.read_bytes() == b"{"
+
+
+@pytest.mark.req("ARC-FRESH-03", "ARC-FRESH-04")
+def test_a_stale_plan_needs_a_persons_word_which_is_kept(acode: Acode, workspace: Path) -> None:
+    put_driver(workspace, "arc")
+    checkpoint = put_arc(workspace)
+    put(workspace, "a/lost.py", "lost_name = 1\n")
+    head = commit_all(workspace)
+    put(workspace, "plans/a.md", f"---\ngit_sha: {head}\nbranch: gone\n---\nSee `a/lost.py` and `lost_name`.\n")
+    (workspace / "a/lost.py").unlink()
+    commit_all(workspace)
+    assert refused(acode) == 17
+    assert acode("resume", ARC, "--dry-run", "--json").json["next_action"].endswith("--changed-files continue")
+    assert refused(acode, "--changed-files", "continue") == 0
+    assert json.loads(checkpoint.read_text())["freshness"]["status"] == "STALE-OVERRIDE"
+    (row,) = acode("session", "list", "--json", "--all").json
+    notes = [event["data"] for event in acode("session", "history", row["carrier"], "--json").json]
+    assert any(note.get("data", {}).get("stale_plan_accepted") for note in notes)
+
+
+def commit_all(workspace: Path) -> str:
+    def git(*line: str) -> str:
+        return subprocess.run(["git", *line], cwd=workspace, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "-q")
+    git("add", "-A", "a", "plans" if (workspace / "plans").exists() else "a")
+    git("-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-q", "-m", "a")
+    return git("rev-parse", "HEAD")
+
+
+def test_a_demoted_phase_runs_again_and_the_decision_is_on_record(acode: Acode, workspace: Path) -> None:
+    put_driver(workspace, "arc")
+    put(workspace, f"tmp/arc/{ARC}/plan-review.md", "edited by hand")
+    review = {"status": "completed", "artifact": f"tmp/arc/{ARC}/plan-review.md", "artifact_hash": "sha256:" + "0" * 64}
+    checkpoint = put_arc(workspace, phases={"plan_review": review})
+    assert acode("resume", ARC, "--yes").exit_code == 0
+    assert ledger(workspace)[0] == "plan_review begun"
+    value = json.loads(checkpoint.read_text())
+    assert value["acode"]["demoted"][0]["phase"] == "plan_review"
+    assert value["phases"]["plan_review"]["artifact_hash"] != review["artifact_hash"]
+
+
+def test_the_session_that_carries_a_run_is_sealed_and_verifies(acode: Acode, workspace: Path) -> None:
+    put_driver(workspace, "arc", "agent-memory")
+    put_memory(workspace)
+    assert acode("resume", MEMORY, "--yes").exit_code == 0
+    found = acode("session", "verify", MEMORY, "--json").json
+    assert found["ok"] is True and found["problems"] == []
+
+
+def test_supervise_retries_a_driver_under_the_policy(acode: Acode, workspace: Path) -> None:
+    put_driver(workspace, "arc")
+    settings = json.loads((workspace / ".agent/config.yml").read_text())
+    settings["resume"] = {"cooldown_seconds": {"tool_failure": 0}}
+    put(workspace, ".agent/config.yml", json.dumps(settings))
+    put(workspace, "fail", "code_review")
+    checkpoint = put_arc(workspace)
+    ended = acode.process("supervise", ARC, "--yes").finish()
+    assert ended.exit_code == 0, ended.stderr
+    assert settled(checkpoint)["completed_at"] is True
+    assert stat.S_IMODE((workspace / ".agent").stat().st_mode) == 0o700
