@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,22 +15,18 @@ import pytest
 from acode.errors import (
     BadTransition,
     BlobDamaged,
-    DiskFull,
     EventTooLarge,
     LockLost,
-    NotWritable,
-    StoreBusy,
-    StoreUnusable,
     UnknownSession,
     WriteFailed,
 )
 from acode.events import types as ev
 from acode.state import Session
 from acode.store import checkpoints as ck
-from acode.store import database, journal
+from acode.store import journal
 from acode.store.store import Store, find_session
 from tests.builders import START, by_user, completed, created, decided, did, failed, finished, paused, started
-from tests.stores import FailingWrites, NoSharedMemory, Place, WatchedSyncs, begun, folded, log_of, say
+from tests.stores import Place, begun, folded, log_of, say
 from tests.walks import walk
 
 
@@ -47,13 +40,6 @@ def place(tmp_path: Path) -> Iterator[Place]:
 @pytest.fixture
 def store(place: Place) -> Store:
     return place.open()
-
-
-@pytest.fixture
-def syncs(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedSyncs]:
-    vfs = WatchedSyncs()
-    yield vfs
-    vfs.unregister()
 
 
 def position(session: Session) -> Session:
@@ -187,113 +173,6 @@ def test_checkpoints_stay_small_and_snapshots_linear_however_long_the_log_grows(
     assert loaded.first_seq > 100, "a load begins at the newest snapshot, not at the beginning"
 
 
-# Durability.
-
-
-@pytest.mark.req("FR-040b-38")
-def test_the_log_is_in_wal_mode_with_full_sync(store: Store) -> None:
-    assert store.db.pragma("journal_mode") == "wal"
-    assert store.db.pragma("synchronous") == database.FULL
-    assert store.db.pragma("secure_delete") == 1
-
-
-def test_a_durable_append_is_one_sync_of_the_log_and_the_others_none(syncs: WatchedSyncs, place: Place) -> None:
-    writing = begun(place.open())
-    for durable in (True, True, False, False, True, False):
-        before = syncs.of_the_log()
-        writing.append(decided(False), durable=durable)
-        assert syncs.of_the_log() - before == durable
-        if durable:
-            assert writing.durable_seq == writing.session.seq
-
-
-def test_a_flush_syncs_what_was_committed_and_only_then_says_so(syncs: WatchedSyncs, place: Place) -> None:
-    store = place.open()
-    writing = begun(store)
-    writing.append(decided(False), durable=True)
-    writing.append(decided(False), decided(False), durable=False)
-    assert writing.durable_seq == writing.session.seq - 2
-    before, rows = syncs.of_the_log(), list(store.db.execute("SELECT * FROM sessions"))
-    writing.flush()
-    assert syncs.of_the_log() == before + 1
-    assert writing.durable_seq == writing.session.seq
-    assert list(store.db.execute("SELECT * FROM sessions")) == rows
-    writing.flush()
-    assert syncs.of_the_log() == before + 1, "nothing is left to sync"
-
-
-def test_two_journals_of_one_store_do_not_take_each_others_durability(syncs: WatchedSyncs, place: Place) -> None:
-    store = place.open()
-    one, two = begun(store), begun(store)
-    one.append(decided(False), durable=False)
-    before = syncs.of_the_log()
-    two.append(decided(False), durable=True)
-    assert syncs.of_the_log() == before + 1
-
-
-def test_a_database_that_cannot_switch_to_wal_is_refused(place: Place) -> None:
-    """SQLite only answers `delete` then, and would carry on in a mode that loses commits."""
-    vfs = NoSharedMemory()
-    try:
-        with pytest.raises(StoreUnusable, match="journal mode delete, not WAL"):
-            place.open()
-    finally:
-        vfs.unregister()
-    begun(place.open())
-
-
-def test_a_write_error_while_opening_is_a_refusal_and_the_next_start_finds_nothing_broken(tmp_path: Path) -> None:
-    refused = 0
-    for nth in range(1, 12):
-        place = Place(tmp_path / str(nth))
-        vfs = FailingWrites(nth)
-        try:
-            assert place.open().db.pragma("journal_mode") == "wal"
-        except WriteFailed:
-            refused += 1
-        finally:
-            place.close()
-            vfs.unregister()
-        begun(place.open())
-        place.close()
-    assert refused > 3
-
-
-def test_a_database_that_another_process_holds_is_reported_and_not_waited_for_for_ever(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place.holding(created("a"))
-    monkeypatch.setattr(database, "BUSY_TIMEOUT_MS", 50)
-    store = place.open()
-    hold = (
-        "import apsw, sys; c = apsw.Connection(sys.argv[1]); c.execute('BEGIN IMMEDIATE'); print(flush=True); input()"
-    )
-    other = subprocess.Popen(
-        [sys.executable, "-c", hold, str(place.database)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert other.stdout is not None
-        other.stdout.readline()
-        writing = store.journal(store.load(store.session_ids()[0]), 1)
-        with pytest.raises(StoreBusy) as caught:
-            writing.append(decided(False))
-        assert caught.value.exit_code == 16
-    finally:
-        other.communicate("\n", timeout=10)
-
-
-def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
-    old = os.umask(0)
-    try:
-        place = Place(tmp_path / "agent")
-        begun(place.open())
-        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in place.agent_dir.iterdir() if path.is_file()}
-        place.close()
-    finally:
-        os.umask(old)
-    assert modes == {"workspace.db": 0o600, "workspace.db-wal": 0o600, "workspace.db-shm": 0o600}
-
-
 # Readers beside a writer.
 
 
@@ -421,87 +300,6 @@ def test_times_grow_though_the_clock_stands_still_or_goes_back(place: Place, ste
     times = [one.at for one in log_of(place.open(), writing.session.session_id)]
     assert times == sorted(set(times))
     assert times[-1] - times[0] < timedelta(seconds=1)
-
-
-# A full disk.
-
-
-def fill(writing: journal.Journal) -> int:
-    """Append until nothing fits any more; the last event that was acknowledged."""
-    acknowledged = writing.durable_seq
-    with pytest.raises(DiskFull) as caught:
-        for _ in range(10_000):
-            writing.append(ev.Forced(what="x" * 2_000))
-            acknowledged = writing.durable_seq
-    assert caught.value.hint == "Make room, then resume."
-    return acknowledged
-
-
-def test_a_database_that_may_not_grow_loses_nothing_that_was_acknowledged(place: Place) -> None:
-    store = place.open()
-    writing = begun(store)
-    store.db.pragma("max_page_count", 60)
-    acknowledged = fill(writing)
-    place.close()
-    again = place.open()
-    loaded = again.load(writing.session.session_id)
-    assert loaded.session.seq == acknowledged > 20
-    again.journal(loaded, 1).append(by_user(paused("disk_full", "tool_failure")).event)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real file system of one MiB, where this user may mount one."""
-    place = tmp_path / "small"
-    place.mkdir()
-    options = ["-t", "tmpfs", "-o", "size=1m,mode=700", "none", str(place)]
-    if sys.platform != "linux" or os.geteuid() != 0 or subprocess.run(["mount", *options], check=False).returncode:
-        pytest.skip("no file system can be mounted here")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
-
-
-def test_a_full_disk_loses_nothing_that_was_acknowledged(small_disk: Path) -> None:
-    place = Place(small_disk / "agent")
-    ballast = small_disk / "ballast"
-    ballast.write_bytes(b"\0" * 262_144)
-    writing = begun(place.open())
-    acknowledged = fill(writing)
-    place.close()
-    ballast.unlink()
-    again = place.open()
-    loaded = again.load(writing.session.session_id)
-    assert loaded.session.seq == acknowledged
-    again.journal(loaded, 1).append(by_user(paused("disk_full", "tool_failure")).event)
-    place.close()
-
-
-def test_a_read_only_disk_can_be_looked_at_and_is_not_written(small_disk: Path) -> None:
-    """First as a killed process left it, with the newest events in the WAL, then as one that closed it properly."""
-    place = Place(small_disk / "odd #name?with %20 signs")
-    session_id = place.holding(created("a"), did("a"))
-    dying = (
-        "import os, pathlib, sys\n"
-        "from tests.builders import started\n"
-        "from tests.stores import Place\n"
-        "store = Place(pathlib.Path(sys.argv[1])).open()\n"
-        "store.journal(store.load(sys.argv[2]), 1).append(started('b'))\n"
-        "os.kill(os.getpid(), 9)"
-    )
-    root = Path(__file__).resolve().parent.parent.parent
-    subprocess.run([sys.executable, "-c", dying, str(place.agent_dir), session_id], cwd=root, check=False)
-    for in_wal in (True, False):
-        assert (place.database.with_name("workspace.db-wal").exists()) is in_wal
-        subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-        try:
-            assert place.open(look_only=True).load(session_id).session.seq == 6
-            with pytest.raises((NotWritable, StoreUnusable)):
-                place.open()
-        finally:
-            place.close()
-            subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
-        place.open()
-        place.close()
 
 
 # Names.

@@ -41,7 +41,7 @@ def connect(path: Path, at: str) -> apsw.Connection:
     refuse_network_file_system(path.parent)
     with translated(path):
         _make_private(path)
-        db = apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        db = apsw.Connection(_without_links(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
         db.set_busy_timeout(BUSY_TIMEOUT_MS)
         if db.readonly("main"):  # SQLite opens what it may not write all the same, and only the first write would tell
             raise NotWritable(f"{path} is on a read-only disk or may not be written", hint="Check the permissions.")
@@ -73,14 +73,22 @@ def connect_to_look(path: Path) -> apsw.Connection:
 
 
 def _open_to_look(path: Path) -> apsw.Connection:
+    place = _without_links(path)
     if os.access(path.parent, os.W_OK) and os.access(path, os.W_OK):
-        return apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        return apsw.Connection(place, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
     # A read-only disk has no place for a shared-memory file. Without frames in a WAL the file is all there is, and is
     # read as it stands; with some, SQLite finds them only if the dead writer left its shared memory behind.
     wal = path.with_name(f"{path.name}-wal")
     standing = "" if wal.exists() and wal.stat().st_size else "?immutable=1"
-    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    return apsw.Connection(path.absolute().as_uri() + standing, flags=flags)
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOFOLLOW
+    return apsw.Connection(Path(place).as_uri() + standing, flags=flags)
+
+
+def _without_links(path: Path) -> str:
+    """The database's real place; a link in its own place would make us write into somebody else's file."""
+    if path.is_symlink():
+        raise StoreUnusable(f"{path} is a link: refused", hint="Remove it and look who made it.")
+    return os.path.join(os.path.realpath(path.parent), path.name)
 
 
 def _migrated_copy(db: apsw.Connection) -> apsw.Connection:
