@@ -1,0 +1,258 @@
+"""A carried run is killed in the middle, and ends like one that nobody disturbed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acode.cli.said import Flags
+from acode.cli.world import build_world
+from acode.engine.world import Options, World
+from acode.errors import AcodeError
+from acode.formats import format_of, locate
+from acode.formats.carry_on import begin, driver_of, locked
+from acode.formats.shape import Carried, Next, Outcome, Run, Work
+from tests.driver import Acode, Running
+from tests.foreign import (
+    ARC,
+    MEMORY,
+    OPEN_PHASES,
+    essence,
+    ledger,
+    own_events,
+    put_arc,
+    put_driver,
+    put_memory,
+    settled,
+)
+
+WORK = {ARC: OPEN_PHASES, MEMORY: ("T001", "T002", "clean_up", "consolidate")}
+BOTH = pytest.mark.parametrize("run", [ARC, MEMORY])
+
+
+def put_run(workspace: Path, run: str) -> Path:
+    put_driver(workspace, "arc", "agent-memory")
+    return put_arc(workspace) if run == ARC else put_memory(workspace)
+
+
+def told(place: Path) -> Any:
+    return settled(place) if place.name == "checkpoint.json" else essence(place)
+
+
+def undisturbed(acode: Acode, workspace: Path, run: str) -> Any:
+    """How the run ends when nothing happens, in another workspace of the same name."""
+    aside = workspace.with_name("aside")
+    workspace.rename(aside)
+    workspace.mkdir()
+    place = put_run(workspace, run)
+    assert acode("resume", run, "--yes").exit_code == 0
+    found = told(place)
+    shutil.rmtree(workspace)
+    aside.rename(workspace)
+    return found
+
+
+def started(acode: Acode, workspace: Path, run: str, hold: str) -> Running:
+    """A real resume that stands in the middle of this piece."""
+    (workspace / "hold").write_text(hold)
+    running = acode.process("resume", run, "--yes")
+    running.wait_for_line(f"working on {hold}")
+    return running
+
+
+def let_go(workspace: Path) -> None:
+    with open(workspace / "gate", "w") as gate:
+        gate.write("go\n")
+
+
+@BOTH
+def test_killed_alone_its_driver_lives_on_and_nothing_is_repeated(acode: Acode, workspace: Path, run: str) -> None:
+    expected = undisturbed(acode, workspace, run)
+    place = put_run(workspace, run)
+    second = WORK[run][1]
+    started(acode, workspace, run, second).kill()
+    resumed = acode.process("resume", run, "--json")
+    resumed.wait_for_line("step_waiting")
+    let_go(workspace)
+    ended = resumed.finish()
+    assert ended.exit_code == 0, ended.stderr
+    assert ledger(workspace) == [f"{name} {word}" for name in WORK[run] for word in ("begun", "done")]
+    assert told(place) == expected
+
+
+@BOTH
+def test_killed_with_all_it_started_only_the_piece_in_flight_is_repeated(
+    acode: Acode, workspace: Path, run: str
+) -> None:
+    expected = undisturbed(acode, workspace, run)
+    place = put_run(workspace, run)
+    second = WORK[run][1]
+    started(acode, workspace, run, second).kill_everything()
+    ended = acode("resume", run, "--json")
+    assert ended.exit_code == 0, ended.stdout
+    begun = [line for line in ledger(workspace) if line.endswith("begun")]
+    assert begun == [f"{name} begun" for name in (WORK[run][0], second, *WORK[run][1:])]
+    assert told(place) == expected
+
+
+def test_of_two_that_resume_one_run_one_wins(acode: Acode, workspace: Path) -> None:
+    for run in (ARC, MEMORY):
+        (workspace / "ledger.txt").unlink(missing_ok=True)
+        put_run(workspace, run)
+        first = started(acode, workspace, run, WORK[run][0])
+        assert acode("resume", run).exit_code == 16
+        assert acode("status", run, "--json").exit_code == 0
+        let_go(workspace)
+        assert first.finish().exit_code == 0
+        assert ledger(workspace) == [f"{name} {word}" for name in WORK[run] for word in ("begun", "done")]
+
+
+def test_a_driver_that_may_not_be_repeated_needs_a_persons_word(acode: Acode, workspace: Path) -> None:
+    put_run(workspace, ARC)
+    put_driver(workspace, "arc", idempotent=False)
+    started(acode, workspace, ARC, "work").kill_everything()
+    assert acode("resume", ARC).exit_code == 19
+    assert acode("session", "resolve", ARC, "work.drive", "--retry").exit_code == 0
+    assert acode("resume", ARC).exit_code == 0
+    assert ledger(workspace).count("work begun") == 2
+
+
+# Between two records.
+
+
+class Died(BaseException):
+    """The process is gone; nobody catches it."""
+
+
+class DiesAt:
+    """A carried run whose process dies before the first outcome is recorded, or right after."""
+
+    def __init__(self, carried: Carried, *, after: bool) -> None:
+        self.carried = carried
+        self.after = after
+
+    def next(self, held: Any) -> Next:
+        return self.carried.next(held)
+
+    def begin(self, held: Any, work: Work, *, key: str, attempt: int) -> None:
+        self.carried.begin(held, work, key=key, attempt=attempt)
+
+    def record(self, held: Any, origin: dict[str, Any], outcome: Outcome) -> AcodeError | None:
+        if self.after:
+            self.carried.record(held, origin, outcome)
+        raise Died
+
+
+def world_of(workspace: Path) -> World:
+    flags = Flags()
+    flags.directory = str(workspace)
+    return build_world(flags, yes=True, wants_trust=True)
+
+
+def die_at_the_first_record(workspace: Path, *, after: bool) -> None:
+    world = world_of(workspace)
+    (run,) = locate(workspace).runs
+    driver = driver_of(world, run)
+    assert driver is not None
+    with (
+        pytest.raises(Died),
+        locked(world, run, wait=False),
+        format_of(run.source).carried(world, run, Options()) as carried,
+    ):
+        begin(world, run, DiesAt(carried, after=after), driver)
+
+
+@BOTH
+@pytest.mark.parametrize("after", [False, True])
+def test_a_crash_around_the_record_in_the_run_leaves_no_trace(
+    acode: Acode, workspace: Path, run: str, after: bool
+) -> None:
+    expected = undisturbed(acode, workspace, run)
+    place = put_run(workspace, run)
+    die_at_the_first_record(workspace, after=after)
+    ended = acode("resume", run, "--json")
+    assert ended.exit_code == 0, ended.stdout
+    assert ledger(workspace) == [f"{name} {word}" for name in WORK[run] for word in ("begun", "done")]
+    assert told(place) == expected
+    if run == MEMORY:
+        ids = [event["event_id"] for event in own_events(place)]
+        assert len(ids) == len(set(ids))
+
+
+def test_recording_again_does_not_whitewash_what_was_changed_since(acode: Acode, workspace: Path) -> None:
+    checkpoint = put_run(workspace, ARC)
+    die_at_the_first_record(workspace, after=True)
+    (workspace / "tmp/arc" / ARC / "work-summary.md").write_text("edited by hand")
+    ended = acode("resume", ARC, "--json")
+    assert ended.exit_code == 0, ended.stdout
+    assert ledger(workspace).count("work begun") == 2  # demoted, as the run's own rules say
+    assert json.loads(checkpoint.read_text())["acode"]["demoted"][0]["phase"] == "work"
+
+
+def test_what_somebody_else_did_since_is_not_overwritten(acode: Acode, workspace: Path) -> None:
+    checkpoint = put_run(workspace, ARC)
+    die_at_the_first_record(workspace, after=False)
+    value = json.loads(checkpoint.read_text())
+    theirs = {"status": "completed", "artifact": None, "artifact_hash": None}
+    value["phases"]["work"] |= {**theirs, "started_at": "2099-01-01T00:00:00.000Z", "completed_at": None}
+    checkpoint.write_text(json.dumps(value))
+    assert acode("resume", ARC).exit_code == 0
+    assert json.loads(checkpoint.read_text())["phases"]["work"]["artifact"] is None
+
+
+def test_a_run_that_others_finished_ends_the_session_without_executing_anything(acode: Acode, workspace: Path) -> None:
+    checkpoint = put_run(workspace, ARC)
+    (workspace / "fail").write_text("work")
+    assert acode("resume", ARC, "--yes").exit_code == 1
+    before = ledger(workspace)
+    value = json.loads(checkpoint.read_text())
+    for name in OPEN_PHASES:
+        value["phases"][name] |= {"status": "completed", "team_name": None}
+    checkpoint.write_text(json.dumps(value))
+    ended = acode("resume", ARC, "--json")
+    assert ended.exit_code == 0, ended.stdout
+    assert ledger(workspace) == before
+    (row,) = acode("session", "list", "--json", "--all").json
+    assert row["state"] == "COMPLETED"
+
+
+def test_a_run_taken_up_again_after_its_end_gets_a_session_of_its_own(acode: Acode, workspace: Path) -> None:
+    checkpoint = put_run(workspace, ARC)
+    assert acode("resume", ARC, "--yes").exit_code == 0
+    (first,) = acode("session", "list", "--json", "--all").json
+    value = json.loads(checkpoint.read_text())
+    value["phases"]["mend"]["status"] = "pending"
+    checkpoint.write_text(json.dumps(value))
+    assert acode("session", "list", "--json").json[0]["resumable"] is True
+    assert acode("resume", ARC).exit_code == 0
+    assert ledger(workspace).count("mend done") == 2
+    (second,) = acode("session", "list", "--json", "--all").json
+    assert second["carrier"] != first["carrier"]
+
+
+def run_named(workspace: Path, name: str) -> Run:
+    return next(run for run in locate(workspace).runs if run.run_id == name)
+
+
+def test_a_powerless_moment_between_the_plan_and_the_start_is_no_trouble(acode: Acode, workspace: Path) -> None:
+    """The plan has grown and the run says in_progress, but no step was started: the same piece is taken again."""
+    checkpoint = put_run(workspace, ARC)
+    world = world_of(workspace)
+    run = run_named(workspace, ARC)
+    driver = driver_of(world, run)
+    assert driver is not None
+
+    class DiesAtBegin(DiesAt):
+        def begin(self, held: Any, work: Work, *, key: str, attempt: int) -> None:
+            super().begin(held, work, key=key, attempt=attempt)
+            raise Died
+
+    with pytest.raises(Died), format_of("arc").carried(world, run, Options()) as carried:
+        begin(world, run, DiesAtBegin(carried, after=False), driver)
+    assert json.loads(checkpoint.read_text())["phases"]["work"]["status"] == "in_progress"
+    assert acode("resume", ARC).exit_code == 0
+    assert ledger(workspace)[:2] == ["work begun", "work done"]
