@@ -75,8 +75,6 @@ def run(arguments: list[str]) -> int:
         code = report(screen, error)
     except (click.Abort, KeyboardInterrupt):
         code = report(screen, Interrupted("stopped before anything was done"))
-    except BrokenPipeError:
-        code = 0  # whoever read has read enough
     except Exception as error:
         code = report(screen, unexpected(screen, error))
     finally:

@@ -19,13 +19,19 @@ COVERED_SHOWN_MAX = 10
 
 
 def ask(screen: Screen, prompt: str) -> str | None:
-    """One answer in small letters; None when the other end is closed. The prompt stays off stdout, which is data."""
+    """One answer in small letters; None when the other end is closed."""
+    answer = ask_for_text(screen, prompt)
+    return answer.lower() if answer is not None else None
+
+
+def ask_for_text(screen: Screen, prompt: str) -> str | None:
+    """What was typed. The prompt stays off stdout, which is data."""
     screen.put(f"{prompt} ")
     line = sys.stdin.readline()
     if not line:
         screen.put("\n")
         return None
-    return line.strip().lower()
+    return line.strip()
 
 
 def choose(screen: Screen, prompt: str, choices: dict[str, str], default: str) -> str:

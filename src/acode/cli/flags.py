@@ -63,7 +63,10 @@ class Command(click.Command):
 
     def invoke(self, context: click.Context) -> Any:
         gc.enable()
-        return super().invoke(context)
+        try:
+            return super().invoke(context)
+        except BrokenPipeError:
+            context.exit(0)  # whoever read has read enough; click would make an error of it
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         _format_options(self, context, formatter)

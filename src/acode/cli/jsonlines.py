@@ -77,7 +77,7 @@ class JsonLines:
             "data": data,
         }
         try:
-            self.screen.data(as_json(line))
+            self.screen.json_text(as_json(line))
         except BrokenPipeError:
             self._closed = True  # whoever read has gone; the work goes on
 

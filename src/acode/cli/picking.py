@@ -8,6 +8,8 @@ from acode.cli.asking import ask, confirm
 from acode.cli.outline import outline_of, position
 from acode.cli.screen import Screen, one_line
 from acode.cli.wording import ago, count
+from acode.engine.listing import lock_seen
+from acode.engine.opening import opened, resolve_id
 from acode.engine.preview import Row, preview, rows
 from acode.engine.world import Options, World, short
 from acode.errors import AcodeError, InputRequired, Interrupted, NoResumableSession
@@ -117,3 +119,16 @@ def in_one_line(session: Session) -> str:
 
 def stopped_at(session: Session) -> datetime:
     return session.last_lifecycle.at if session.last_lifecycle is not None else session.updated_at
+
+
+def said_to_wait(world: World, screen: Screen, name: str, *, wait: bool) -> World:
+    """Before a resume waits for a lock, whose it is; a silent terminal would look dead."""
+    if wait:
+        with opened(world, look_only=True) as store:
+            session_id = resolve_id(world, store, name)
+            seen = lock_seen(world, session_id, store.generation(session_id))
+        if seen.held:
+            whose = f", held by pid {seen.holder.pid}" if seen.holder is not None else ""
+            limit_s = world.config.settings.session.lock_timeout_seconds
+            screen.say(f"Waiting for the lock of session {short(session_id)}{whose}; at most {limit_s:g} s")
+    return world

@@ -6,10 +6,10 @@ import click
 import msgspec
 
 from acode.cli import foreign
-from acode.cli.asking import ask
+from acode.cli.asking import ask_for_text
 from acode.cli.execution import Execution
 from acode.cli.flags import Command, Flags
-from acode.cli.picking import to_look_at, to_resume
+from acode.cli.picking import said_to_wait, to_look_at, to_resume
 from acode.cli.screen import Screen
 from acode.cli.world import build_world
 from acode.engine.carry_on import resume
@@ -81,7 +81,7 @@ def command(
         return show(world, screen, to_look_at(world, screen, session), options, full=full)
     name = session if session is not None else to_resume(world, screen, last=last, yes=yes, asks=not auto)
     if force and reason is None and screen.can_ask and not auto:
-        given = ask(screen, "Why is it forced? (for the record; Enter for none given)")
+        given = ask_for_text(screen, "Why is it forced? (for the record; Enter for none given)")
         options = msgspec.structs.replace(options, reason=given or None)
     execution = Execution(flags, world, asks=not auto, name=name)
-    return execution.carry_out(lambda ready: resume(ready, name, options))
+    return execution.carry_out(lambda ready: resume(said_to_wait(ready, screen, name, wait=wait), name, options))

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
+from acode.errors import AcodeError
+
 if TYPE_CHECKING:
     from acode.cli.said import Flags
 
@@ -33,11 +35,26 @@ class Screen:
 
     def data(self, text: str) -> None:
         """To stdout. Raises BrokenPipeError where nobody reads any more; the command line ends quietly then."""
-        write(sys.stdout, text + "\n")
+        try:
+            write(sys.stdout, text + "\n")
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise AcodeError(
+                f"the output cannot be written: {error.strerror}", hint="Nothing else was lost."
+            ) from error
 
     def document(self, value: Any) -> None:
         """One JSON document, indented for a person on a terminal and on one line for a program."""
-        self.data(as_json(value, pretty=is_terminal(sys.stdout)))
+        self.json_text(as_json(value, pretty=is_terminal(sys.stdout)))
+
+    def json_text(self, text: str) -> None:
+        """JSON has its own way to write what an encoding lacks; any other would make it unreadable."""
+        try:
+            text.encode(sys.stdout.encoding if sys.stdout is not None else "utf-8")
+        except UnicodeEncodeError:
+            text = "".join(char if char.isascii() else escaped(char) for char in text)
+        self.data(text)
 
     # Talk.
 
@@ -131,6 +148,12 @@ def as_json(value: Any, *, pretty: bool = False) -> str:
         import json
 
         return json.dumps(value, default=str, indent=2 if pretty else None)
+
+
+def escaped(char: str) -> str:
+    """As JSON escapes it: in two halves beyond the first plane."""
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def one_line(text: str) -> str:

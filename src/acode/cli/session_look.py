@@ -167,7 +167,7 @@ def print_array(screen: Screen, items: Iterator[dict[str, Any]]) -> None:
     """One document, written as it is read: a log of a million events is never held in memory."""
     lead = "["
     for item in items:
-        screen.data(lead + as_json(item))
+        screen.json_text(lead + as_json(item))
         lead = ","
     screen.data("]" if lead == "," else "[]")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from acode.cli.screen import Screen, as_json, one_line
 from acode.errors import AcodeError
 
@@ -17,8 +15,12 @@ def report(screen: Screen, error: AcodeError) -> int:
     if not flags.json:
         say_error(screen, error)
     elif not flags.error_told:
-        with contextlib.suppress(BrokenPipeError):
-            screen.data(as_json({"error": error.as_dict()}))
+        try:
+            screen.json_text(as_json({"error": error.as_dict()}))
+        except BrokenPipeError:
+            pass  # whoever read has gone; the status tells
+        except AcodeError:
+            say_error(screen, error)
     if flags.way_on:
         screen.insist(flags.way_on)
     return error.exit_code

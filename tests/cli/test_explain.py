@@ -1,0 +1,151 @@
+"""acode explain and status: a stranger to the tool sees what happened, why, and what to type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from acode.cli.sync_words import in_brief, in_full
+from tests.cli.plans import GATE, THREE_TASKS, save, slow
+from tests.driver import Acode
+
+
+@pytest.fixture
+def paused(acode: Acode, workspace: Path) -> str:
+    acode("run", save(workspace, THREE_TASKS))
+    return str(acode("session", "list", "--json").json[0]["short_id"])
+
+
+@pytest.mark.req("NFR-040b-28")
+def test_an_explanation_answers_every_question_of_a_newcomer(acode: Acode, paused: str) -> None:
+    text = acode("explain", paused, env={"COLUMNS": "120"}).stdout
+    for answer in (
+        f"Session {paused}  Add input validation",
+        "PAUSED · 3 of 6 steps done · last active just now",
+        "Stopped     A step failed, so it paused by itself.",
+        "class tool_failure: step validate.check: `cat go.txt` ended with exit status 1",
+        "Last output │ cat: go.txt: No such file or directory",
+        "Done        Task 1: Analyze existing code",
+        "            Task 2, Steps 1-2",
+        "In flight   nothing",
+        "Pending     Task 2, Step 3 (validate.check): Run cat go.txt",
+        "Drift       none: 3 files as the session left them",
+        "Would it be resumed automatically? no (resume_blocked_cooldown, attempt 1 of 3)",
+        "<- this decides",
+        "May a person resume it? yes",
+        f"Next: acode resume {paused}",
+    ):
+        assert answer in text
+
+
+def test_every_rule_is_told_with_its_reason(acode: Acode, paused: str) -> None:
+    text = acode("explain", paused).stdout
+    rules = acode("explain", paused, "--json").json["rules"]
+    assert len(rules) == 8
+    for rule in rules:
+        assert f"{'✓' if rule['met'] else '✗'} {rule['name']}: " in text
+
+
+def test_the_explanations_document_is_the_dry_runs(acode: Acode, paused: str) -> None:
+    explained = acode("explain", paused, "--json").json
+    previewed = acode("resume", paused, "--dry-run", "--json").json
+    assert explained.keys() == previewed.keys()
+    assert (explained["decision"]["actor"], previewed["decision"]["actor"]) == ("system", "user")
+    same = ("session_id", "state", "scenario", "interruption_class", "skipped_steps", "remaining_steps", "environment")
+    assert {name: explained[name] for name in same} == {name: previewed[name] for name in same}
+
+
+def test_a_step_in_flight_is_explained_by_its_evidence(acode: Acode, workspace: Path) -> None:
+    running = acode.process("run", save(workspace, slow("timeout: 60")))
+    running.wait_for_line("│ under way")
+    assert "it is running now" in acode("explain").stdout
+    running.kill_everything()
+    text = acode("explain").stdout
+    assert "It was cut off in the middle of its work" in text
+    assert "class process_crash: " in text
+    assert "In flight   Task 1, Step 2 (work.slow)" in text
+    assert "a person must say what became of it" in text
+    assert "May a person resume it? once somebody has said what became of the step in flight" in text
+    assert "Next: acode session resolve " in text
+
+
+def test_drift_is_named_file_by_file(acode: Acode, paused: str, workspace: Path) -> None:
+    (workspace / "email.txt").write_text("somebody else\n")
+    (workspace / "phone.txt").unlink()
+    text = acode("explain", paused).stdout
+    assert "changed by somebody else: email.txt (modified" in text
+    assert "changed by somebody else: phone.txt (deleted" in text
+    assert f"Next: acode resume {paused} --changed-files continue" in text
+
+
+def test_a_gate_is_told_as_what_it_waits_for(acode: Acode, workspace: Path) -> None:
+    acode("run", save(workspace, GATE))
+    text = acode("explain").stdout
+    assert "It stands at a gate: Deploy to production?" in text
+    assert "Next: acode session approve " in text
+
+
+def test_an_ended_session_is_explained_in_one_line(acode: Acode, paused: str) -> None:
+    acode("session", "cancel", paused)
+    ended = acode("explain", paused)
+    assert ended.exit_code == 0
+    assert "nothing is left to resume" in ended.stdout
+
+
+def test_a_look_changes_nothing(acode: Acode, paused: str, workspace: Path) -> None:
+    before = acode("session", "history", "--json").json
+    for words in (["explain"], ["status"], ["session", "list"], ["session", "show"], ["session", "verify"]):
+        assert acode(*words).exit_code == 0
+    assert acode("session", "history", "--json").json == before
+
+
+# Status.
+
+
+def test_status_tells_state_position_decision_and_lock(acode: Acode, paused: str) -> None:
+    text = acode("status", paused).stdout
+    assert text.startswith(f"Session: {paused}\n")
+    for line in (
+        "State: PAUSED\n",
+        "Progress: 1/3 tasks, 3/6 steps\n",
+        "Position: Task 2/3, Step 3/4\n",
+        "Automatic resume now: refused (resume_blocked_cooldown, ",
+        "Lock: free\n",
+        f"Next: acode resume {paused}\n",
+    ):
+        assert line in text
+
+
+def test_the_status_document_is_a_row_with_decision_lock_and_sync(acode: Acode, paused: str) -> None:
+    row = acode("session", "list", "--json").json[0]
+    found = acode("status", paused, "--json").json
+    assert {name: found[name] for name in row} == row
+    assert list(found)[len(row) :] == ["decision", "lock", "sync"]
+    assert found["lock"] == {"held": False, "owner": None}
+    assert set(found["sync"]) == {"status", "pending_events", "last_attempt_at", "next_retry_in_seconds", "reason"}
+    assert found["decision"]["actor"] == "system"
+
+
+@pytest.mark.req("CLI-011c-07", "OUT-011c-07")
+def test_a_degraded_sync_is_told_with_its_numbers_and_no_alarm(acode: Acode) -> None:
+    from datetime import UTC, datetime
+
+    now = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+    degraded = {
+        "status": "degraded",
+        "pending_events": 5,
+        "last_attempt_at": "2026-03-01T11:50:00+00:00",
+        "next_retry_in_seconds": 30,
+        "reason": "Connection refused",
+    }
+    assert in_full(degraded, now) == [
+        "Sync: DEGRADED - 5 events pending",
+        "  Last sync attempt: 10 min ago",
+        "  Next retry: 30 sec",
+        "  Reason: Connection refused",
+        "",
+        "Note: Session continues locally. Sync will resume when remote is available.",
+    ]
+    assert in_full({"status": "up_to_date", "pending_events": 0}, now) == ["Sync: Up to date ✓"]
+    assert in_brief({"status": "pending", "pending_events": 2}) == "2 events pending"

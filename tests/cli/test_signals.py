@@ -1,0 +1,123 @@
+"""Real processes, real signals: pause at the step's end, stop at once on the second, and always a way on."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.plans import save, slow
+from tests.driver import Acode
+
+QUICK_GRACE = {"ACODE_STEPS_STOP_GRACE_SECONDS": "0.2"}
+
+
+def history(acode: Acode) -> list[tuple[str, str | None]]:
+    return [(event["type"], event["step"]) for event in acode("session", "history", "--json").json]
+
+
+@pytest.mark.req("SCN-011c-01")
+def test_ctrl_c_waits_for_the_step_and_the_resume_goes_on_after_it(acode: Acode, workspace: Path) -> None:
+    running = acode.process("run", save(workspace, slow()))
+    running.wait_for_line("│ under way")
+    running.signal(signal.SIGINT)
+    running.wait_for_line("Pausing after step work.slow … press Ctrl\\+C again to stop it now")
+    (workspace / "go.txt").write_text("go\n")
+    ended = running.finish()
+    name = acode("session", "list", "--json").json[0]["short_id"]
+    assert ended.exit_code == 130
+    assert ended.stderr.splitlines()[-1] == f"To resume: acode resume {name}"
+    resumed = acode("resume", name)
+    assert resumed.exit_code == 0
+    assert "Loaded state: PAUSED at Task 1, Step 3" in resumed.stderr
+    assert [kind for kind, step in history(acode) if step == "work.slow"] == ["step_started", "step_completed"]
+
+
+def test_the_second_ctrl_c_stops_the_command(acode: Acode, workspace: Path) -> None:
+    running = acode.process("run", save(workspace, slow()), "--json")
+    running.wait_for_line("under way")
+    running.signal(signal.SIGINT)
+    running.wait_for_line("Pausing after step work.slow")
+    running.signal(signal.SIGINT)
+    ended = running.finish()
+    assert (ended.exit_code, ended.lines[-1]["data"]["state"]) == (130, "PAUSED")
+    assert ended.lines[-1]["data"]["reason_code"] == "paused_by_user"
+    found = acode("explain", "--json").json
+    assert (found["scenario"], found["in_flight"][0]["step"]) == ("user_interrupt", "work.slow")
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_request_to_end_is_given_its_grace_and_then_obeyed(acode: Acode, workspace: Path, name: str) -> None:
+    running = acode.process("run", save(workspace, slow()), env=QUICK_GRACE)
+    running.wait_for_line("│ under way")
+    running.signal(getattr(signal, name))
+    ended = running.finish()
+    assert ended.exit_code == 143
+    assert f"Pausing after step work.slow ({name})" in ended.stderr
+    assert ended.stderr.splitlines()[-1].startswith("To resume: acode resume ")
+    assert acode("status", "--json").json["state"] == "PAUSED"
+
+
+def test_a_signal_uses_up_no_attempt_and_starts_no_cool_down(acode: Acode, workspace: Path) -> None:
+    running = acode.process("run", save(workspace, slow()), env=QUICK_GRACE)
+    running.wait_for_line("│ under way")
+    running.signal(signal.SIGTERM)
+    running.finish()
+    decision = acode("status", "--json").json["decision"]
+    assert (decision["attempt"], decision["cooldown_seconds_remaining"]) == (1, 0)
+    assert decision["reason_code"] == "resume_paused_by_user"
+
+
+@pytest.mark.req("SCN-011c-10")
+def test_a_resume_can_be_interrupted_and_resumed_again(acode: Acode, workspace: Path) -> None:
+    first = acode.process("run", save(workspace, slow()), env=QUICK_GRACE)
+    first.wait_for_line("│ under way")
+    first.signal(signal.SIGTERM)
+    first.finish()
+    second = acode.process("resume", "--last", env=QUICK_GRACE)
+    second.wait_for_line("│ under way")
+    second.signal(signal.SIGTERM)
+    assert second.finish().exit_code == 143
+    (workspace / "go.txt").write_text("go\n")
+    assert acode("resume", "--last").exit_code == 0
+    done = [step for kind, step in history(acode) if kind == "step_completed"]
+    assert done == ["work.1", "work.slow", "work.3"]
+
+
+def test_waiting_for_a_lock_ends_with_ctrl_c(acode: Acode, workspace: Path) -> None:
+    running = acode.process("run", save(workspace, slow()))
+    running.wait_for_line("│ under way")
+    name = acode("session", "list", "--json").json[0]["short_id"]
+    waiting = acode.process("resume", name, "--wait")
+    waiting.wait_for_line("Waiting for the lock")
+    waiting.signal(signal.SIGINT)
+    ended = waiting.finish()
+    assert ended.exit_code == 130
+    assert ended.stderr.splitlines()[-1] == f"To resume: acode resume {name}"
+    (workspace / "go.txt").write_text("go\n")
+    assert running.finish().exit_code == 0
+
+
+def test_a_resume_that_waits_gets_the_lock_in_the_end(acode: Acode, workspace: Path) -> None:
+    running = acode.process("run", save(workspace, slow()), env=QUICK_GRACE)
+    running.wait_for_line("│ under way")
+    waiting = acode.process("resume", "--last", "--wait")
+    waiting.wait_for_line("Waiting for the lock")
+    running.signal(signal.SIGTERM)
+    assert running.finish().exit_code == 143
+    (workspace / "go.txt").write_text("go\n")
+    assert waiting.finish().exit_code == 0
+
+
+def test_the_command_that_outlived_its_acode_is_waited_for_and_not_started_again(acode: Acode, workspace: Path) -> None:
+    text = slow("timeout: 60").replace("echo under way", "echo x >> ran.txt; echo under way")
+    running = acode.process("run", save(workspace, text))
+    running.wait_for_line("│ under way")
+    running.kill()
+    waiting = acode.process("resume", "--last")
+    waiting.wait_for_line("Action: Waiting for it to end")
+    (workspace / "go.txt").write_text("go\n")
+    ended = waiting.finish()
+    assert ended.exit_code == 0
+    assert (workspace / "ran.txt").read_text() == "x\n"
