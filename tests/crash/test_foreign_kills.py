@@ -11,11 +11,13 @@ import pytest
 
 from acode.cli.said import Flags
 from acode.cli.world import build_world
+from acode.engine.carry_on import resume
 from acode.engine.world import Options, World
 from acode.errors import AcodeError
 from acode.formats import format_of, locate
-from acode.formats.carry_on import begin, driver_of, locked
+from acode.formats.carry_on import begin, carrier, driver_of, locked
 from acode.formats.shape import Carried, Next, Outcome, Run, Work
+from acode.formats.walking import walk
 from tests.driver import Acode, Running
 from tests.foreign import (
     ARC,
@@ -147,6 +149,14 @@ class DiesAt:
         raise Died
 
 
+class DiesAtBegin(DiesAt):
+    """It dies when the run has been told that a piece begins, before the step is started."""
+
+    def begin(self, held: Any, work: Work, *, key: str, attempt: int) -> None:
+        super().begin(held, work, key=key, attempt=attempt)
+        raise Died
+
+
 def world_of(workspace: Path) -> World:
     flags = Flags()
     flags.directory = str(workspace)
@@ -181,6 +191,30 @@ def test_a_crash_around_the_record_in_the_run_leaves_no_trace(
     if run == MEMORY:
         ids = [event["event_id"] for event in own_events(place)]
         assert len(ids) == len(set(ids))
+
+
+def test_a_phase_transition_is_told_once_although_its_record_is_tried_again(acode: Acode, workspace: Path) -> None:
+    place = put_run(workspace, MEMORY)
+    event = {"type": "phase_transition", "from_phase": 2, "to_phase": 3, "timestamp": "2026-01-15T15:00:00Z"}
+    (place / "events/orchestrator/b.jsonl").write_text(json.dumps(event) + "\n")
+    die_at_the_first_record(workspace, after=True)
+    assert acode("resume", MEMORY).exit_code == 0
+    assert [one["type"] for one in own_events(place)].count("phase_transition") == 1
+
+
+def test_a_gate_that_the_run_has_passed_is_not_approved_again_by_acode(acode: Acode, workspace: Path) -> None:
+    put_driver(workspace, "agent-memory")
+    place = put_memory(workspace, approved=False)
+    assert acode("resume", MEMORY, "--yes").exit_code == 10
+    assert acode("session", "approve", MEMORY).exit_code == 0
+    world, run = world_of(workspace), run_named(workspace, MEMORY)
+    session, driver = carrier(world, run), driver_of(world, run)
+    assert session is not None and driver is not None
+    with pytest.raises(Died), format_of("agent-memory").carried(world, run, Options()) as carried:
+        resume(world, session.session_id, Options(), walk(DiesAtBegin(carried, after=False), driver))
+    (place / "constitution.md").write_text("Be good.\n")
+    assert acode("resume", MEMORY).exit_code == 0
+    assert [one.get("trigger") for one in own_events(place)].count("user_approval") == 1
 
 
 def test_recording_again_does_not_whitewash_what_was_changed_since(acode: Acode, workspace: Path) -> None:
@@ -245,11 +279,6 @@ def test_a_powerless_moment_between_the_plan_and_the_start_is_no_trouble(acode: 
     run = run_named(workspace, ARC)
     driver = driver_of(world, run)
     assert driver is not None
-
-    class DiesAtBegin(DiesAt):
-        def begin(self, held: Any, work: Work, *, key: str, attempt: int) -> None:
-            super().begin(held, work, key=key, attempt=attempt)
-            raise Died
 
     with pytest.raises(Died), format_of("arc").carried(world, run, Options()) as carried:
         begin(world, run, DiesAtBegin(carried, after=False), driver)

@@ -16,7 +16,7 @@ from tests.crash.workload import Workload, at_the_end, right_after, workspace_by
 
 pytestmark = [needs_ptrace, pytest.mark.timeout(600)]
 
-SMALL = Search(exhaustive_pieces_max=2, random_choices=1, name_choices_max=3)
+SMALL = Search(exhaustive_pieces_max=1, random_choices=1, name_choices_max=2, every_op=3)
 TWO_WRITES = Workload(
     files={"old.txt": "before\n"},
     plan="""
@@ -69,7 +69,7 @@ def judge(place: Path, workload: Workload, search: Search, *, look_every: int, f
 
 @pytest.mark.req("NFR-011c-005", "FR-040b-38", "FR-011c-017", "UC-011c-03")
 def test_after_a_power_cut_nothing_acknowledged_is_lost_and_the_run_ends_as_undisturbed(place: Path) -> None:
-    assert judge(place, TWO_WRITES, SMALL, look_every=29, finish_every=7) > 100
+    assert judge(place, TWO_WRITES, SMALL, look_every=12, finish_every=7) > 300
 
 
 @pytest.mark.release

@@ -19,7 +19,7 @@ from acode.events import types as ev
 from acode.state import State
 from acode.store.store import Store
 
-BALLAST_BYTES = 262_144
+BALLAST_BYTES = 65_536
 
 
 def carried_on(run: Held, work: Callable[[], Result]) -> Result:

@@ -32,6 +32,7 @@ class Search:
     name_choices_max: int = 64
     garbage: bool = False
     seed: int = 1
+    every_op: int = 1  # a cut behind every so many operations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,8 @@ def power_cuts(recording: Recording, search: Search = USUAL) -> Iterator[PowerCu
     for index, op in enumerate(recording.ops):
         heard += op.data if op.kind == "heard" else b""
         disk.feed(op)
+        if index % search.every_op:
+            continue
         for state in disk.states(search, dice):
             key = (state.digest, len(heard))
             if key not in seen:
