@@ -45,7 +45,7 @@ class JsonLines:
             "executed_steps": result.executed_steps if result else 0,
             "skipped_steps": result.skipped_steps if result else 0,
             "next_action": result.next_action if result else f"acode resume {(self.session_id or '')[-8:]}",
-            "error": error.as_dict() if error else None,
+            "error": redacted(error.as_dict(), self.redactor) if error else None,
         }
         self._print("session_end", at=at, seq=self._durable, data=data)
 

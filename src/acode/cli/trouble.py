@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from acode.cli.said import Flags
 from acode.cli.screen import Screen, as_json, one_line
 from acode.errors import AcodeError
 
@@ -16,7 +19,7 @@ def report(screen: Screen, error: AcodeError) -> int:
         say_error(screen, error)
     elif not flags.error_told:
         try:
-            screen.json_text(as_json({"error": error.as_dict()}))
+            screen.json_text(as_json({"error": clean(flags, error.as_dict())}))
         except BrokenPipeError:
             pass  # whoever read has gone; the status tells
         except AcodeError:
@@ -26,11 +29,25 @@ def report(screen: Screen, error: AcodeError) -> int:
     return error.exit_code
 
 
+def clean(flags: Flags, value: Any) -> Any:
+    """An error quotes what it was given: a plan, an argument, an address may hold a secret."""
+    match value:
+        case str():
+            return flags.redacted(value)
+        case dict():
+            return {key: clean(flags, item) for key, item in value.items()}
+        case list() | tuple():
+            return [clean(flags, item) for item in value]
+        case _:
+            return value
+
+
 def say_error(screen: Screen, error: AcodeError) -> None:
-    message = "\n".join(one_line(line) for line in error.message.splitlines())
+    message = "\n".join(one_line(line) for line in screen.flags.redacted(error.message).splitlines())
     screen.insist(f"{screen.paint('error:', 'bad')} {message} [{error.code}]")
     if error.hint:
-        screen.insist(f"{screen.paint('hint:', 'now')} {error.hint}")
+        hint = "\n".join(one_line(line) for line in screen.flags.redacted(error.hint).splitlines())
+        screen.insist(f"{screen.paint('hint:', 'now')} {hint}")
     if "remedy" in error.details:
         from acode.cli.remedy import show_remedy
 
