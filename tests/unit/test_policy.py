@@ -376,6 +376,39 @@ def test_resumes_after_a_users_pause_use_up_no_attempt() -> None:
     assert asked(session(*words, by_user(paused())), seconds=10_000, actor="user").attempt == 1
 
 
+@pytest.mark.req("POL-AUDIT-02")
+def test_each_rule_says_by_what_it_is_met_or_not() -> None:
+    now = crashed_again(1)
+    because = {rule.reason: rule.because for rule in asked(now, seconds=10_000).rules}
+    limit = because.pop(Reason.LIMIT)
+    assert limit.startswith("1 of 3 ") and limit.endswith(" since the last progress")
+    assert because == {
+        Reason.MISSING_CHECKPOINT: f"the log is whole up to event {now.seq}",
+        Reason.UNKNOWN_CLASS: f"tool_failure: step main.a: it failed (event {now.seq - 2})",
+        Reason.MISSING_ARTIFACTS: "all are there",
+        Reason.DISABLED: "resume.enabled is true",
+        Reason.NON_IDEMPOTENT: "nothing is left open",
+        Reason.PAUSED_BY_USER: "it was not the user",
+        Reason.COOLDOWN: "nothing to wait for",
+    }
+    repeatable = Facts(unsafe_because="main.a is declared repeatable")
+    facts = Facts(unsafe_step="main.a", unsafe_because="it failed")
+    said = {
+        rule.reason: rule.because
+        for rule in asked(now, seconds=15, limits=Limits(enabled=False, attempts="per_run"), facts=facts).rules
+    }
+    assert said[Reason.DISABLED] == "resume.enabled is false"
+    assert said[Reason.LIMIT].endswith(" in this run")
+    assert said[Reason.NON_IDEMPOTENT] == "main.a: it failed"
+    assert said[Reason.COOLDOWN].endswith("s remain of 30 s")
+    assert asked(now, seconds=15, facts=repeatable).rules[5].because == "main.a is declared repeatable"
+    strange = session(created("a"), did("a"), paused("moon_phase"))
+    assert asked(strange, seconds=1000).rules[1].because == "unknown: paused for an unknown reason: moon_phase"
+    person = session(created("a", "b"), did("a"), by_user(paused()))
+    assert asked(person, seconds=1000).rules[1].because == "none needed: paused by the user"
+    assert asked(person, seconds=1000).rules[6].because == "paused by the user"
+
+
 # The audit event.
 
 
