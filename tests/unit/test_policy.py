@@ -400,7 +400,7 @@ def test_each_rule_says_by_what_it_is_met_or_not() -> None:
     assert said[Reason.DISABLED] == "resume.enabled is false"
     assert said[Reason.LIMIT].endswith(" in this run")
     assert said[Reason.NON_IDEMPOTENT] == "main.a: it failed"
-    assert said[Reason.COOLDOWN].endswith("s remain of 30 s")
+    assert "28 s remain" in said[Reason.COOLDOWN] and "30 s" in said[Reason.COOLDOWN]
     assert asked(now, seconds=15, facts=repeatable).rules[5].because == "main.a is declared repeatable"
     strange = session(created("a"), did("a"), paused("moon_phase"))
     assert asked(strange, seconds=1000).rules[1].because == "unknown: paused for an unknown reason: moon_phase"
