@@ -154,7 +154,7 @@ def test_a_broken_configuration_and_database_do_not_stop_the_doctor(acode: Acode
     assert failed >= {"configuration", "database"}
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_each_shell_gets_a_script_that_calls_acode(acode: Acode, shell: str) -> None:
     ended = acode("completion", shell)
     assert ended.exit_code == 0

@@ -10,11 +10,12 @@ from click.shell_completion import get_completion_class
 from acode.cli.flags import Command, Flags
 from acode.cli.screen import Screen
 
-SHELLS = ("bash", "zsh", "fish")
+SHELLS = ("bash", "zsh", "fish", "powershell")
 HOW = {
     "bash": 'eval "$(acode completion bash)"   # in ~/.bashrc',
     "zsh": 'eval "$(acode completion zsh)"   # in ~/.zshrc',
     "fish": "acode completion fish > ~/.config/fish/completions/acode.fish",
+    "powershell": "acode completion powershell | Out-String | Invoke-Expression   # in $PROFILE",
 }
 
 
