@@ -115,7 +115,7 @@ def _private(workspace: Path) -> Check:
     own = workspace / ".agent"
     if not own.exists():
         return Check("permissions", True, ".agent is made with the first session")
-    open_to_others = []
+    open_to_others: list[str] = []
     if sys.platform != "win32":  # Windows keeps files private by their access lists
         places = [own, *(own / name for name in ("workspace.db", "locks", "blobs", "run", "logs"))]
         open_to_others = [
