@@ -1,7 +1,7 @@
 """All benchmarks in one command; JSON on stdout, a table with targets on stderr.
 
     python3 dev.py bench                 everything (some minutes: it builds a session of a million events)
-    python3 dev.py bench steps           one of: cold_start, formats, recovery, steps, validation
+    python3 dev.py bench steps           one of: cold_start, formats, recovery, redaction, steps, validation
 
 Figures are medians measured in one run. Ratios are what counts; absolute times are those of the machine.
 """
@@ -73,6 +73,12 @@ TARGETS: list[tuple[str, str, str, float, float]] = [
     ("BENCH-011c-04", "a step with its checkpoint and fsync (ms)", "steps.step_ms_median", 50, 100),
     ("NFR-040b-10", "a counter, inside the step's transaction (ms)", "steps.step_ms_median", 5, 5),
     ("durability", "a read step beside a bare commit (ratio)", "steps.ratio_of_medians", 1.3, 3.0),
+    ("PROTO-06", "list 1,000 agent-memory runs (ms)", "formats.agent_memory_list.median_ms", 1000, 1000),
+    ("PROTO-09", "diagnose a run of 1,000 events (ms)", "formats.agent_memory_diagnose.median_ms", 100, 100),
+    ("ARC-01", "list 1,000 arc runs (ms)", "formats.arc_list.median_ms", 1000, 1000),
+    ("PROTO-06", "session list of 1,000 agent-memory runs (ms)", "formats.command_ms", 1000, 2000),
+    ("redaction", "ordinary output, each megabyte (ms)", "redaction.ordinary_ms_per_megabyte", 50, 100),
+    ("redaction", "the most inconvenient text of 300 kB (s)", "redaction.hostile_s_worst", 1, 3),
     ("cold start", "session list beside bare imports (ratio)", "cold_start.ratio", 3.0, 4.0),
 ]
 
