@@ -78,5 +78,5 @@ def listing_s(path: Path) -> float:
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", "acode", "session", "list", "-C", str(path / "workspace")]
     before = time.perf_counter()
-    subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    subprocess.run(command, env=env, check=True, capture_output=True)
     return time.perf_counter() - before

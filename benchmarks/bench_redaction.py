@@ -39,7 +39,7 @@ def measure() -> dict[str, Any]:
         stream.finish()
 
     ordinary = figure(timed(streamed, ROUNDS))
-    hostile = {name: seconds(lambda text=text: plain.text(text)) for name, text in HOSTILE.items()}  # type: ignore[misc]
+    hostile = {name: seconds(lambda text=text: plain.text(text)) for name, text in HOSTILE.items()}
     return {
         "ordinary": ordinary,
         "ordinary_ms_per_megabyte": round(ordinary["median_ms"] / (len(data) / 1_000_000), 2),

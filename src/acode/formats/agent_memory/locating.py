@@ -26,7 +26,7 @@ from acode.formats.agent_memory.story import Telling
 from acode.formats.agent_memory.wording import shown
 
 RUNS_FOLDER = (".agent-memory", "runs")
-EXACT_BYTES_MAX = 4 * 1024 * 1024
+EXACT_BYTES_MAX = 1024 * 1024
 """Event bytes that one listing reads wholly, newest runs first."""
 TAIL_BYTES = 2 * 1024
 ID_PART_CHARS_MIN = 4
