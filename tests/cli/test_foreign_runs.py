@@ -283,6 +283,20 @@ def test_explain_prints_the_report_for_people(acode: Acode, workspace: Path) -> 
     assert "Nothing was changed." in shown
 
 
+@pytest.mark.req("PROTO-15", "PROTO-21")
+def test_a_native_session_has_the_same_report_filled_with_what_is_true_of_it(acode: Acode, workspace: Path) -> None:
+    steps = "[{run: 'true'}, {run: 'exit 1', id: bad}]"
+    put(workspace, "plan.yml", f"version: 1\ntitle: A plan\ntasks: [{{id: a, steps: {steps}}}]\n")
+    assert acode("run", "plan.yml").exit_code == 1
+    session = acode("session", "list", "--json").json[0]
+    lines = acode("explain").stdout.splitlines()
+    at = lines.index("═" * 59)
+    assert lines[at + 1] == f"RESUMING RUN: {session['session_id']}"
+    assert "- Phase: PAUSED, Task 1/1, Step 2/2" in lines and "- Tasks: 0/1 complete" in lines
+    assert "- Last completed: a.1 - Run true" in lines and "- a.bad: Run exit 1" in lines
+    assert f"Continuing... waits for acode resume {session['short_id']}" in lines
+
+
 # Lists and names.
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import click
 
-from acode.cli import foreign
+from acode.cli import foreign, report
 from acode.cli.environment import change_in_words
 from acode.cli.flags import Command, Flags
 from acode.cli.outline import Outline, outline_of
@@ -97,6 +97,8 @@ class Explanation:
             yield from self._decision(self.found.survey.decision)
             yield ""
         yield f"{self._bold('Next:')} {next_action(self.found)}"
+        yield ""
+        yield from report.of_session(self.found, self.world.redactor).splitlines()
 
     def _new(self) -> str:
         return "acode run --new PLAN.yml"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from acode.cli import sync_words
+from acode.cli import report, sync_words
 from acode.cli.foreign_rows import RunRow, row_json
 from acode.cli.screen import Screen, one_line
 from acode.engine.listing import rows
@@ -90,22 +90,6 @@ def in_one_line(run: Run) -> str:
 # Looking.
 
 
-def report(standing: Standing, *, waits_for: str | None = None) -> str:
-    """The resume report, in the form that all sources have."""
-    from acode.formats.agent_memory.wording import resume_report
-
-    return resume_report(
-        run_id=standing.run.run_id,
-        phase=standing.phase,
-        done=len(standing.done),
-        total=len(standing.done) + len(standing.remaining),
-        last_activity=standing.last_activity,
-        last_completed=standing.last_completed,
-        next_action=standing.next_action,
-        waits_for=standing.waits_for or waits_for,
-    )
-
-
 def show(world: World, screen: Screen, run: Run, options: Options, *, full: bool, resuming: bool) -> int:
     """`resume --dry-run` and `explain`: where it stands and what a resume would do. Changes nothing."""
     standing = format_of(run.source).stand(world, run)
@@ -117,7 +101,7 @@ def show(world: World, screen: Screen, run: Run, options: Options, *, full: bool
         from acode.formats.carry_on import driver_of
 
         waits = None if driver_of(world, run) else no_driver(world, run)
-        screen.data(report(standing, waits_for=waits))
+        screen.data(report.of_run(standing, waits_for=waits))
         for line in findings(standing):
             screen.data(line)
         screen.data(f"Nothing was changed. Next: {next_command(standing)}")
@@ -291,13 +275,13 @@ def resume(world: World, screen: Screen, run: Run, options: Options, *, carry_ou
         if screen.flags.json:
             screen.document({**as_json(world, standing, options, full=False), "repaired": list(mended), "driver": None})
             return 0
-        screen.data(report(standing, waits_for=why))
+        screen.data(report.of_run(standing, waits_for=why))
         for line in (*(f"repaired: {one_line(text)}" for text in mended), *findings(standing)):
             screen.data(line)
         screen.data(f"Nothing was executed: {why}.")
         return 0
     if run.problem is None and not screen.flags.json:
-        screen.say(report(format_of(run.source).stand(world, run)))
+        screen.say(report.of_run(format_of(run.source).stand(world, run)))
 
     def work(ready: World) -> Result:
         return resume_run(ready, run, driver, options)
