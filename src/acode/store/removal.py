@@ -40,7 +40,8 @@ def remove_session(store: Store, session_id: str) -> None:
         try:
             for table in TABLES:
                 store.db.execute(f"DELETE FROM {table} WHERE id > ? AND id < ?", (first, first + SEQ_SPAN))
-            store.db.execute("DELETE FROM blobs WHERE session_id = ?", (session_id,))
+            for table in ("blobs", "sync_cursor"):
+                store.db.execute(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))
             store.db.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
             store.db.execute("COMMIT")
         except BaseException:

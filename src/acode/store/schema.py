@@ -68,6 +68,22 @@ CREATE TABLE blobs(
 ) STRICT, WITHOUT ROWID;
 """,
     ),
+    (
+        "the shared copy",
+        """
+CREATE TABLE sync_cursor(
+  session_id TEXT NOT NULL PRIMARY KEY,
+  pushed_seq INTEGER NOT NULL DEFAULT 0, -- a hint for people: what the server holds, the server says
+  taken_seq INTEGER NOT NULL DEFAULT 0, -- events up to here were written on another machine
+  generation INTEGER NOT NULL DEFAULT 0, -- of the lease that this workspace held last
+  standing TEXT NOT NULL DEFAULT 'owner' CHECK (standing IN ('owner', 'released', 'copy', 'fenced', 'diverged')),
+  holder TEXT NOT NULL DEFAULT '', -- who else has it, in words
+  attempted_at TEXT,
+  retry_at TEXT,
+  reason TEXT -- why the last attempt failed; NULL: it did not
+) STRICT, WITHOUT ROWID;
+""",
+    ),
 )
 VERSION = len(MIGRATIONS)
 NOT_USED = "Nothing in it is used. Look at it with another tool, or bring back a backup."
