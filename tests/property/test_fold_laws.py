@@ -28,6 +28,7 @@ from acode.store.store import Store
 from tests.builders import START, decided, envelope
 from tests.walks import Walk, walk
 
+patient = settings(deadline=None)  # how long an example takes says something about the machine, not about the law
 KEYRING = seal.Keyring(current="k", keys={"k": b"k" * 32})
 
 
@@ -56,6 +57,7 @@ def counters(session: Session) -> Session:
 
 
 @pytest.mark.req("FR-011c-036", "NFR-040b-14")
+@patient
 @given(walks())
 def test_any_cut_of_the_log_folds_to_the_same_session(way: Walk) -> None:
     whole = fold(way.envelopes)
@@ -63,6 +65,7 @@ def test_any_cut_of_the_log_folds_to_the_same_session(way: Walk) -> None:
         assert fold(way.envelopes[cut:], start=fold(way.envelopes[:cut])) == whole
 
 
+@patient
 @given(walks(moves=15), st.data())
 def test_any_two_cuts_fold_to_the_same_session(way: Walk, data: st.DataObject) -> None:
     one = data.draw(st.integers(1, len(way.envelopes)))
@@ -71,6 +74,7 @@ def test_any_two_cuts_fold_to_the_same_session(way: Walk, data: st.DataObject) -
     assert fold(log[two:], start=fold(log[one:two], start=fold(log[:one]))) == fold(log)
 
 
+@patient
 @given(walks())
 def test_a_snapshot_at_any_cut_carries_the_whole_session(way: Walk) -> None:
     whole = msgspec.structs.replace(fold(way.envelopes), created=None, plan=None)
@@ -80,6 +84,7 @@ def test_a_snapshot_at_any_cut_carries_the_whole_session(way: Walk) -> None:
         assert fold(way.envelopes[cut:], start=ck.open_snapshot(ref, body)) == whole
 
 
+@patient
 @given(walks())
 def test_a_small_checkpoint_at_any_cut_carries_position_and_counters(way: Walk) -> None:
     whole = counters(fold(way.envelopes))
@@ -100,6 +105,7 @@ def test_a_small_checkpoint_at_any_cut_carries_position_and_counters(way: Walk) 
         assert counters(fold(way.envelopes[cut:], start=opened.session)) == whole
 
 
+@patient
 @given(walks())
 def test_a_small_checkpoint_does_not_move_with_its_session(way: Walk) -> None:
     """The journal folds on in place; what it has sealed stays what it was."""
@@ -111,6 +117,7 @@ def test_a_small_checkpoint_does_not_move_with_its_session(way: Walk) -> None:
         assert msgspec.json.encode(before) == sealed
 
 
+@patient
 @given(walks())
 def test_bytes_and_back_change_nothing(way: Walk) -> None:
     known = [one for one in way.envelopes if not isinstance(one.event, ev.Unknown)]
@@ -138,6 +145,7 @@ def answers(session: Session) -> dict[str, Any]:
 
 
 @pytest.mark.req("FR-040b-11", "FR-040b-12")
+@patient
 @given(walks())
 def test_the_same_log_gives_the_same_point_scenario_and_decision(way: Walk) -> None:
     again = [decode(encode(one)) if not isinstance(one.event, ev.Unknown) else one for one in way.envelopes]
@@ -152,6 +160,7 @@ def without_position(session: Session) -> Session:
     return msgspec.structs.replace(session, seq=0, updated_at=START, last_event_id="")
 
 
+@patient
 @given(walks())
 def test_an_ignorable_unknown_event_changes_nothing_but_the_position(way: Walk) -> None:
     after = fold(appended(way.envelopes, ev.Unknown(type="weather", ignorable=True)))
@@ -159,6 +168,7 @@ def test_an_ignorable_unknown_event_changes_nothing_but_the_position(way: Walk) 
     assert after.seq == len(way.envelopes) + 1
 
 
+@patient
 @given(walks(), st.integers(1, 5))
 def test_a_refused_decision_changes_no_later_decision(way: Walk, times: int) -> None:
     log = way.envelopes

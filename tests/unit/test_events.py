@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acode.errors import AcodeError, EventTooLarge, NewerSchema, UnreadableEvent
@@ -139,6 +139,7 @@ def test_what_cannot_be_read_is_an_error_by_name(body: bytes) -> None:
     assert "session repair" in caught.value.hint
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_no_bytes_at_all_lead_to_a_traceback(body: bytes) -> None:
     with pytest.raises(AcodeError):
@@ -208,6 +209,7 @@ def test_types_and_tags_are_one_to_one() -> None:
 
 
 @pytest.mark.req("IF-011c-08", "FR-011c-029")
+@settings(deadline=None)
 @given(st.sampled_from([SESSION, OTHER_SESSION]), st.from_regex(r"[a-z][a-z0-9._-]{0,40}", fullmatch=True), st.data())
 def test_a_key_parses_back_into_session_step_and_attempt(session_id: str, step: str, data: st.DataObject) -> None:
     attempt = data.draw(st.integers(1, 10**9 - 1))

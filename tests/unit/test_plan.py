@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acode.errors import CannotContinue
@@ -216,6 +216,7 @@ def graphs(draw: st.DrawFn) -> Plan:
     return plan(*draw(st.permutations(tasks)))
 
 
+@settings(deadline=None)
 @given(graphs())
 def test_the_one_order_holds_every_task_once_and_after_its_needs(made: Plan) -> None:
     order = [one.id for one in execution_order(made)]

@@ -277,6 +277,26 @@ def test_a_persons_pause_has_no_class_and_names_the_signal() -> None:
     assert ended(created("a"), did("a"), by_user(paused())).evidence == "paused by the user"
 
 
+def test_the_evidence_names_the_event_or_the_message_it_rests_on() -> None:
+    """It is what a person reads first; it must point at something."""
+    crashes = {
+        "the log ends with step_started of main.a (event 4) and no pause": [started("a")],
+        "the log ends with session_executing (event 3) and no pause": [],
+    }
+    for evidence, words in crashes.items():
+        assert ended(created("a"), words, crash()).evidence == evidence
+    pauses = {
+        "the disk is full": paused("disk_full", "tool_failure", message="the disk is full"),
+        "paused: disk full": paused("disk_full", "tool_failure"),
+        "paused: step failed": paused("step_failed", "tool_failure"),
+    }
+    for evidence, pause in pauses.items():
+        assert ended(created("a", "b"), did("a"), pause).evidence == evidence
+    failure = (created("a"), started("a"), failed("a"))
+    assert ended(*failure, paused("error", message="something else")).evidence == "something else"
+    assert ended(*failure, paused("timeout", "timeout")).evidence == "step main.a: it failed (event 5)"
+
+
 # When it happened.
 
 
