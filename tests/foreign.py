@@ -12,6 +12,7 @@ from tests.arc import arc, put, put_run
 ARC = "arc-1760000000001"
 MEMORY = "20260115-1430-add-email-check-a1b2"
 OPEN_PHASES = ("work", "code_review", "mend")
+WORK = {ARC: OPEN_PHASES, MEMORY: ("T001", "T002", "clean_up", "consolidate")}  # what the driver is given, in order
 
 # The driver does the task's work, and can be told to wait, to fail or to say nothing at a task's first attempt.
 DRIVER = """#!/bin/sh
@@ -61,6 +62,15 @@ def put_memory(workspace: Path, run: str = MEMORY, *, approved: bool = True, tas
 def _moved(old: int, new: int, *, minute: int) -> dict[str, Any]:
     at = f"2026-01-15T14:{30 + minute}:00Z"
     return {"type": "phase_transition", "from_phase": old, "to_phase": new, "timestamp": at, "trigger": "test"}
+
+
+def put_foreign(workspace: Path, run: str) -> Path:
+    return put_arc(workspace) if run == ARC else put_memory(workspace)
+
+
+def done(run: str) -> list[str]:
+    """The ledger of a run in which every piece was done once."""
+    return [f"{name} {word}" for name in WORK[run] for word in ("begun", "done")]
 
 
 def ledger(workspace: Path) -> list[str]:

@@ -23,22 +23,23 @@ from tests.foreign import (
     ARC,
     MEMORY,
     OPEN_PHASES,
+    WORK,
+    done,
     essence,
     ledger,
     own_events,
-    put_arc,
     put_driver,
+    put_foreign,
     put_memory,
     settled,
 )
 
-WORK = {ARC: OPEN_PHASES, MEMORY: ("T001", "T002", "clean_up", "consolidate")}
 BOTH = pytest.mark.parametrize("run", [ARC, MEMORY])
 
 
 def put_run(workspace: Path, run: str) -> Path:
     put_driver(workspace, "arc", "agent-memory")
-    return put_arc(workspace) if run == ARC else put_memory(workspace)
+    return put_foreign(workspace, run)
 
 
 def told(place: Path) -> Any:
@@ -82,7 +83,7 @@ def test_killed_alone_its_driver_lives_on_and_nothing_is_repeated(acode: Acode, 
     let_go(workspace)
     ended = resumed.finish()
     assert ended.exit_code == 0, ended.stderr
-    assert ledger(workspace) == [f"{name} {word}" for name in WORK[run] for word in ("begun", "done")]
+    assert ledger(workspace) == done(run)
     assert told(place) == expected
 
 
@@ -110,7 +111,7 @@ def test_of_two_that_resume_one_run_one_wins(acode: Acode, workspace: Path) -> N
         assert acode("status", run, "--json").exit_code == 0
         let_go(workspace)
         assert first.finish().exit_code == 0
-        assert ledger(workspace) == [f"{name} {word}" for name in WORK[run] for word in ("begun", "done")]
+        assert ledger(workspace) == done(run)
 
 
 def test_a_driver_that_may_not_be_repeated_needs_a_persons_word(acode: Acode, workspace: Path) -> None:
@@ -186,7 +187,7 @@ def test_a_crash_around_the_record_in_the_run_leaves_no_trace(
     die_at_the_first_record(workspace, after=after)
     ended = acode("resume", run, "--json")
     assert ended.exit_code == 0, ended.stdout
-    assert ledger(workspace) == [f"{name} {word}" for name in WORK[run] for word in ("begun", "done")]
+    assert ledger(workspace) == done(run)
     assert told(place) == expected
     if run == MEMORY:
         ids = [event["event_id"] for event in own_events(place)]
