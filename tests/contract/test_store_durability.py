@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
@@ -198,21 +200,51 @@ def test_a_database_that_may_not_grow_loses_nothing_that_was_acknowledged(place:
     again.journal(loaded, 1).append(by_user(paused("disk_full", "tool_failure")).event)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real file system of one MiB, where this user may mount one."""
-    place = tmp_path / "small"
+def on_a_small_disk(place: Path, work: Callable[[Path], None]) -> None:
+    """With a file system of one MiB at `place`, in a process with mounts of its own: none is ever left behind."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip("only root mounts a file system")
     place.mkdir()
-    options = ["-t", "tmpfs", "-o", "size=1m,mode=700", "none", str(place)]
-    if sys.platform != "linux" or os.geteuid() != 0 or subprocess.run(["mount", *options], check=False).returncode:
+    child = os.fork()
+    if child == 0:
+        code = FAILED
+        try:
+            code = CANNOT_MOUNT if not mounted(place) else FAILED
+            if code == FAILED:
+                work(place)
+                code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code == CANNOT_MOUNT:
         pytest.skip("no file system can be mounted here")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    assert code == 0, "see the traceback on stderr"
 
 
-def test_a_full_disk_loses_nothing_that_was_acknowledged(small_disk: Path) -> None:
-    place = Place(small_disk / "agent")
-    ballast = small_disk / "ballast"
+FAILED, CANNOT_MOUNT = 1, 77
+NEW_MOUNTS, PRIVATE_FROM_HERE_ON = 0x20000, 0x40000 | 0x4000
+
+
+def mounted(place: Path) -> bool:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(NEW_MOUNTS) or libc.mount(b"none", b"/", None, PRIVATE_FROM_HERE_ON, None):
+        return False
+    return libc.mount(b"none", os.fsencode(place), b"tmpfs", 0, b"size=1m,mode=700") == 0
+
+
+def remount(place: Path, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", str(place)], check=True)
+
+
+def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    on_a_small_disk(tmp_path / "small", fill_the_disk)
+
+
+def fill_the_disk(disk: Path) -> None:
+    place = Place(disk / "agent")
+    ballast = disk / "ballast"
     ballast.write_bytes(b"\0" * 262_144)
     writing = begun(place.open())
     acknowledged = fill(writing)
@@ -222,32 +254,35 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(small_disk: Path) -> No
     loaded = again.load(writing.session.session_id)
     assert loaded.session.seq == acknowledged
     again.journal(loaded, 1).append(by_user(paused("disk_full", "tool_failure")).event)
-    place.close()
 
 
-def test_a_read_only_disk_can_be_looked_at_and_is_not_written(small_disk: Path) -> None:
+def test_a_read_only_disk_can_be_looked_at_and_is_not_written(tmp_path: Path) -> None:
+    on_a_small_disk(tmp_path / "small", look_at_a_read_only_disk)
+
+
+DYING = """
+import os, pathlib, sys
+from tests.builders import started
+from tests.stores import Place
+store = Place(pathlib.Path(sys.argv[1])).open()
+store.journal(store.load(sys.argv[2]), 1).append(started('b'))
+os.kill(os.getpid(), 9)
+"""
+
+
+def look_at_a_read_only_disk(disk: Path) -> None:
     """First as a killed process left it, with the newest events in the WAL, then as one that closed it properly."""
-    place = Place(small_disk / "odd #name?with %20 signs")
+    place = Place(disk / "odd #name?with %20 signs")
     session_id = place.holding(created("a"), did("a"))
-    dying = (
-        "import os, pathlib, sys\n"
-        "from tests.builders import started\n"
-        "from tests.stores import Place\n"
-        "store = Place(pathlib.Path(sys.argv[1])).open()\n"
-        "store.journal(store.load(sys.argv[2]), 1).append(started('b'))\n"
-        "os.kill(os.getpid(), 9)"
-    )
     root = Path(__file__).resolve().parent.parent.parent
-    subprocess.run([sys.executable, "-c", dying, str(place.agent_dir), session_id], cwd=root, check=False)
+    subprocess.run([sys.executable, "-c", DYING, str(place.agent_dir), session_id], cwd=root, check=False)
     for in_wal in (True, False):
-        assert (place.database.with_name("workspace.db-wal").exists()) is in_wal
-        subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-        try:
-            assert place.open(look_only=True).load(session_id).session.seq == 6
-            with pytest.raises((NotWritable, StoreUnusable)):
-                place.open()
-        finally:
-            place.close()
-            subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+        assert place.database.with_name("workspace.db-wal").exists() is in_wal
+        remount(disk, "ro")
+        assert place.open(look_only=True).load(session_id).session.seq == 6
+        with pytest.raises((NotWritable, StoreUnusable)):
+            place.open()
+        place.close()
+        remount(disk, "rw")
         place.open()
         place.close()
