@@ -37,7 +37,7 @@ from acode.events import types as ev
 from acode.plan import Action
 from acode.policy import Reason, counted
 from acode.state import State
-from acode.steps.run import private_outputs
+from acode.steps.run import private_outputs, put_output
 from acode.workspace import changed, diff
 
 
@@ -389,7 +389,7 @@ def restore_outputs(run: Held) -> None:
     for step, output in run.session.records.outputs.items():
         if output.blob is None or (directory / step).exists():
             continue
-        (directory / step).write_bytes(run.store.blob(run.session.session_id, output.blob))
+        put_output(directory, step, run.store.blob(run.session.session_id, output.blob))
 
 
 def finish_resume(run: Held, skipped: int) -> Result:

@@ -24,7 +24,7 @@ from acode.events.definition import Approve, Step, Task, definition_digest, desc
 from acode.plan import approval_digest, covered_by, repeatable
 from acode.state import State
 from acode.steps import kind_of
-from acode.steps.run import private_outputs
+from acode.steps.run import private_outputs, put_output
 from acode.steps.shape import Done, Failed, Prepared, Site
 
 Ending = Result | None  # None: go on
@@ -86,6 +86,7 @@ def attempt(run: Held, task: Task, step: Step, number: int, *, is_last: bool) ->
         of=len(task.steps),
         key=started.key,
     )
+    run.journal.refuse_if_fenced()
     before = run.world.monotonic()
     outcome = kind.execute(step, site, started)
     took_ms = int((run.world.monotonic() - before) * 1000)
@@ -214,8 +215,8 @@ def keep_output(run: Held, step: Step, done: Done) -> None:
         return
     directory = private_outputs(run.site())
     data = done.blobs.get(done.output.blob, ("", None))[1]
-    (directory / step.id).write_bytes(
-        data if data is not None else run.store.blob(run.session.session_id, done.output.blob)
+    put_output(
+        directory, step.id, data if data is not None else run.store.blob(run.session.session_id, done.output.blob)
     )
 
 

@@ -80,6 +80,7 @@ def settle_one(run: Held, settlement: Settlement, *, actor: str = "system", note
             actor=actor,
         )
         return
+    forestall(run, started)
     failed = commands.collect(step, site, started) if failed_by_itself(run, settlement) else None
     if isinstance(failed, Failed) and run.session.in_flight[step.id].stopped is None:
         record_failure(run, step, started, failed, 0)
@@ -104,6 +105,17 @@ def settle_one(run: Held, settlement: Settlement, *, actor: str = "system", note
     )
     if rolled is not None and rolled.restored:
         run.tell("step_rolled_back", step=step.id, restored=list(rolled.restored), saved=len(rolled.saved))
+
+
+def forestall(run: Held, started: ev.StepStarted) -> None:
+    """What is going to be repeated cannot begin behind our back any more."""
+    if started.kind == "run" and not commands.forestall(run.site(), started):
+        name = short(run.session.session_id)
+        raise StepStillRunning(
+            f"the command of step {started.step} is just being started by another process",
+            hint=f"Wait a moment, then: acode resume {name}",
+            step=started.step,
+        )
 
 
 def failed_by_itself(run: Held, settlement: Settlement) -> bool:
@@ -219,6 +231,8 @@ def resolve(run: Held, step_id: str, answer: str, *, evidence: str, note: str) -
     started = flight.started if flight else None
     number = started.attempt if started else (record.attempt if record else 1)
     if answer != "applied":
+        if started is not None:
+            forestall(run, started)
         outcome = ev.Settled.NOT_APPLIED if answer == "not_applied" else ev.Settled.RETRY_ACCEPTED
         run.say(
             ev.StepSettled(step=step_id, attempt=number, outcome=outcome, evidence=evidence, note=note), actor="user"

@@ -22,6 +22,7 @@ READ_BYTES = 65_536
 KILL_AFTER_S = 5.0
 DRAIN_S = 0.2  # a background child may hold the pipe open for ever; the command itself has ended
 TAIL_BYTES = 2_000
+CLAIM = "claimed"
 
 
 class Stream(Protocol):
@@ -107,6 +108,8 @@ class Command:
 def keep(request: dict[str, Any], redacted: Stream) -> None:
     """Start the command, watch it to its end, write the status."""
     directory, began = request["directory"], time.time()
+    if not _claim(directory):
+        return
     wake = request.get("wake_fd")
     if wake is not None:
         os.set_blocking(wake, False)
@@ -172,6 +175,18 @@ def _reap(command: Command, deadline: float | None) -> None:
         except subprocess.TimeoutExpired:
             continue
         return
+
+
+def _claim(directory: str) -> bool:
+    """Once per attempt. A directory in its place: the attempt was settled as never begun, and must not begin any more.
+
+    So an acode that was suspended before it started its command cannot start it when it wakes up much later.
+    """
+    try:
+        os.close(os.open(os.path.join(directory, CLAIM), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return False
+    return True
 
 
 def _finish(directory: str, capture: Capture, end: dict[str, Any]) -> None:

@@ -215,6 +215,13 @@ def private_outputs(site: Site) -> Path:
     return directory
 
 
+def put_output(directory: Path, step: str, data: bytes) -> None:
+    """The output of a finished step as a file that only we can read, whatever the umask is."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
+    with open(os.open(directory / step, flags, 0o600), "wb") as file:
+        file.write(data)
+
+
 def _follow(step: Step, site: Site, directory: Path, watch: int) -> None:
     """Show the output as it comes, until the keeper is gone; pass a wish to stop on to it."""
     shown, asked, idle_at = 0, False, time.monotonic() + IDLE_S
@@ -392,6 +399,24 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
     if step.idempotent:
         return Finding(outcome=Outcome.UNKNOWN, evidence=f"{ended}; it is declared idempotent", repeatable=True)
     return Finding(outcome=Outcome.UNKNOWN, evidence=f"{ended}; nothing shows whether it took effect")
+
+
+def forestall(site: Site, started: ev.StepStarted) -> bool:
+    """An attempt that left no mark is kept from beginning later; False where its keeper was faster and lives.
+
+    Whoever began it may only be suspended, and would start the command when it wakes up, beside the one to come.
+    """
+    directory = run_directory(site.agent_dir, started.key)
+    if read_mark(directory) is not None or read_status(directory) is not None:
+        return True
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (directory / keeper.CLAIM).mkdir(mode=0o700)
+    except FileExistsError:
+        return (directory / keeper.CLAIM).is_dir() or not _alive_lock_held(directory)
+    except OSError as error:
+        raise NotWritable(f"{directory} cannot be written: {error.strerror}") from error
+    return True
 
 
 def _by_status(step: Step, status: Status) -> Finding:

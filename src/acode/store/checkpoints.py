@@ -84,7 +84,10 @@ def open_checkpoint(session_id: str, seq: int, body: bytes, mac: bytes, keyring:
         raise _forged(session_id, seq, f"it cannot be read: {error}") from error
     if not seal.same(mac, seal.seal(key, PURPOSE, body)):
         raise _forged(session_id, seq, "signature invalid - possible tampering detected")
-    checkpoint = _decode(plain, body)
+    try:
+        checkpoint = _decode(plain, body)
+    except (msgspec.DecodeError, KeyError, TypeError) as error:
+        raise _forged(session_id, seq, f"it is no checkpoint: {error}") from error
     if (checkpoint.session_id, checkpoint.seq) != (session_id, seq):
         raise _forged(session_id, seq, f"it belongs to event {checkpoint.seq} of session {checkpoint.session_id}")
     return checkpoint
@@ -122,4 +125,7 @@ def open_snapshot(ref: SnapshotRef, body: bytes | None) -> Session:
         raise CheckpointMissing(f"the snapshot at event {ref.seq} is gone", seq=ref.seq)
     if hashlib.sha256(body).hexdigest() != ref.sha256:
         raise CheckpointForged(f"the snapshot at event {ref.seq} was changed outside acode", seq=ref.seq)
-    return _session.decode(body)
+    try:
+        return _session.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CheckpointForged(f"the snapshot at event {ref.seq} cannot be read: {error}", seq=ref.seq) from error

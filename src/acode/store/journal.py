@@ -127,6 +127,11 @@ class Journal:
         self._dead = False
         self.durable_seq = self.session.seq
 
+    def refuse_if_fenced(self) -> None:
+        """For whoever is about to do something in the world: it may have slept since its last word."""
+        with database.translated(self._store.path):
+            self._fence(self.session.session_id)
+
     def _set_synchronous(self, level: int) -> None:
         """Remembered with the connection, because several journals of one store share it."""
         if level != self._store.synchronous:
