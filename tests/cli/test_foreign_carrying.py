@@ -300,3 +300,30 @@ def test_a_task_that_the_driver_blocked_is_not_completed_and_a_person_is_asked_f
     assert ended.exit_code == 10
     assert ended.lines[-1]["data"]["reason_code"] == "nothing_runnable"
     assert not [one for one in own_events(run) if one["type"] == "task_completed"]
+
+
+def test_a_run_that_asks_for_the_same_task_for_ever_does_not_get_it_for_ever(acode: Acode, workspace: Path) -> None:
+    put_driver(workspace, "agent-memory")
+    run = put_memory(workspace)
+    event = {"type": "task_started", "task_id": "T001", "timestamp": "2099-01-01T00:00:00Z"}
+    put(run, "events/worker/a.jsonl", json.dumps(event) + "\n")
+    ended = acode("resume", MEMORY, "--yes")
+    assert ended.exit_code == 1 and "asks for it again" in ended.stderr
+    assert ledger(workspace) == ["T001 begun", "T001 done"]
+
+
+def test_an_acode_that_let_the_run_go_is_no_live_owner_although_its_number_is_alive(
+    acode: Acode, workspace: Path
+) -> None:
+    put_driver(workspace, "arc")
+    checkpoint = put_arc(workspace)
+    put(workspace, "fail", "work")
+    assert acode.process("resume", ARC, "--yes").finish().exit_code == 1
+    lock = checkpoint.with_name(".acode.lock")
+    value = json.loads(checkpoint.read_text())
+    assert lock.read_text() == str(value["owner_pid"])
+    # As if the number had been used again: process 1 is alive and not acode.
+    lock.write_text("1")
+    checkpoint.write_text(json.dumps({**value, "owner_pid": 1}))
+    assert acode("resume", ARC, "--dry-run", "--json").json["refusals"] == []
+    assert acode("resume", ARC).exit_code == 0

@@ -61,6 +61,8 @@ class Progress:
             self._loaded(session)
         else:
             size = f"{count(session.tasks_total, 'task')}, {count(session.steps_total, 'step')}"
+            if session.kind == "foreign":
+                size = f"carries the {session.source} run {one_line(session.run_id)}"
             self.screen.say(f"Session {self._bold(short(session.session_id))}: {title} ({size})")
 
     def _loaded(self, session: Session) -> None:

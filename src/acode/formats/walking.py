@@ -18,15 +18,17 @@ from acode.engine.growing import adopt_task, adopted, awake, event_at, open_task
 from acode.engine.hold import Held
 from acode.engine.perform import Ending, Finish, Walk, ending, pause_by_signal, perform
 from acode.engine.world import Result, short
-from acode.errors import AcodeError, DiskFull, InputRequired, LockLost, TerminalState, WriteFailed
+from acode.errors import AcodeError, CannotContinue, DiskFull, InputRequired, LockLost, TerminalState, WriteFailed
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Approve, Step, Task
 from acode.events.definition import Run as RunAction
 from acode.formats.shape import Carried, Finished, Gate, Outcome, Stuck, Work
 from acode.state import State
+from acode.store.durable import naming_what_failed
 
 TASK_NAME_CHARS_MAX = 60
+TIMES_TAKEN_MAX = 3  # of one piece in one resume
 PLACEHOLDER = re.compile(r"(--?[A-Za-z0-9][A-Za-z0-9_-]*=)?\{(prompt_file|run_id|task)\}")
 
 
@@ -48,6 +50,7 @@ def _go(run: Held, carried: Carried, driver: Driver, skipped: int, finish: Finis
     told = record_last(run, carried)
     if told is not None:
         return pause(run, told, "step_failed", skipped)
+    taken: list[str] = []
     while True:
         if run.world.stop.at_boundary():
             return pause_by_signal(run, skipped)
@@ -59,9 +62,21 @@ def _go(run: Held, carried: Carried, driver: Driver, skipped: int, finish: Finis
                 hint = f"Free a task in the run itself, then: acode resume {name}"
                 return pause(run, InputRequired(message, hint=hint), "nothing_runnable", skipped)
             case Gate() | Work() as piece:
+                refuse_to_turn_in_circles(piece.name, taken)
+                taken.append(piece.name)
                 stopped = take(run, carried, driver, piece, skipped)
                 if stopped is not None:
                     return stopped
+
+
+def refuse_to_turn_in_circles(name: str, taken: list[str]) -> None:
+    """A piece that was done may be asked for again, by a verifier for one; but not at once, and not for ever."""
+    if taken[-1:] == [name] or taken.count(name) >= TIMES_TAKEN_MAX:
+        raise CannotContinue(
+            f"the driver has done {name} with success, and the run asks for it again",
+            hint="Look at the run's own records: an event dated in the future hides all that come after it.",
+            task=name,
+        )
 
 
 def take(run: Held, carried: Carried, driver: Driver, piece: Work | Gate, skipped: int) -> Ending:
@@ -225,8 +240,9 @@ def prompt_file(run: Held, task_id: str) -> Path:
 
 def write_prompt(path: Path, text: str) -> None:
     """Private, and made anew for every attempt: a run's texts may hold what is nobody else's business."""
-    for level in (path.parent.parent, path.parent):
-        level.mkdir(mode=0o700, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | (0 if sys.platform == "win32" else os.O_NOFOLLOW)
-    with open(os.open(path, flags, 0o600), "wb") as file:
-        file.write(text.encode("utf-8", "replace"))
+    with naming_what_failed(f"the prompt file {path} cannot be written"):
+        for level in (path.parent.parent, path.parent):
+            level.mkdir(mode=0o700, exist_ok=True)
+        with open(os.open(path, flags, 0o600), "wb") as file:
+            file.write(text.encode("utf-8", "replace"))

@@ -204,11 +204,14 @@ class MemoryRun:
 def _what_is_approved(path: str) -> str:
     """The two files by name and hash: a yes is for these words, and a changed plan is asked about again."""
     named = []
-    with Folder.at(path) as folder:
-        for name in ("plan.md", "task-graph.json"):
-            digest = hashlib.sha256()
-            with folder.open_file(name) as file:
-                for chunk in file.chunks():
-                    digest.update(chunk)
-            named.append(f"{name} ({digest.hexdigest()[:12]})")
+    try:
+        with Folder.at(path) as folder:
+            for name in ("plan.md", "task-graph.json"):
+                digest = hashlib.sha256()
+                with folder.open_file(name) as file:
+                    for chunk in file.chunks():
+                        digest.update(chunk)
+                named.append(f"{name} ({digest.hexdigest()[:12]})")
+    except OSError as error:
+        raise CannotContinue(f"what is to be approved cannot be read: {error.strerror}") from error
     return " and ".join(named)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from acode.errors import AcodeError, StepFailed
 from acode.formats import arc
 from acode.formats.arc import phases as p
+from acode.formats.arc.claim import let_go_by, owner_of
 from acode.formats.arc.facts import Facts
 from acode.formats.arc.findings import ERRORS
 from acode.formats.arc.look import artifact as look_at_artifact
@@ -99,6 +100,7 @@ def _last_completed(raw: Raw) -> tuple[str, str] | None:
 def _diagnosed(world: World, run: Run) -> tuple[arc.Checkpoint, Facts, arc.Diagnosis]:
     checkpoint = arc.read(Path(run.path))
     facts = arc.look(checkpoint, config_dir=arc.resolve_config_dir(world.env), own_pid=os.getpid())
+    facts = replace(facts, owner=owner_of(checkpoint.raw, let_go_by(checkpoint.path)))
     return checkpoint, facts, arc.diagnose(checkpoint, world.clock(), facts)
 
 

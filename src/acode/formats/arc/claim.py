@@ -14,10 +14,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from acode.errors import SessionLocked
+from acode.errors import AcodeError, SessionLocked
 from acode.formats.arc import disk
 from acode.formats.arc.discover import place_of, read
-from acode.formats.arc.facts import Facts
+from acode.formats.arc.facts import Facts, Process
 from acode.formats.arc.findings import raise_refusal
 from acode.formats.arc.look import canonical, process
 from acode.formats.arc.migrations import schema_of
@@ -25,7 +25,7 @@ from acode.formats.arc.permission import config_dir_refusal, nonce_refusal, owne
 from acode.formats.arc.phases import SCHEMA_CURRENT
 from acode.formats.arc.repair import with_owner
 from acode.formats.arc.save import write
-from acode.formats.arc.value import Checkpoint, stamp
+from acode.formats.arc.value import Checkpoint, Raw, stamp
 
 LOCK_NAME: Final = ".acode.lock"
 OWNER_BYTES_MAX: Final = 64
@@ -36,22 +36,46 @@ LOCKED_BYTE: Final = 1 << 30  # far behind the text, so that Windows, whose lock
 def claim(path: Path, *, own_pid: int, config_dir: str, now: datetime) -> Iterator[Checkpoint]:
     """The checkpoint, read after the claim was written; ours until the block ends or the process dies."""
     root, relative = place_of(path)
-    with disk.parent_of(root, relative) as (holder, _), _locked(holder, own_pid):
+    with disk.parent_of(root, relative) as (holder, _), _locked(holder, own_pid) as before:
         checkpoint = read(path)
-        _refuse_foreign(checkpoint, own_pid=own_pid, config_dir=config_dir)
+        _refuse_foreign(checkpoint, own_pid=own_pid, config_dir=config_dir, let_go=before)
         claimed = with_owner(checkpoint.raw, own_pid=own_pid, config_dir=os.path.realpath(config_dir))
         write(path, {**claimed, "updated_at": stamp(now)}, now=now)
         yield read(path)
 
 
-def _refuse_foreign(checkpoint: Checkpoint, *, own_pid: int, config_dir: str) -> None:
+def let_go_by(path: Path) -> int | None:
+    """The acode that had this run last and has let it go; None where one has it now, or none ever had.
+
+    Its number may still be in the checkpoint, and a process of that number may be alive: it is on its way out, or the
+    number was used again.
+    """
+    root, relative = place_of(path)
+    try:
+        with disk.parent_of(root, relative) as (holder, _):
+            fd = holder.open(LOCK_NAME, os.O_RDWR, 0)
+    except (OSError, AcodeError):
+        return None
+    try:
+        return _signed(fd) if _lock(fd) else None
+    finally:
+        os.close(fd)
+
+
+def _signed(fd: int) -> int | None:
+    os.lseek(fd, 0, os.SEEK_SET)
+    text = os.read(fd, OWNER_BYTES_MAX)
+    return int(text) if text.isdigit() else None
+
+
+def _refuse_foreign(checkpoint: Checkpoint, *, own_pid: int, config_dir: str, let_go: int | None) -> None:
     value = checkpoint.raw
     recorded = value.get("config_dir")
     facts = Facts(
         own_pid=own_pid,
         own_config_dir=os.path.realpath(config_dir),
         recorded_config_dir=canonical(recorded) if isinstance(recorded, str) and recorded else None,
-        owner=process(value.get("owner_pid")),
+        owner=owner_of(value, let_go),
     )
     newer = schema_of(value) > SCHEMA_CURRENT
     for refusal in (nonce_refusal(value, newer=newer), config_dir_refusal(value, facts), owner_refusal(value, facts)):
@@ -59,9 +83,18 @@ def _refuse_foreign(checkpoint: Checkpoint, *, own_pid: int, config_dir: str) ->
             raise_refusal(refusal)
 
 
+def owner_of(value: Raw, let_go: int | None) -> Process:
+    """The owner that a checkpoint names, unless it is an acode that has let the run go."""
+    owner = process(value.get("owner_pid"))
+    return Process() if owner.pid is not None and owner.pid == let_go else owner
+
+
 @contextmanager
-def _locked(holder: disk.Directory, own_pid: int) -> Iterator[None]:
-    """The file is never deleted: a lock on an unlinked file keeps nobody out who opens the name anew."""
+def _locked(holder: disk.Directory, own_pid: int) -> Iterator[int | None]:
+    """The lock, and who signed it before.
+
+    The file is never deleted: a lock on an unlinked file keeps nobody out who opens the name anew.
+    """
     with disk.translated(os.path.join(holder.path, LOCK_NAME)):
         fd = holder.open(LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -70,9 +103,11 @@ def _locked(holder: disk.Directory, own_pid: int) -> Iterator[None]:
             owner = os.read(fd, OWNER_BYTES_MAX)  # empty in the instant between the owner's lock and its signature
             named = f" (process {owner.decode('ascii')})" if owner.isdigit() else ""
             raise SessionLocked(f"Another acode{named} works on this run.", hint="Wait for it to end, then resume.")
+        before = _signed(fd)
         os.ftruncate(fd, 0)
+        os.lseek(fd, 0, os.SEEK_SET)
         os.write(fd, str(own_pid).encode("ascii"))
-        yield
+        yield before
     finally:
         os.close(fd)  # releases the lock; so does the death of the process
 
