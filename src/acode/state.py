@@ -407,7 +407,7 @@ def _resume_started(session: Session, event: ev.ResumeStarted, envelope: Envelop
         session.resumes_since_progress += 1
 
 
-def _changes_accepted(session: Session, event: ev.ChangesAccepted, envelope: Envelope) -> None:
+def _files_seen(session: Session, event: ev.ChangesAccepted | ev.FilesSeen, envelope: Envelope) -> None:
     if session.records is not None:
         _see_files(session.records, event.files)
 
@@ -495,7 +495,8 @@ _APPLY: dict[type, Callable[[Session, Any, Envelope], None]] = {
     ev.ApprovalGranted: _answered,
     ev.ApprovalDenied: _answered,
     ev.ResumeStarted: _resume_started,
-    ev.ChangesAccepted: _changes_accepted,
+    ev.ChangesAccepted: _files_seen,
+    ev.FilesSeen: _files_seen,
     ev.EscalatedToPerson: _escalated,
     ev.Quarantined: _quarantined,
     ev.StepsRolledBack: _rolled_back,

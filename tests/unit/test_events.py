@@ -45,6 +45,7 @@ EVERY_EVENT: list[Any] = [
     finished(),
     ev.SessionFailed(reason="abandoned", step="main.c"),
     ev.SessionCancelled(reason="not wanted"),
+    ev.FilesSeen(step="main.c", attempt=1, files=(ev.FileState(path="x", sha256="1" * 64),)),
     started("b", kind="write", before=(IMAGE,), after_sha256="1" * 64, after_mode=0o600, target={"n": [1, None]}),
     completed("b", files=(FILE,), output=ev.Output(blob="2" * 64, bytes=9, tail="ok\n"), result={"deep": [1.5, "é"]}),
     *failed("c", exit_status=2, output=ev.Output(tail="no"), touched=("x",)),

@@ -12,7 +12,7 @@ import msgspec
 
 from acode import lock as locks
 from acode.engine.hold import Held, held, refuse_unknown_events
-from acode.engine.perform import Walk, complete, ending, perform_all
+from acode.engine.perform import FILES_IN_EVENT_MAX, Walk, complete, ending, perform_all
 from acode.engine.remedy import remedy
 from acode.engine.settle import ask_about_unknowns, note_unknown, settle_flights, unknown_error
 from acode.engine.survey import Survey, chosen_strategy, retries_unknown, survey
@@ -293,7 +293,9 @@ def accept_changes(run: Held, report: Report, options: Options) -> None:
             recommendation=report.recommendation,
         )
     states = tuple(hash_now(run, one.path) for one in report.changed_files)
-    run.say(ev.ChangesAccepted(files=states, reason=options.reason or choice), actor=options.actor)
+    pieces = [states[at : at + FILES_IN_EVENT_MAX] for at in range(0, len(states), FILES_IN_EVENT_MAX)]
+    reason = options.reason or choice
+    run.say(*(ev.ChangesAccepted(files=piece, reason=reason) for piece in pieces), actor=options.actor)
     run.tell("changes_accepted", paths=[one.path for one in report.changed_files])
 
 

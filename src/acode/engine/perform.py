@@ -28,6 +28,8 @@ from acode.steps.run import private_outputs, put_output
 from acode.steps.shape import Done, Failed, Prepared, Site
 
 Ending = Result | None  # None: go on
+FILES_IN_EVENT_MAX = 500  # with paths of a thousand characters still below the limit of an event
+NAMES_IN_EVENT_MAX = 500
 Finish = Callable[[Held, int], Result]  # ends what has no step left; the number is of steps that were skipped
 Walk = Callable[[Held, int, Finish], Result]
 
@@ -167,6 +169,7 @@ def record_done(
 ) -> None:
     """The completion, its task's completion, the checkpoint and the start of a following read, in one transaction."""
     assert run.session.records is not None
+    seen, files = in_pieces(step.id, started.attempt, done.files)
     duration = done.duration_ms if done.duration_ms is not None else took_ms
     completed = ev.StepCompleted(
         step=step.id,
@@ -176,15 +179,15 @@ def record_done(
         duration_ms=duration,
         settled=settled,
         output=done.output,
-        files=done.files,
-        touched=done.touched,
+        files=files,
+        touched=done.touched[:NAMES_IN_EVENT_MAX],
         result=done.result,
     )
     task_done = run.closes_task(task)
     task_ms = run.session.records.task_ms.get(task.id, 0) + duration
     ending = (ev.TaskCompleted(task=task.id, duration_ms=task_ms),) if task_done else ()
     begun = next_read(run, task, following)
-    said = run.say(*before, completed, *ending, *begun, durable=durable, blobs=done.blobs, actor=actor)
+    said = run.say(*before, *seen, completed, *ending, *begun, durable=durable, blobs=done.blobs, actor=actor)
     run.begun = begun[0] if begun else None
     keep_output(run, step, done)
     run.executed += not settled
@@ -200,6 +203,15 @@ def record_done(
     )
     if task_done:
         run.tell("task_completed", seq=said[-1].seq, task=task.id, duration_ms=task_ms)
+
+
+def in_pieces(
+    step: str, attempt_number: int, files: tuple[ev.FileState, ...]
+) -> tuple[list[ev.FilesSeen], tuple[ev.FileState, ...]]:
+    """A command may leave more files than an event can hold: the first ones go ahead in events of their own."""
+    pieces = [files[at : at + FILES_IN_EVENT_MAX] for at in range(0, len(files), FILES_IN_EVENT_MAX)]
+    seen = [ev.FilesSeen(step=step, attempt=attempt_number, files=piece) for piece in pieces[:-1]]
+    return seen, pieces[-1] if pieces else ()
 
 
 def next_read(run: Held, task: Task, following: Step | None) -> tuple[ev.StepStarted, ...]:
@@ -222,6 +234,7 @@ def keep_output(run: Held, step: Step, done: Done) -> None:
 
 def record_failure(run: Held, step: Step, started: ev.StepStarted, failed: Failed, took_ms: int) -> None:
     """The failure, and what it means: a step that ended by itself did not take effect; a stopped one is still open."""
+    seen, files = in_pieces(step.id, started.attempt, failed.files)
     failure = ev.StepFailed(
         step=step.id,
         task=step.task,
@@ -232,10 +245,10 @@ def record_failure(run: Held, step: Step, started: ev.StepStarted, failed: Faile
         signal=failed.signal,
         duration_ms=took_ms,
         output=failed.output,
-        files=failed.files,
-        touched=failed.touched,
+        files=files,
+        touched=failed.touched[:NAMES_IN_EVENT_MAX],
     )
-    events: list[ev.Known] = [failure]
+    events: list[ev.Known] = [*seen, failure]
     if failed.reason in ("exit", "error"):
         events.append(
             ev.StepSettled(
@@ -268,7 +281,6 @@ def put_back_leftovers(run: Held, step: Step) -> None:
             outcome=ev.Settled.ROLLED_BACK,
             evidence="the outputs of the failed attempt were put back",
             restored=rolled.restored,
-            saved=rolled.saved,
             files=rolled.files,
         )
     )

@@ -98,7 +98,6 @@ def settle_one(run: Held, settlement: Settlement, *, actor: str = "system", note
             evidence=settlement.evidence,
             note=note,
             restored=rolled.restored if rolled else (),
-            saved=rolled.saved if rolled else (),
             files=rolled.files if rolled else (),
         ),
         actor=actor,

@@ -46,6 +46,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 
     started: ev.StepStarted
     completed: ev.StepCompleted
+    left: tuple[ev.FileState, ...]
 
 
 class TakenBack(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,13 +124,18 @@ def how_to_undo(step: Step, past: Past | None) -> Undoing:
 def finished_steps(store: Store, session: Session) -> dict[str, Past]:
     """Start and completion of every finished step, from the verified log."""
     starts: dict[str, ev.StepStarted] = {}
+    seen: dict[str, tuple[ev.FileState, ...]] = {}
     past: dict[str, Past] = {}
     for envelope, _, _ in store.events(session.session_id):
         match envelope.event:
             case ev.StepStarted() as started:
                 starts[started.step] = started
+                seen.pop(started.step, None)
+            case ev.FilesSeen(step=step, files=files):
+                seen[step] = (*seen.get(step, ()), *files)
             case ev.StepCompleted() as completed if completed.step in starts:
-                past[completed.step] = Past(started=starts[completed.step], completed=completed)
+                files = (*seen.pop(completed.step, ()), *completed.files)
+                past[completed.step] = Past(started=starts[completed.step], completed=completed, left=files)
     return past
 
 
@@ -140,10 +146,12 @@ def images(step: Step, past: Past | None) -> tuple[ev.PreImage, ...]:
     if isinstance(step.action, Run) and not step.action.outputs:
         return ()
     known = {image.path: image for image in past.started.before}
+    if not past.started.before_complete:  # a file without a pre-image may have stood there: it is not ours to remove
+        return tuple(known.values())
     touched = set(past.completed.touched)
     made = [
         ev.PreImage(path=state.path, kind="absent")
-        for state in past.completed.files
+        for state in past.left
         if state.path not in known and state.path not in touched
     ]
     return (*known.values(), *made)
@@ -170,7 +178,7 @@ def take_back(run: Held, step: Step, past: Past | None, to: str | None) -> tuple
 
 def put_files_back(run: Held, step: Step, past: Past | None) -> tuple[list[str], list[str]]:
     restored, kept = list[str](), list[str]()
-    left = {state.path: state for state in past.completed.files} if past else {}
+    left = {state.path: state for state in past.left} if past else {}
     # The deepest paths first: a directory can only go when it is empty.
     for image in sorted(images(step, past), key=lambda one: one.path, reverse=True):
         post = left.get(image.path, ev.FileState(path=image.path))

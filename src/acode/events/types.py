@@ -288,6 +288,14 @@ class ChangesAccepted(Event, frozen=True, kw_only=True, tag="changes_accepted"):
     reason: str = ""
 
 
+class FilesSeen(Event, frozen=True, kw_only=True, tag="files_seen"):
+    """More files than one event holds: those a step left behind, in pieces before its end."""
+
+    step: str
+    attempt: int
+    files: tuple[FileState, ...]
+
+
 class CheckpointCreated(Event, frozen=True, kw_only=True, tag="checkpoint_created"):
     label: str = ""
 
@@ -406,6 +414,7 @@ Known = (
     | ResumeCompleted
     | ValidationSkipped
     | ChangesAccepted
+    | FilesSeen
     | CheckpointCreated
     | LockBroken
     | EscalatedToPerson

@@ -31,6 +31,7 @@ from acode.workspace import capture_outputs, hash_file, matching_paths, put_back
 
 PROBE_TIMEOUT_S = 30.0
 OUTPUT_FILES_MAX = 10_000
+PREIMAGES_MAX = 1_000  # they stand in one event, the step's start; more of them count as over the budget
 TAIL_BYTES = 2_000
 WATCH_S = 0.2
 IDLE_S = 1.0
@@ -82,7 +83,7 @@ def prepare(step: Step, site: Site) -> Prepared:
         step.action.outputs,
         blobs=site.store.blobs,
         budget_bytes=site.preimage_budget_bytes,
-        files_max=OUTPUT_FILES_MAX,
+        files_max=PREIMAGES_MAX,
         sensitive=True,  # what is too large to be looked through is treated as if it held a secret
     )
     named = [image.blob for image in captured.images if image.kind == "file" and image.blob]
