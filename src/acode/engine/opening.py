@@ -20,8 +20,10 @@ ID_PART_CHARS_MIN = 4
 
 
 def has_database(world: World) -> bool:
+    """An empty file is none: whoever was making it was killed, or somebody emptied it, and the anchors know which."""
     refuse_unreadable(world.agent_dir)
-    return (world.agent_dir / DATABASE).exists()
+    path = world.agent_dir / DATABASE
+    return path.exists() and path.stat().st_size > 0
 
 
 @contextlib.contextmanager
