@@ -183,6 +183,24 @@ def test_a_native_session_has_the_same_report_filled_with_what_is_true_of_it(aco
     assert f"Continuing... waits for acode resume {session['short_id']}" in lines
 
 
+def test_a_secret_in_a_run_is_shown_to_nobody_and_outlives_nothing(acode: Acode, workspace: Path) -> None:
+    secret = "hunter2hunter2hunter2hunter2"
+    put_driver(workspace, "agent-memory")
+    put(workspace, "fail", "T002")
+    run = put_memory(workspace)
+    graph = (run / "task-graph.json").read_text()
+    (run / "task-graph.json").write_text(graph.replace("Do T001", f"Use password={secret}"))
+    said = [acode(*words, MEMORY) for words in (["explain"], ["explain", "--json"], ["status"], ["status", "--json"])]
+    said += [acode("resume", MEMORY, "--yes"), acode("resume", MEMORY, "--dry-run", "--json")]
+    said.append(acode("resume", MEMORY))
+    assert said[-1].exit_code == 0
+    assert not any(secret in ended.stdout + ended.stderr for ended in said)
+    left = [
+        path for path in (workspace / ".agent").rglob("*") if path.is_file() and secret.encode() in path.read_bytes()
+    ]
+    assert left == []
+
+
 # Lists and names.
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from acode.cli import report, sync_words
 from acode.cli.foreign_rows import RunRow, row_json
+from acode.cli.jsonlines import redacted
 from acode.cli.screen import Screen, one_line
 from acode.engine.listing import rows
 from acode.engine.world import Options, Result, World
@@ -96,14 +97,14 @@ def show(world: World, screen: Screen, run: Run, options: Options, *, full: bool
     if resuming and standing.ended and not is_carried(world, run):
         raise ended(run)
     if screen.flags.json:
-        screen.document(as_json(world, standing, options, full=full))
+        screen.document(redacted(as_json(world, standing, options, full=full), world.redactor))
     else:
         from acode.formats.carry_on import driver_of
 
         waits = None if driver_of(world, run) else no_driver(world, run)
-        screen.data(report.of_run(standing, waits_for=waits))
+        screen.data(world.redactor.text(report.of_run(standing, waits_for=waits)))
         for line in findings(standing):
-            screen.data(line)
+            screen.data(world.redactor.text(line))
         screen.data(f"Nothing was changed. Next: {next_command(standing)}")
     return next((error.exit_code for error in standing.refusals if error.exit_code == 20), 0)
 
@@ -197,40 +198,41 @@ def decision(world: World, standing: Standing, known: dict[str, Any] | None, opt
 
 def status(world: World, screen: Screen, run: Run) -> int:
     standing = format_of(run.source).stand(world, run)
-    row = carriers(rows(world)).get((run.source, run.run_id))
-    one = RunRow(run=run, row=row)
+    one = RunRow(run=run, row=carriers(rows(world)).get((run.source, run.run_id)))
     if screen.flags.json:
-        from acode.cli.status import lock_json
-        from acode.engine.preview import decision_json
-
-        options = Options(actor="system")
-        known = decision_json(row.decision) if row is not None and row.decision is not None else None
-        screen.document(
-            {
-                **row_json(one),
-                "tasks_done": len(standing.done),
-                "tasks_total": len(standing.done) + len(standing.remaining),
-                "decision": decision(world, standing, known, options),
-                "lock": lock_json(row.lock)
-                if row is not None and row.lock is not None
-                else {"held": False, "owner": None},
-                "sync": sync_words.DISABLED,
-                **standing.extra,
-            }
-        )
+        screen.document(redacted(status_json(world, standing, one), world.redactor))
         return 0
+    done, total = len(standing.done), len(standing.done) + len(standing.remaining)
     for line in (
         f"Run: {one_line(run.run_id)}",
         f"Source: {run.source}",
         f"Title: {one_line(run.title)}",
         f"State: {one.state}",
-        f"Progress: {len(standing.done)}/{len(standing.done) + len(standing.remaining)} tasks, phase {standing.phase}",
+        f"Progress: {done}/{total} tasks, phase {standing.phase}",
         f"Last activity: {standing.last_activity or 'none recorded'}",
         f"Next step: {one_line(standing.next_action)}",
         f"Next: {next_command(standing)}",
     ):
-        screen.data(line)
+        screen.data(world.redactor.text(line))
     return 0
+
+
+def status_json(world: World, standing: Standing, one: RunRow) -> dict[str, Any]:
+    from acode.cli.status import lock_json
+    from acode.engine.preview import decision_json
+
+    row = one.row
+    known = decision_json(row.decision) if row is not None and row.decision is not None else None
+    free = {"held": False, "owner": None}
+    return {
+        **row_json(one),
+        "tasks_done": len(standing.done),
+        "tasks_total": len(standing.done) + len(standing.remaining),
+        "decision": decision(world, standing, known, Options(actor="system")),
+        "lock": lock_json(row.lock) if row is not None and row.lock is not None else free,
+        "sync": sync_words.DISABLED,
+        **standing.extra,
+    }
 
 
 def is_carried(world: World, run: Run) -> bool:
@@ -273,15 +275,16 @@ def resume(world: World, screen: Screen, run: Run, options: Options, *, carry_ou
         standing = format_of(run.source).stand(world, run)
         why = no_driver(world, run)
         if screen.flags.json:
-            screen.document({**as_json(world, standing, options, full=False), "repaired": list(mended), "driver": None})
+            document = {**as_json(world, standing, options, full=False), "repaired": list(mended), "driver": None}
+            screen.document(redacted(document, world.redactor))
             return 0
-        screen.data(report.of_run(standing, waits_for=why))
+        screen.data(world.redactor.text(report.of_run(standing, waits_for=why)))
         for line in (*(f"repaired: {one_line(text)}" for text in mended), *findings(standing)):
-            screen.data(line)
+            screen.data(world.redactor.text(line))
         screen.data(f"Nothing was executed: {why}.")
         return 0
     if run.problem is None and not screen.flags.json:
-        screen.say(report.of_run(format_of(run.source).stand(world, run)))
+        screen.say(world.redactor.text(report.of_run(format_of(run.source).stand(world, run))))
 
     def work(ready: World) -> Result:
         return resume_run(ready, run, driver, options)
