@@ -100,6 +100,9 @@ def _plan(world: World, store: Store, days: int) -> GcPlan:
         if not session.terminal:
             continue
         if session.updated_at < before:
+            if problems := store.verify(session_id).problems:
+                kept.append(f"{short(session_id)}: its log cannot be trusted ({problems[0].code})")
+                continue
             size = removal.bytes_of(store, session_id)
             sessions.append(
                 EndedSession(
