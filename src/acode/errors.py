@@ -485,3 +485,50 @@ class ForeignTampered(AcodeError):
 
     code = "ACODE-FOREIGN-002"
     exit_code = 20
+
+
+# The second tier.
+
+
+class SyncFailed(AcodeError):
+    """The server of the shared copy cannot be reached or refuses; sessions go on without it."""
+
+    code = "ACODE-SYNC-001"
+    hint = "Nothing is lost: what is pending stays here and is sent when the server answers. See: acode sync status"
+
+
+class SyncUnsupported(AcodeError):
+    """A server is configured and PostgreSQL support is not installed."""
+
+    code = "ACODE-SYNC-002"
+    exit_code = 3
+    hint = 'Install it: pip install "acode[postgres]"; or remove sync.url and ACODE_POSTGRES_URL.'
+
+
+class SyncDisabled(AcodeError):
+    """A shared copy is asked for and no server is configured."""
+
+    code = "ACODE-SYNC-003"
+    exit_code = 3
+    hint = "Set ACODE_POSTGRES_URL, or sync.url in .agent/config.yml (then: acode config trust)."
+
+
+class HistoryDiverged(AcodeError):
+    """Two machines have written after the same past; nothing is merged, a person chooses one side."""
+
+    code = "ACODE-SYNC-004"
+    exit_code = 20
+
+
+class StaysAtHome(AcodeError):
+    """The session cannot be carried on elsewhere: what it needs holds secrets, and those never leave their machine."""
+
+    code = "ACODE-SYNC-005"
+    exit_code = 17
+
+
+class LeaseLost(AcodeError):
+    """Another machine has the session, or this is only a copy of it."""
+
+    code = "LOCK-006"
+    exit_code = 16

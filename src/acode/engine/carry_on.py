@@ -15,6 +15,7 @@ from acode.engine.hold import Held, held, refuse_unknown_events
 from acode.engine.perform import FILES_IN_EVENT_MAX, Walk, complete, ending, perform_all
 from acode.engine.remedy import remedy
 from acode.engine.settle import ask_about_unknowns, note_unknown, settle_flights, unknown_error
+from acode.engine.sharing import sync_state
 from acode.engine.survey import Survey, chosen_strategy, retries_unknown, survey
 from acode.engine.take_back import refuse_half_undone
 from acode.engine.trouble import carried_on
@@ -51,6 +52,7 @@ def resume(world: World, text: str, options: Options, walk: Walk = perform_all) 
     with held(world, text, wait=options.wait) as run:
         began = world.monotonic()
         refuse_to_walk_alone(run, walk)
+        world.confirm_ownership(run.session.session_id)
         announce(run)
         accept_unknown_events(run, options)
         refuse_half_undone(run.session)
@@ -342,6 +344,7 @@ def start_on_record(run: Held, found: Survey, report: Report, options: Options) 
     """The plan is logged before anything of it is executed."""
     continuation, session = found.continuation, run.session
     checkpoint = run.journal.checkpoint
+    sync = sync_state(run.world, run.store, session.session_id)
     action = continuation.in_progress.action if continuation.in_progress else None
     started = ev.ResumeStarted(
         scenario=str(found.scenario),
@@ -372,7 +375,8 @@ def start_on_record(run: Held, found: Survey, report: Report, options: Options) 
         skipped_task_ids=list(continuation.skipped_tasks),
         skipped_step_ids=list(continuation.skipped_steps),
         remaining_step_ids=list(continuation.pending),
-        sync_status="disabled",
+        sync_status=sync.status,
+        sync=sync.as_json(),
         task_ms=dict(session.records.task_ms) if session.records else {},
     )
 

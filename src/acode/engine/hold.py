@@ -14,6 +14,7 @@ from datetime import datetime
 from acode import lock as locks
 from acode import seal
 from acode.engine.opening import opened, resolve_id
+from acode.engine.sharing import refuse_not_ours
 from acode.engine.world import Notice, World, short
 from acode.errors import AcodeError, LogRolledBack, TerminalState, UnknownEventType
 from acode.events import Envelope
@@ -262,6 +263,7 @@ def held(world: World, text: str, *, wait: bool = False, ended_ok: bool = False)
             world.agent_dir / "locks", session_id, lambda: store.generation(session_id), wait_s=wait_s, now=world.clock
         )
         try:
+            refuse_not_ours(store, session_id)
             loaded, warnings = load_verified(world, store, session_id)
             if loaded.session.terminal and not ended_ok:
                 raise ended(loaded.session)

@@ -417,6 +417,8 @@ def stop_at_failure(run: Held, step: Step, failed: Failed, skipped: int) -> Resu
 
 def pause_by_signal(run: Held, skipped: int) -> Result:
     """A person wanted it: no interruption class, no cool-down, no attempt used."""
+    if run.world.stop.lost is not None:
+        return pause_for_loss(run, run.world.stop.lost, skipped)
     signal = run.world.stop.signal or "SIGINT"
     if run.session.state is not State.PAUSED:
         run.say(
@@ -425,6 +427,13 @@ def pause_by_signal(run: Held, skipped: int) -> Result:
             actor="user",
         )
     return ending(run, None, "paused_by_user", skipped, exit_code=130 if signal == "SIGINT" else 143)
+
+
+def pause_for_loss(run: Held, error: AcodeError, skipped: int) -> Result:
+    """Another machine has the session. What was done here is recorded here; a person decides which history stays."""
+    if run.session.state is not State.PAUSED:
+        run.say(*not_begun(run), ev.SessionPaused(reason="lease_lost", message=error.message))
+    return ending(run, error, "lease_lost", skipped)
 
 
 def not_begun(run: Held) -> tuple[ev.Known, ...]:

@@ -13,6 +13,7 @@ import msgspec
 from acode.engine.hold import check_anchor, load_verified, make_site
 from acode.engine.listing import Row, lock_seen, resumable, row, rows
 from acode.engine.opening import opened, resolve_id
+from acode.engine.sharing import DISABLED, SyncState, sync_state
 from acode.engine.survey import Survey, survey
 from acode.engine.validate import Report, validate
 from acode.engine.world import Options, World, short
@@ -39,6 +40,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     environment: Report | None
     lock: Seen
     warnings: tuple[str, ...] = ()
+    sync: SyncState = DISABLED
 
 
 def preview(world: World, text: str, options: Options, *, probes: bool = True, environment: bool = True) -> Preview:
@@ -48,8 +50,11 @@ def preview(world: World, text: str, options: Options, *, probes: bool = True, e
         loaded, warnings = load_verified(world, store, session_id)
         seen = lock_seen(world, session_id, store.generation(session_id))
         session = loaded.session
+        sync = sync_state(world, store, session_id)
         if session.terminal:
-            return Preview(session=session, checkpoint=loaded.checkpoint, survey=None, environment=None, lock=seen)
+            return Preview(
+                session=session, checkpoint=loaded.checkpoint, survey=None, environment=None, lock=seen, sync=sync
+            )
         site = make_site(world, store, root, session, probes=probes)
         missing = missing_artifacts(store, loaded)
         found = survey(world, session, site, options, lock_touched_at=seen.touched_at, artifacts_missing=missing)
@@ -64,6 +69,7 @@ def preview(world: World, text: str, options: Options, *, probes: bool = True, e
             environment=report,
             lock=seen,
             warnings=tuple(warnings),
+            sync=sync,
         )
 
 
@@ -112,7 +118,7 @@ def as_json(found: Preview, *, full: bool = False) -> dict[str, Any]:
         "state": str(session.state),
         "escalated": is_escalated(found),
         "checkpoint": checkpoint_json(found.checkpoint),
-        "sync": {"status": "disabled", "pending_events": 0},
+        "sync": found.sync.as_json(),
     }
     if found.survey is None:
         return {

@@ -86,6 +86,7 @@ class StopSwitch:
         self._since: float | None = None
         self._hurry = False
         self.signal: str | None = None
+        self.lost: AcodeError | None = None  # why the session is not ours any more
 
     def press(self, signal: str) -> None:
         if self._since is None:
@@ -94,8 +95,12 @@ class StopSwitch:
         elif signal == "SIGINT":
             self._hurry = True
 
+    def give_up(self, error: AcodeError) -> None:
+        """Another machine has the session: the run ends at the next boundary. May be called from another thread."""
+        self.lost = error
+
     def at_boundary(self) -> bool:
-        return self._since is not None
+        return self._since is not None or self.lost is not None
 
     def at_once(self) -> bool:
         if self._hurry:
@@ -146,6 +151,9 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     answers: Answers
     stop: StopSwitch
     redactor: Redactor
+    # Asked before a resume changes anything. It raises where another machine has the session, takes a second at the
+    # most, and never fails for want of a network.
+    confirm_ownership: Callable[[str], None] = lambda session_id: None
 
     @property
     def agent_dir(self) -> Path:

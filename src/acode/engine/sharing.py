@@ -1,0 +1,80 @@
+"""How a session stands to its shared copy, as far as it is known here; no server is asked.
+
+What was last heard is in the session's cursor. A session that another machine has is only looked at here: whatever were
+written would be a second history.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from acode.engine.world import World, short
+from acode.errors import HistoryDiverged, LeaseLost
+from acode.store import outbox
+from acode.store.outbox import Cursor
+from acode.store.store import Store
+
+Status = Literal["disabled", "up_to_date", "pending", "degraded"]
+
+
+class SyncState(msgspec.Struct, frozen=True, kw_only=True):
+    """One session's line in `acode status`."""
+
+    status: Status
+    pending_events: int = 0
+    last_attempt_at: datetime | None = None
+    next_retry_in_seconds: int | None = None  # None: nobody is going to try before the next run
+    reason: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+
+DISABLED = SyncState(status="disabled")
+
+
+def sync_state(world: World, store: Store, session_id: str) -> SyncState:
+    if world.config.settings.sync.url is None:
+        return DISABLED
+    cursor = outbox.cursor_of(store, session_id)
+    return state_of(cursor, last_seq=outbox.last_seq(store, session_id), now=world.clock())
+
+
+def state_of(cursor: Cursor, *, last_seq: int, now: datetime) -> SyncState:
+    """Pending is what the server is not known to hold; degraded is pending after an attempt that failed."""
+    pending = 0 if cursor.standing == "copy" else max(0, last_seq - cursor.pushed_seq)
+    lost = cursor.standing in ("fenced", "diverged")
+    retry = cursor.retry_at
+    return SyncState(
+        status="degraded" if lost or (pending and cursor.reason) else "pending" if pending else "up_to_date",
+        pending_events=pending,
+        last_attempt_at=cursor.attempted_at,
+        next_retry_in_seconds=round((retry - now).total_seconds()) if retry is not None and retry > now else None,
+        reason=cursor.reason if lost or pending else None,
+    )
+
+
+def refuse_not_ours(store: Store, session_id: str) -> None:
+    """A copy, or a session that another machine has taken, is not written on."""
+    cursor, name = outbox.cursor_of(store, session_id), short(session_id)
+    if cursor.standing == "copy":
+        raise LeaseLost(
+            f"session {name} is a copy here: another machine owns it",
+            hint=f"Look at it as you like. To carry it on here: acode resume {name} --remote",
+        )
+    if cursor.standing == "fenced":
+        raise LeaseLost(
+            cursor.reason or f"session {name} was taken over by another machine",
+            hint=f"To carry it on here: acode resume {name} --remote (with --force if it was not given back)",
+            holder=cursor.holder,
+        )
+    if cursor.standing == "diverged":
+        raise HistoryDiverged(
+            f"session {name} was carried on here and elsewhere after the same past: nothing is merged",
+            hint=f"See both tails: acode sync status {name}. Take the shared history: acode pull {name} --force;"
+            f" or keep the one here: acode sync now {name} --force",
+        )

@@ -1,0 +1,147 @@
+"""Carry what one workspace owes to the server, session by session, and note here what became of it.
+
+Used by the thread in the background and by `acode sync now`; it has no pace and no thread of its own. Blobs go before
+the events that name them, so that the shared copy never names what it does not hold.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import assert_never
+
+from acode.engine.listing import lock_seen
+from acode.engine.world import World, short
+from acode.errors import AcodeError, HistoryDiverged, LeaseLost, LogRolledBack
+from acode.store import outbox
+from acode.store.store import Store
+from acode.sync import exchange
+from acode.sync.exchange import Pushed
+from acode.sync.ledger import PostgresLedger
+from acode.sync.local import SessionOutbox, about, ended_cleanly, holder_in_words, node_of
+from acode.sync.protocol import Behind, Diverged, Fenced, Mine, Refusal, RolledBack
+
+
+class Courier:
+    """One workspace and one line to the server."""
+
+    def __init__(self, world: World, store: Store, ledger: PostgresLedger) -> None:
+        self.world = world
+        self.store = store
+        self.ledger = ledger
+        self.node = node_of(world.state_dir, world.workspace)
+
+    def mine(self, session_id: str) -> Mine:
+        generation = outbox.cursor_of(self.store, session_id).generation
+        return Mine(node=self.node, generation=generation, seq=outbox.last_seq(self.store, session_id))
+
+    def deliver(self, session_id: str, through: int) -> Pushed | Refusal:
+        """Everything up to `through`, which is durable here; with nothing to send, the lease is confirmed."""
+        box = SessionOutbox(self.store, session_id, through)
+        while True:
+            self._deliver_blobs(session_id)
+            done = exchange.push(self.ledger, session_id, self.mine(session_id), box, holder=holder_in_words())
+            self._note(session_id, done)
+            if not isinstance(done, Pushed):
+                return done
+            if done.seq >= through or not done.sent:
+                shown = about(self.store, session_id)
+                if shown is not None:
+                    self.ledger.describe(session_id, shown, node=self.node, generation=done.generation)
+                return done
+
+    def _deliver_blobs(self, session_id: str) -> None:
+        for sha256, purpose in self.ledger.lacks(session_id, outbox.shared_blobs(self.store, session_id)):
+            try:
+                data = self.store.blob(session_id, sha256)
+            except AcodeError:
+                continue  # gone or damaged here: verifying the session says so, the copy only lacks it
+            self.ledger.put_blob(session_id, sha256, purpose, data)
+
+    def _note(self, session_id: str, done: Pushed | Refusal) -> None:
+        now = self.world.clock()
+        if isinstance(done, Pushed):
+            outbox.change_cursor(
+                self.store,
+                session_id,
+                pushed_seq=done.seq,
+                generation=done.generation,
+                standing="owner",
+                holder="",
+                attempted_at=now,
+                retry_at=None,
+                reason=None,
+            )
+            return
+        standing = "diverged" if isinstance(done, Diverged) else "fenced"
+        changes = {"attempted_at": now, "retry_at": None, "reason": as_error(session_id, done).message}
+        if not isinstance(done, RolledBack):
+            changes |= {"standing": standing, "holder": getattr(done, "holder", "")}
+        outbox.change_cursor(self.store, session_id, **changes)
+
+    def release(self, session_id: str) -> bool:
+        """Give the lease back, if the session waits or has ended and the server has all of it."""
+        if not ended_cleanly(self.store, session_id):
+            return False
+        released = exchange.release(self.ledger, session_id, self.mine(session_id))
+        if released:
+            outbox.change_cursor(self.store, session_id, standing="released")
+        return released
+
+    def owing(self, without: str | None = None) -> list[tuple[str, int]]:
+        """Sessions that nobody works on and that owe something, with the last event of each, durable from here on."""
+        found = []
+        for session_id in self.store.session_ids():
+            cursor = outbox.cursor_of(self.store, session_id)
+            last = outbox.last_seq(self.store, session_id)
+            held = lock_seen(self.world, session_id, self.store.generation(session_id)).held
+            if (
+                session_id != without
+                and last > cursor.pushed_seq
+                and cursor.standing in ("owner", "released")
+                and not held
+            ):
+                found.append((session_id, last))
+        if found:
+            outbox.make_durable(self.store)
+        return found
+
+
+def note_failure(store: Store, session_id: str, *, reason: str, at: datetime, retry_at: datetime | None) -> None:
+    outbox.change_cursor(store, session_id, attempted_at=at, retry_at=retry_at, reason=reason)
+
+
+def as_error(session_id: str, refusal: Refusal) -> AcodeError:
+    """The refusal in words: what happened, and the two ways out."""
+    name = short(session_id)
+    match refusal:
+        case Fenced(holder=holder, generation=generation):
+            return LeaseLost(
+                f"session {name} was taken over by {holder or 'another machine'}: this machine is fenced off",
+                hint=f"It goes on there. To have it back: acode resume {name} --remote"
+                " (with --force if it was not given back)",
+                holder=holder,
+                generation=generation,
+            )
+        case Behind(seq=seq):
+            return LeaseLost(
+                f"session {name} was carried on elsewhere up to event {seq}, and given back",
+                hint=f"Bring it here: acode resume {name} --remote",
+                seq=seq,
+            )
+        case Diverged(holder=holder, generation=generation):
+            return HistoryDiverged(
+                f"session {name} was carried on here and elsewhere after the same past: nothing is merged",
+                hint=f"See both tails: acode sync status {name}. Take the shared history: acode pull {name} --force;"
+                f" or keep the one here: acode sync now {name} --force",
+                holder=holder,
+                generation=generation,
+            )
+        case RolledBack(seq=seq):
+            return LogRolledBack(
+                f"session {name} has {seq} events in the shared copy, more than here: the local database was rolled"
+                " back to an older state",
+                hint=f"Bring the missing events back: acode pull {name}; or see: acode session repair",
+                seq=seq,
+            )
+        case _ as never:
+            assert_never(never)

@@ -1,0 +1,86 @@
+"""One exchange with the server: look, decide, write, in one transaction there.
+
+The same few lines run against PostgreSQL and against the simulation that tests them. An answer that is lost changes
+nothing: the next exchange begins with a look, and finds what the lost one has written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import msgspec
+
+from acode.store.scan import Stored
+from acode.sync.protocol import Mine, Refusal, Remote, Write, decide, fits, may_release
+
+
+class Ledger(Protocol):
+    """The server's side, within one transaction; `look` keeps others away from the session until its end."""
+
+    def transaction(self) -> AbstractContextManager[object]: ...
+    def look(self, session_id: str) -> Remote | None: ...
+    def code_at(self, session_id: str, seq: int) -> bytes | None: ...
+    def append(self, session_id: str, batch: Batch) -> int: ...  # how many events were new
+    def put(self, session_id: str, remote: Remote, *, new: bool) -> None: ...  # lease and anchor
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """Consecutive events as they are stored, and what was made for them."""
+
+    events: Sequence[Stored] = ()
+    checkpoints: Sequence[tuple[int, bytes, bytes]] = ()
+    snapshots: Sequence[tuple[int, bytes, bytes]] = ()
+
+
+class Outbox(Protocol):
+    """Our side: the log of one session."""
+
+    def code_at(self, seq: int) -> bytes | None: ...
+    def batch(self, after: int) -> Batch: ...  # what may be sent of it, a limited part
+
+
+class Pushed(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server holds now, and that we may write on."""
+
+    generation: int
+    seq: int
+    sent: int
+
+
+class Contradiction(Exception):
+    """Somebody else wrote there at the same time, or behind the rules: look again before anything is written."""
+
+
+def push(ledger: Ledger, session_id: str, mine: Mine, outbox: Outbox, *, holder: str) -> Pushed | Refusal:
+    """The next batch; an empty one still takes or confirms the lease."""
+    with ledger.transaction():
+        remote = ledger.look(session_id)
+        same = fits(mine, remote, outbox.code_at, lambda seq: ledger.code_at(session_id, seq))
+        verdict = decide(mine, remote, fits=same)
+        if not isinstance(verdict, Write):
+            return verdict
+        batch = outbox.batch(verdict.after)
+        seq, head = (remote.seq, remote.head) if remote else (0, b"")
+        if batch.events:
+            seq, head = batch.events[-1][0], batch.events[-1][3]
+        lease = Remote(generation=verdict.generation, owner=mine.node, seq=seq, head=head, holder=holder)
+        if verdict.new or batch.events or lease != remote:
+            if remote is None:
+                ledger.put(session_id, lease, new=True)  # the session's row first: its events refer to it
+            if batch.events and ledger.append(session_id, batch) != len(batch.events):
+                raise Contradiction(f"events past {verdict.after} of session {session_id} are there already")
+            if remote is not None:
+                ledger.put(session_id, lease, new=False)
+        return Pushed(generation=verdict.generation, seq=seq, sent=len(batch.events))
+
+
+def release(ledger: Ledger, session_id: str, mine: Mine) -> bool:
+    """Give the lease back, where everything is there; whether it was ours to give."""
+    with ledger.transaction():
+        remote = ledger.look(session_id)
+        if remote is None or not may_release(mine.node, mine.generation, remote, last_seq=mine.seq):
+            return False
+        ledger.put(session_id, msgspec.structs.replace(remote, owner=None), new=False)
+        return True

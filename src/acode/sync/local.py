@@ -1,0 +1,88 @@
+"""Our side of the shared copy: who this workspace is to others, and its log as an outbox."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from acode import lock as locks
+from acode import seal
+from acode.errors import AcodeError
+from acode.state import State
+from acode.store import outbox
+from acode.store.journal import stamp
+from acode.store.store import Store
+from acode.sync.exchange import Batch
+from acode.sync.ledger import About
+
+BATCH_ROWS_MAX = 2_000
+BATCH_BYTES_MAX = 4 * 1_048_576
+NODE_BYTES = 16
+CLEAN = (State.PAUSED, State.AWAITING_APPROVAL, State.COMPLETED, State.FAILED, State.CANCELLED)
+
+
+def node_of(state_dir: Path, workspace: Path) -> str:
+    """The name of this user's workspace on this machine. A copied workspace is another node, and so is a moved one."""
+    path = state_dir / "node"
+    if not path.exists():
+        seal.write_private(path, os.urandom(NODE_BYTES).hex().encode() + b"\n", exclusive=True)
+    place = os.fsencode(os.path.realpath(workspace))
+    return hashlib.sha256(path.read_bytes() + b"\0" + place).hexdigest()[:24]
+
+
+def holder_in_words() -> str:
+    return f"{locks.user_name()} on {locks.host_name()}"
+
+
+class SessionOutbox:
+    """The log of one session, up to the last event that others may hear of."""
+
+    def __init__(self, store: Store, session_id: str, through: int) -> None:
+        self._store = store
+        self._session_id = session_id
+        self._through = through
+
+    def code_at(self, seq: int) -> bytes | None:
+        return outbox.code_at(self._store, self._session_id, seq)
+
+    def batch(self, after: int) -> Batch:
+        """Consecutive events, few enough for memory; checkpoints and snapshots that were made for them go along."""
+        with self._store.one_view():
+            events, size = [], 0
+            for row in outbox.owed(self._store, self._session_id, after, self._through, BATCH_ROWS_MAX):
+                events.append(row)
+                size += len(row[2])
+                if size >= BATCH_BYTES_MAX:
+                    break
+            if not events:
+                return Batch()
+            span = (self._session_id, after, events[-1][0])
+            return Batch(
+                events=events,
+                checkpoints=outbox.sealed_rows(self._store, "checkpoints", *span),
+                snapshots=outbox.sealed_rows(self._store, "snapshots", *span),
+            )
+
+
+def about(store: Store, session_id: str) -> About | None:
+    """What a list shows of the session; None where its log cannot be read, which is said elsewhere."""
+    try:
+        session, _ = store.peek(session_id)
+    except AcodeError:
+        return None
+    return About(
+        title=session.title,
+        state=str(session.state),
+        source=session.source,
+        steps_done=session.steps_done,
+        steps_total=session.steps_total,
+        created_at=stamp(session.created_at),
+        updated_at=stamp(session.updated_at),
+    )
+
+
+def ended_cleanly(store: Store, session_id: str) -> bool:
+    """Whether another machine may have it without asking: it waits or has ended, and no evidence is only here."""
+    session, _ = store.peek(session_id)
+    return session.state in CLEAN and not session.in_flight

@@ -1,0 +1,248 @@
+"""Push in the background: one thread, its own connections, and nobody who waits for it.
+
+It listens to the run like any other listener. An event is sent once the engine has said that it is durable, never
+before: a shared copy that knew more than the log after a power cut would look like tampering. Whatever goes wrong here
+is noted for `acode status` and tried again later; the run never sees it. Only one thing stops a run: another machine
+has taken the session over. At the end it has a second, and what was not sent by then stays pending.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+from datetime import timedelta
+from typing import Literal
+
+import msgspec
+
+from acode import seal
+from acode.engine.world import Listener, Notice, World
+from acode.errors import AcodeError, SyncUnsupported
+from acode.store import outbox
+from acode.store.store import Store
+from acode.sync.courier import Courier, as_error, note_failure
+from acode.sync.exchange import Contradiction, Pushed
+from acode.sync.ledger import PostgresLedger, Trouble, connect
+from acode.sync.pacing import Link, after_failure, after_success
+
+EXIT_S_MAX = 1.0
+OWNERSHIP_S_MAX = 1.0  # how long a resume may wait for the word that the session is still ours
+LINGER_S = 0.25  # events of a few steps go in one batch
+
+News = Literal["degraded", "restored"]
+
+
+class Pusher:
+    """A listener that remembers how far the log is durable, and the thread that sends it."""
+
+    def __init__(self, world: World, url: str) -> None:
+        self._world = world
+        self._url = url
+        self._news = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._session_id: str | None = None
+        self._durable = 0
+        self._pushed = -1  # before the first exchange even a lease is owed
+        self._others: list[tuple[str, int]] | None = None
+        self._link = Link()
+        self._refusal: AcodeError | None = None
+        self._closing_at: float | None = None
+        self._parted = False  # the last exchange of this run was made
+        self._reason = ""
+        self._untold: News | None = None
+        self._told: News = "restored"
+        self.speak_to: Listener | None = None
+
+    # The run's side.
+
+    def tell(self, notice: Notice) -> None:
+        if notice.event == "session_start":
+            self._begin(notice.session_id)
+        if notice.event != "sync_changed":
+            self._speak()
+
+    def durable(self, seq: int) -> None:
+        with self._news:
+            self._durable = max(self._durable, seq)
+            self._news.notify_all()
+        self._speak()
+
+    def confirm_ownership(self, session_id: str) -> None:
+        """Before a resume changes anything: is it still ours? Without an answer in time it goes on, offline first."""
+        self._begin(session_id)
+        with self._news:
+            self._news.wait_for(lambda: self._pushed >= 0 or self._link.failures > 0 or self._refusal, OWNERSHIP_S_MAX)
+            if self._refusal is not None:
+                raise self._refusal
+
+    def close(self) -> None:
+        """A second for what is left; then the run ends, whatever the server does."""
+        with self._news:
+            if self._thread is None:
+                return
+            self._closing_at = self._world.monotonic() + EXIT_S_MAX
+            self._news.notify_all()
+        self._thread.join(EXIT_S_MAX + 0.2)
+
+    def _begin(self, session_id: str) -> None:
+        with self._news:
+            if self._thread is not None:
+                return
+            self._session_id = session_id
+            self._thread = threading.Thread(target=self._run, name="acode-sync", daemon=True)
+        self._thread.start()
+
+    def _speak(self) -> None:
+        """Changes are told by the run's own thread, between its own news: listeners are not made for two."""
+        news, self._untold = self._untold, None
+        if news is None or news == self._told or self.speak_to is None or self._session_id is None:
+            return
+        self._told = news
+        pending = max(0, self._durable - max(self._pushed, 0))
+        self.speak_to.tell(
+            Notice(
+                event="sync_changed",
+                at=self._world.clock(),
+                session_id=self._session_id,
+                data={"change": news, "pending_events": pending, "reason": self._reason or None},
+            )
+        )
+
+    # The thread's side.
+
+    def _run(self) -> None:
+        ledger: PostgresLedger | None = None
+        try:
+            while self._wait_for_work():
+                ledger = self._attempt(ledger)
+        finally:
+            if ledger is not None:
+                ledger.close()
+            with contextlib.suppress(AcodeError):
+                self._note_end()
+
+    def _wait_for_work(self) -> bool:
+        """True: there is something to do now. False: the run is over and nothing more can be done in time."""
+        with self._news:
+            while True:
+                now = self._world.monotonic()
+                closing = self._closing_at is not None
+                owing = self._owing() and self._refusal is None
+                if closing and (not owing or not self._link.may_try(now) or self._out_of_time()):
+                    return False
+                if owing and self._link.may_try(now):
+                    break
+                wait_s = self._link.retry_at - now if owing else None
+                self._news.wait(wait_s)
+            if self._pushed >= 0 and not closing:
+                self._news.wait_for(lambda: self._closing_at is not None, LINGER_S)
+        return True
+
+    def _owing(self) -> bool:
+        parting = self._closing_at is not None and not self._parted
+        return parting or self._pushed < self._durable or self._others is None or bool(self._others)
+
+    def _out_of_time(self) -> bool:
+        return self._closing_at is not None and self._world.monotonic() >= self._closing_at
+
+    def _attempt(self, ledger: PostgresLedger | None) -> PostgresLedger | None:
+        """One go; the line that stands afterwards, or None."""
+        try:
+            if ledger is None:
+                ledger = connect(self._url, self._out_of_time)
+            elif self._link.open:
+                ledger.ping()
+            with self._store() as store:
+                self._exchange(Courier(self._world, store, ledger))
+            return ledger
+        except Trouble as trouble:
+            self._failed(trouble)
+        except SyncUnsupported as error:
+            self._failed(Trouble(error.message, "permanent"))
+        except Contradiction as error:
+            self._failed(Trouble(str(error), "transient"))
+        except AcodeError as error:  # our own database: the run meets the same trouble, and names it
+            self._failed(Trouble(error.message, "transient"))
+        except Exception as error:  # nothing that happens here may look like silence
+            self._failed(Trouble(f"{type(error).__name__}: {error}", "permanent"))
+        if ledger is not None:
+            ledger.close()
+        return None
+
+    def _exchange(self, courier: Courier) -> None:
+        assert self._session_id is not None
+        session_id = self._session_id
+        with self._news:
+            through = self._durable
+        done = courier.deliver(session_id, through)
+        if not isinstance(done, Pushed):
+            self._refused(as_error(session_id, done))
+            return
+        self._succeeded(done.seq)
+        if self._others is None:
+            self._others = courier.owing(without=session_id)
+        while self._others and not self._out_of_time():
+            courier.deliver(*self._others[0])  # what is refused is noted there, and is that session's matter
+            self._others.pop(0)
+        if self._closing_at is not None:
+            if outbox.last_seq(courier.store, session_id) == done.seq:
+                courier.release(session_id)
+            self._parted = True
+
+    def _succeeded(self, seq: int) -> None:
+        with self._news:
+            self._link = after_success()
+            self._pushed = max(seq, 0)
+            self._reason, self._untold = "", "restored"
+            self._news.notify_all()
+
+    def _refused(self, error: AcodeError) -> None:
+        with self._news:
+            self._refusal = error
+            self._reason = error.message
+            self._news.notify_all()
+        self._world.stop.give_up(error)
+
+    def _failed(self, trouble: Trouble) -> None:
+        if self._out_of_time():
+            return
+        now = self._world.monotonic()
+        link = after_failure(self._link, trouble.kind, now=now, dice=random.random())
+        reason = self._world.redactor.text(trouble.reason)
+        self._note_trouble(reason, link.retry_at - now)
+        with self._news:
+            self._link, self._reason, self._untold = link, reason, "degraded"
+            self._news.notify_all()
+
+    def _note_trouble(self, reason: str, retry_in_s: float) -> None:
+        assert self._session_id is not None
+        at = self._world.clock()
+        with contextlib.suppress(AcodeError), self._store() as store:
+            retry_at = at + timedelta(seconds=retry_in_s)
+            note_failure(store, self._session_id, reason=reason, at=at, retry_at=retry_at)
+
+    def _note_end(self) -> None:
+        """Nobody is going to try again when this process has ended."""
+        assert self._session_id is not None
+        if self._link.failures:
+            with self._store() as store:
+                outbox.change_cursor(store, self._session_id, retry_at=None)
+
+    def _store(self) -> Store:
+        """A connection of this thread's own, for a moment: an open one would keep deleted bytes in the WAL."""
+        world = self._world
+        keyring = seal.load_keyring(world.state_dir, world.env, create=False)
+        store = Store(world.agent_dir, keyring, clock=world.clock, new_id=world.new_id)
+        store.db.pragma("wal_autocheckpoint", 0)  # moving the WAL is the writer's work, at the writer's time
+        return store
+
+
+def pusher_of(world: World) -> Pusher | None:
+    """Only where a server is configured; without one there is no thread and nothing is loaded."""
+    url = world.config.settings.sync.url
+    return Pusher(world, url) if url else None
+
+
+def confirming(world: World, pusher: Pusher) -> World:
+    return msgspec.structs.replace(world, confirm_ownership=pusher.confirm_ownership)

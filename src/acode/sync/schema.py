@@ -1,0 +1,129 @@
+"""The server's tables, as numbered migrations; applied under an advisory lock, one transaction each.
+
+A client that knows fewer migrations than the server has goes on working: later ones only add, and what an older client
+needs stays. Only a change that old clients must not survive raises MIN_CLIENT, and then they are refused by name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from acode.errors import NewerSchema
+
+if TYPE_CHECKING:
+    import psycopg
+
+ADVISORY_LOCK = 7_227_046_511_402_201  # any number, the same for all clients
+CLIENT = 1  # what this acode understands
+MIGRATIONS: tuple[tuple[int, str], ...] = (  # the oldest client that may go on, and what is added
+    (
+        1,
+        """
+CREATE TABLE acode_sessions(
+  session_id text PRIMARY KEY,
+  generation bigint NOT NULL, -- of the lease; it only grows
+  owner text, -- the node that may write; NULL: the lease was given back
+  holder text NOT NULL DEFAULT '', -- the owner in words
+  renewed_at timestamptz NOT NULL DEFAULT now(),
+  seq bigint NOT NULL, -- the anchor: how far the log has come, and its code there
+  head bytea NOT NULL,
+  title text NOT NULL DEFAULT '',
+  state text NOT NULL DEFAULT '',
+  source text NOT NULL DEFAULT '',
+  steps_done bigint NOT NULL DEFAULT 0,
+  steps_total bigint NOT NULL DEFAULT 0,
+  created_at timestamptz,
+  updated_at timestamptz
+);
+CREATE TABLE acode_events(
+  session_id text NOT NULL REFERENCES acode_sessions,
+  seq bigint NOT NULL CHECK (seq >= 1),
+  generation bigint NOT NULL,
+  body bytea NOT NULL,
+  mac bytea NOT NULL CHECK (length(mac) = 32),
+  PRIMARY KEY (session_id, seq)
+);
+CREATE TABLE acode_checkpoints(
+  session_id text NOT NULL REFERENCES acode_sessions,
+  seq bigint NOT NULL,
+  body bytea NOT NULL,
+  mac bytea NOT NULL,
+  PRIMARY KEY (session_id, seq)
+);
+CREATE TABLE acode_snapshots(
+  session_id text NOT NULL REFERENCES acode_sessions,
+  seq bigint NOT NULL,
+  body bytea NOT NULL,
+  PRIMARY KEY (session_id, seq)
+);
+CREATE TABLE acode_blobs(
+  sha256 text PRIMARY KEY CHECK (length(sha256) = 64),
+  bytes bigint NOT NULL
+);
+CREATE TABLE acode_blob_parts(
+  sha256 text NOT NULL,
+  part int NOT NULL,
+  data bytea NOT NULL,
+  PRIMARY KEY (sha256, part)
+);
+CREATE TABLE acode_session_blobs( -- a blob comes before the events that name it, so before its session
+  session_id text NOT NULL,
+  sha256 text NOT NULL REFERENCES acode_blobs,
+  purpose text NOT NULL,
+  PRIMARY KEY (session_id, sha256, purpose)
+);
+CREATE TABLE acode_set_aside( -- a history that a person did not choose
+  session_id text NOT NULL,
+  seq bigint NOT NULL,
+  generation bigint NOT NULL,
+  body bytea NOT NULL,
+  mac bytea NOT NULL,
+  set_aside_at timestamptz NOT NULL DEFAULT now(),
+  by_holder text NOT NULL
+);
+""",
+    ),
+)
+TABLES = (
+    *("acode_sessions", "acode_events", "acode_checkpoints", "acode_snapshots"),
+    *("acode_blobs", "acode_blob_parts", "acode_session_blobs", "acode_set_aside"),
+)
+_MAKE = """
+CREATE TABLE IF NOT EXISTS acode_migrations(
+  version int PRIMARY KEY,
+  min_client int NOT NULL,
+  applied_at timestamptz NOT NULL DEFAULT now()
+)"""
+
+
+def prepare(connection: psycopg.Connection[Any]) -> None:
+    """Bring the server's tables to what this client needs; several clients that come first do it once."""
+    version, min_client = _standing(connection)
+    if version < len(MIGRATIONS):
+        _migrate(connection)
+        version, min_client = _standing(connection)
+    if min_client > CLIENT:
+        raise NewerSchema(f"the shared copy was made by a newer acode (its version {version} needs {min_client})")
+
+
+def _standing(connection: psycopg.Connection[Any]) -> tuple[int, int]:
+    made = connection.execute("SELECT to_regclass('acode_migrations') IS NOT NULL").fetchone()
+    if not (made and made[0]):
+        return 0, 0
+    row = connection.execute("SELECT coalesce(max(version), 0), coalesce(max(min_client), 0) FROM acode_migrations")
+    found = row.fetchone()
+    assert found is not None
+    return int(found[0]), int(found[1])
+
+
+def _migrate(connection: psycopg.Connection[Any]) -> None:
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (ADVISORY_LOCK,))
+        connection.execute(_MAKE)
+        version, _ = _standing(connection)  # read again under the lock: another client may have been faster
+        for number, (min_client, sql) in enumerate(MIGRATIONS, 1):
+            if number > version:
+                connection.execute(sql.encode())
+                connection.execute(
+                    "INSERT INTO acode_migrations(version, min_client) VALUES (%s, %s)", (number, min_client)
+                )
