@@ -281,7 +281,7 @@ def resume(world: World, screen: Screen, run: Run, options: Options, *, carry_ou
         screen.data(world.redactor.text(report.of_run(standing, waits_for=why)))
         for line in (*(f"repaired: {one_line(text)}" for text in mended), *findings(standing)):
             screen.data(world.redactor.text(line))
-        screen.data(f"Nothing was executed: {why}.")
+        screen.data(f"Nothing was executed; the run waits for {why}.")
         return 0
     if run.problem is None and not screen.flags.json:
         screen.say(world.redactor.text(report.of_run(format_of(run.source).stand(world, run))))

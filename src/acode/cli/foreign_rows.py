@@ -17,6 +17,8 @@ from acode.formats import locate
 from acode.formats.finding import carriers
 from acode.formats.shape import Run
 
+WARNINGS_SHOWN_MAX = 5
+
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """A run in a list, with the native session that carries it, if there is one."""
@@ -97,8 +99,10 @@ def show(world: World, screen: Screen, native: list[Row], *, resumable: bool, en
     if screen.flags.json:
         screen.document([row_json(one) if isinstance(one, RunRow) else listing.as_json(one) for one in shown])
         return 0
-    for warning in warnings:
-        screen.warn(warning)
+    for warning in warnings[:WARNINGS_SHOWN_MAX]:
+        screen.warn(one_line(warning))
+    if len(warnings) > WARNINGS_SHOWN_MAX:
+        screen.warn(f"and {len(warnings) - WARNINGS_SHOWN_MAX} more remarks on runs; acode explain RUN tells them")
     if shown:
         show_table(screen, *table(shown, world.clock()))
     else:

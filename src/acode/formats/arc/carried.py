@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,7 @@ def _as_run(found: arc.Found) -> Run:
         title=found.title or found.run_id,
         state="DAMAGED" if found.problem else "COMPLETED" if finished else "PAUSED",
         created_at=found.created_at,
-        updated_at=found.updated_at,
+        updated_at=found.updated_at or (datetime.fromtimestamp(found.mtime, UTC) if found.mtime else None),
         tasks_done=None if found.problem else found.phases_done,
         tasks_total=None if found.problem else found.phases_total,
         problem=found.problem,
@@ -130,9 +131,10 @@ def mend(world: World, run: Run, options: Options) -> tuple[str, ...]:
         diagnosis, problems = one.repair(notes.append, dispatch=False)
         if diagnosis.schema_from != diagnosis.schema_to:
             told.append(f"migrated from schema {diagnosis.schema_from} to {diagnosis.schema_to}")
-        told += [f"{one.phase} goes back to pending: its artifact is not the recorded one" for one in diagnosis.demoted]
-        told += [f"{one.phase} goes back to pending: a session died in it" for one in diagnosis.orphans if one.resets]
-        told += [f"{name} goes back to pending: a session died in it" for name in diagnosis.reset_phases]
+        died = [*(one.phase for one in diagnosis.orphans if one.resets), *diagnosis.reset_phases]
+        reasons = dict.fromkeys(died, "a session died in it")
+        reasons |= dict.fromkeys((one.phase for one in diagnosis.demoted), "its artifact is not the recorded one")
+        told += [f"{phase} goes back to pending: {why}" for phase, why in reasons.items()]
         told += [f"{note['path']} is marked as recovered" for note in notes if note.get("path")]
         if before.get("owner_pid") != os.getpid():
             told.append(f"claimed: owner_pid was {shown(before.get('owner_pid'), 20)}")
