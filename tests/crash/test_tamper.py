@@ -14,6 +14,7 @@ import pytest
 
 from acode.engine import Options, resume, run_plan
 from acode.engine.actions import answer_gate
+from acode.engine.listing import rows
 from acode.engine.preview import verify
 from acode.errors import AcodeError
 from acode.events import types as ev
@@ -263,13 +264,22 @@ def test_a_structural_change_stops_the_resume_and_the_verification(
     assert victim.file("log.txt") == "one\ntwo\nthree\n", "nothing was executed from an unverified log"
 
 
+def test_a_session_whose_rows_were_all_removed_is_missed(tmp_path: Path) -> None:
+    """Also by a command that names none: lost work is never told as no work."""
+    victim = Victim(tmp_path, FAILED)
+    for table in ("sessions", "events", "checkpoints", "blobs"):
+        victim.attack.sql(f"DELETE FROM {table}")
+    (row,) = rows(victim.world)
+    assert row.session_id == victim.id and row.error is not None and row.error.exit_code == 20
+
+
 def test_bodies_swapped_between_sessions_are_detected_in_both(tmp_path: Path) -> None:
     victim = Victim(tmp_path, FAILED)
     other = run_plan(victim.world, plan_file(FAILED.replace("Four", "Other"))).session_id
     query = "SELECT body, mac FROM events WHERE id = ?"
-    rows = {number: victim.attack.sql(query, number * SPAN + 4)[0] for number in (1, 2)}
+    bodies = {number: victim.attack.sql(query, number * SPAN + 4)[0] for number in (1, 2)}
     for number, source in ((1, 2), (2, 1)):
-        victim.attack.sql("UPDATE events SET body = ?, mac = ? WHERE id = ?", *rows[source], number * SPAN + 4)
+        victim.attack.sql("UPDATE events SET body = ?, mac = ? WHERE id = ?", *bodies[source], number * SPAN + 4)
     for session_id in (victim.id, other):
         assert verify(victim.world, session_id)[1].problems[0].seq == 4
         with pytest.raises(AcodeError) as refused:

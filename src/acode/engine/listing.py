@@ -5,10 +5,13 @@ Reads the newest checkpoint and the few events after it, no plan and no workspac
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from acode import lock as locks
-from acode.engine.opening import opened
+from acode import seal
+from acode.engine.opening import lost_error, opened
 from acode.engine.world import World
 from acode.errors import AcodeError, NoResumableSession
 from acode.lock import Seen
@@ -33,10 +36,21 @@ def rows(world: World) -> list[Row]:
     """All native sessions, the most recently active first; one that cannot be trusted is shown, not left out."""
     try:
         with opened(world, look_only=True) as store:
-            found = [row(world, store, session_id) for session_id in store.session_ids()]
+            ids = store.session_ids()
+            found = [*(row(world, store, session_id) for session_id in ids), *lost_rows(world, ids)]
     except NoResumableSession:
         return []
     return sorted(found, key=lambda one: one.session.updated_at if one.session else world.clock(), reverse=True)
+
+
+def lost_rows(world: World, ids: list[str]) -> Iterator[Row]:
+    """Sessions whose rows were removed, of which only the anchor is left; those that had ended are nobody's loss."""
+    for anchor in seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace)):
+        if anchor.session_id not in ids and not anchor.ended:
+            error = lost_error(world.workspace, [anchor])
+            yield Row(
+                session_id=anchor.session_id, session=None, interruption=None, decision=None, lock=None, error=error
+            )
 
 
 def row(world: World, store: Store, session_id: str) -> Row:

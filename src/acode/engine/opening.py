@@ -32,7 +32,7 @@ def opened(world: World, *, look_only: bool, create: bool = False) -> Iterator[S
     if not has_database(world):
         lost = list(seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace)))
         if lost and not create:
-            raise _lost(world.workspace, lost)
+            raise lost_error(world.workspace, lost)
         if not create:
             raise NoResumableSession("there is no session in this workspace")
     if create:
@@ -46,12 +46,12 @@ def opened(world: World, *, look_only: bool, create: bool = False) -> Iterator[S
         yield store
 
 
-def _lost(workspace: Path, lost: list[Anchor]) -> LogRolledBack:
-    what = "; ".join(f"{short(one.session_id)} “{one.title}” at event {one.seq}" for one in lost[:5])
+def lost_error(workspace: Path, anchors: list[Anchor]) -> LogRolledBack:
+    what = "; ".join(f"{short(one.session_id)} “{one.title}” at event {one.seq}" for one in anchors[:5])
     return LogRolledBack(
         f"the database of {workspace} is gone, but sessions were recorded here: {what}",
         hint="Bring .agent/ back from a backup, or let the sessions go: acode session repair --accept-rollback",
-        sessions=[one.session_id for one in lost],
+        sessions=[one.session_id for one in anchors],
     )
 
 
@@ -61,7 +61,7 @@ def resolve_id(world: World, store: Store, text: str) -> str:
     known = list(seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace)))
     lost = [one for one in known if one.session_id not in ids and text in (one.session_id, short(one.session_id))]
     if lost:
-        raise _lost(world.workspace, lost)
+        raise lost_error(world.workspace, lost)
     try:
         return find_session(ids, text)
     except UnknownSession:
