@@ -14,9 +14,11 @@ from acode.engine.world import Result, short
 from acode.errors import (
     AcodeError,
     ApprovalDenied,
+    DiskFull,
     InputRequired,
     StepFailed,
     StepTimeout,
+    WriteFailed,
 )
 from acode.events import make_key
 from acode.events import types as ev
@@ -76,7 +78,10 @@ def attempt(run: Held, task: Task, step: Step, number: int, *, is_last: bool) ->
         started, careful = run.begun, False
     else:
         put_back_leftovers(run, step)
-        started, careful = begin_step(run, task, step, site)
+        prepared = prepare(run, task, step, site)
+        if isinstance(prepared, Failed):
+            return prepared
+        started, careful = begin_step(run, task, step, prepared)
     run.begun = None
     run.tell(
         "step_started",
@@ -102,9 +107,22 @@ def attempt(run: Held, task: Task, step: Step, number: int, *, is_last: bool) ->
     return outcome
 
 
-def begin_step(run: Held, task: Task, step: Step, site: Site) -> tuple[ev.StepStarted, bool]:
+def prepare(run: Held, task: Task, step: Step, site: Site) -> Prepared | Failed:
+    """What must be known before anything happens; a step that cannot even begin has failed, and says why."""
+    try:
+        return kind_of(step.kind).prepare(step, site)
+    except (DiskFull, WriteFailed):
+        raise  # the disk, not the step
+    except AcodeError as error:
+        failed = Failed(reason="error", message=": ".join(filter(None, (error.message, error.hint))))
+    number = run.session.next_attempt(step.id)
+    key = make_key(run.session.session_id, step.id, number)
+    record_failure(run, step, start_of(step, task, number, key, Prepared()), failed, 0)
+    return failed
+
+
+def begin_step(run: Held, task: Task, step: Step, prepared: Prepared) -> tuple[ev.StepStarted, bool]:
     """Say what is going to happen; durably, unless nothing can come of it."""
-    prepared = kind_of(step.kind).prepare(step, site)
     number = run.session.next_attempt(step.id)
     if prepared.warning is not None and number == 1:
         run.tell("step_warning", step=step.id, message=prepared.warning)
