@@ -329,7 +329,7 @@ def _write_holder(fd: int, holder: Holder) -> None:
 
 
 def _read_holder(fd: int) -> Holder | None:
-    with contextlib.suppress(msgspec.DecodeError, OSError):
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, OSError):
         os.lseek(fd, 0, os.SEEK_SET)
         return msgspec.json.decode(os.read(fd, OWNER_BYTES_MAX), type=Holder)
     return None

@@ -260,7 +260,7 @@ def read_anchor(directory: Path, session_id: str) -> Anchor | None:
     """None also where the file is torn: a missing anchor is a warning, never proof of anything."""
     try:
         return _anchor.decode((directory / session_id).read_bytes()[:ANCHOR_BYTES_MAX])
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

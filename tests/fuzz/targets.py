@@ -1,0 +1,166 @@
+"""What is fuzzed: every parser of data from outside, as a function of bytes that may only fail by a named error.
+
+Used three ways: mutated seeds in the gate, atheris for as long as a release allows, and one at a time by hand:
+python tests/fuzz/atheris_run.py NAME [libFuzzer's options].
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from acode import seal
+from acode.config import load_config
+from acode.engine.bundle import verify_bundle
+from acode.errors import AcodeError
+from acode.events import decode, encode
+from acode.formats.agent_memory import dialect
+from acode.formats.arc import frontmatter, migrations, value
+from acode.planfile import parse_plan
+from acode.redact import redactor
+from acode.store import checkpoints as ck
+from acode.store.scan import judge
+from tests.arc import arc, context, diagnosed
+from tests.builders import completed, created, did, failed, log, paused, resumed, started
+
+KEY = b"k" * 32
+KEYRING = seal.Keyring(current="k", keys={"k": KEY})
+PLACE = Path(tempfile.gettempdir()) / "acode-fuzz"
+REDACTOR = redactor(["correct-horse-battery"])
+
+PLAN = b"""version: 1
+title: Add validation
+on_failure: abort
+defaults: {idempotent: true, timeout: 600}
+tasks:
+  - id: build
+    needs: []
+    steps:
+      - read: src/a.txt
+      - write: {path: out/a.txt, content: "x\\n", mode: "0644"}
+      - run: [make, test]
+        outputs: ["build/**"]
+        env: {CI: "1"}
+        retry: {attempts: 3, backoff_seconds: 2}
+      - sql: {database: app.db, file: m.sql}
+      - commit: {message: "m", paths: [src]}
+      - approve: "Go?"
+"""
+CONFIG = b"""resume: {enabled: true, max_resume_attempts: 3, cooldown_seconds: {timeout: 120}}
+steps: {timeout_seconds: 600}
+sync: {url: "postgresql://u:p@h/d"}
+drivers: {arc: {command: [a, "{prompt_file}"], timeout: 3600}}
+"""
+
+
+def plan(data: bytes) -> None:
+    parse_plan(data.decode("utf-8", "replace"), "plan.yml", plan_bytes_max=262_144, timeout_s_default=60.0)
+
+
+def config(data: bytes) -> None:
+    (PLACE / ".agent").mkdir(parents=True, exist_ok=True)
+    (PLACE / ".agent" / "config.yml").write_bytes(data)
+    load_config(PLACE, {"HOME": str(PLACE)}, {})
+
+
+def event(data: bytes) -> None:
+    decode(data)
+
+
+def row(data: bytes) -> None:
+    assert judge("s", (1, "s", data, bytes(32)), [bytes(32)], KEYRING).envelope is None
+
+
+def sealed_row(data: bytes) -> None:
+    """Signed by a key that got into wrong hands: still no more than a named error."""
+    judge("s", (1, "s", data, seal.code(KEY, bytes(32), data)), [bytes(32)], KEYRING)
+
+
+def checkpoint(data: bytes) -> None:
+    ck.open_checkpoint("s", 1, data, seal.seal(KEY, ck.PURPOSE, data), KEYRING)
+
+
+def snapshot(data: bytes) -> None:
+    import hashlib
+
+    ref = ck.SnapshotRef(seq=1, sha256=hashlib.sha256(data).hexdigest(), head="", size=len(data))
+    ck.open_snapshot(ref, data)
+
+
+def bundle(data: bytes) -> None:
+    PLACE.mkdir(parents=True, exist_ok=True)
+    path = PLACE / "bundle.jsonl"
+    path.write_bytes(data)
+    verify_bundle(path, KEYRING)
+
+
+def keys(data: bytes) -> None:
+    place = PLACE / "keys"
+    place.mkdir(parents=True, exist_ok=True)
+    seal.write_private(seal.key_file(place), data, durable=False)
+    seal.load_keyring(place, {}, create=False)
+
+
+def anchor(data: bytes) -> None:
+    place = PLACE / "anchors"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "s").write_bytes(data)
+    list(seal.all_anchors(place))
+
+
+def agent_memory(data: bytes) -> None:
+    said = dialect.parse(data)
+    if isinstance(said, dialect.Said):
+        dialect.task_id_of(said), dialect.details_of(said), dialect.phase_of(said), dialect.time_us(said.timestamp)
+
+
+def arc_checkpoint(data: bytes) -> None:
+    diagnosed(migrations.migrate(value.decode(data, name="checkpoint.json")).value)
+
+
+def arc_context(data: bytes) -> None:
+    frontmatter.parse_head(data)
+
+
+def redaction(data: bytes) -> None:
+    """Never an error, never longer than a mask makes it, and the same however it is cut."""
+    stream = REDACTOR.stream()
+    pieces = b"".join(stream.feed(data[at : at + 3]) for at in range(0, len(data), 3)) + stream.finish()
+    assert b"correct-horse-battery" not in pieces
+
+
+SESSION_EVENTS = log(
+    created("a", "b"), did("a"), started("b"), failed("b"), paused("step_failed"), resumed(), completed("b")
+)
+EVENTS = [encode(one) for one in SESSION_EVENTS]
+TARGETS: dict[str, tuple[Callable[[bytes], None], list[bytes]]] = {
+    "plan": (plan, [PLAN]),
+    "config": (config, [CONFIG]),
+    "event": (event, EVENTS),
+    "row": (row, EVENTS),
+    "sealed_row": (sealed_row, EVENTS),
+    "checkpoint": (checkpoint, [b'{"v":2,"id":0,"session_id":"s","seq":1,"head":"","key_id":"k","session":{}}']),
+    "snapshot": (snapshot, [b'{"session_id":"s","seq":1,"state":"EXECUTING","records":{"steps":{}}}']),
+    "bundle": (
+        bundle,
+        [b'{"line":"acode-bundle","version":1,"session_id":"s","title":"","key_id":"k","anchor":null}\n'],
+    ),
+    "keys": (keys, [b"00" * 32 + b"\n"]),
+    "anchor": (
+        anchor,
+        [b'{"session_id":"s","seq":1,"head":"","title":"t","workspace":"w","at":"2026-01-01T00:00:00Z"}'],
+    ),
+    "agent_memory": (agent_memory, [b'{"type":"task_completed","task":"t1","ts":"2026-01-01T00:00:00Z","details":{}}']),
+    "arc_checkpoint": (arc_checkpoint, [json.dumps(arc()).encode()]),
+    "arc_context": (arc_context, [context()]),
+    "redaction": (redaction, [b"password=correct-horse-battery -----BEGIN " + b"PRIVATE KEY-----\n", PLAN]),
+}
+
+
+def attempt(name: str, data: bytes) -> None:
+    """One execution; a named error is an answer, any other exception is what is looked for."""
+    with contextlib.suppress(AcodeError):
+        TARGETS[name][0](data)
