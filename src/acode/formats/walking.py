@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -240,7 +239,7 @@ def prompt_file(run: Held, task_id: str) -> Path:
 
 def write_prompt(path: Path, text: str) -> None:
     """Private, and made anew for every attempt: a run's texts may hold what is nobody else's business."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | (0 if sys.platform == "win32" else getattr(os, "O_NOFOLLOW", 0))
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
     with naming_what_failed(f"the prompt file {path} cannot be written"):
         for level in (path.parent.parent, path.parent):
             level.mkdir(mode=0o700, exist_ok=True)

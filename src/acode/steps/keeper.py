@@ -111,7 +111,7 @@ def keep(request: dict[str, Any], redacted: Stream) -> None:
     if not _claim(directory):
         return
     wake = request.get("wake_fd")
-    if wake is not None:
+    if wake is not None and sys.platform != "win32":
         os.set_blocking(wake, False)
     capture = Capture(os.path.join(directory, "output"), request["output_limit_bytes"], redacted, wake)
     mark = {"keeper": os.getpid(), "since": began}
