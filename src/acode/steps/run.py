@@ -34,6 +34,7 @@ OUTPUT_FILES_MAX = 10_000
 PREIMAGES_MAX = 1_000  # they stand in one event, the step's start; more of them count as over the budget
 TAIL_BYTES = 2_000
 WATCH_S = 0.2
+LOOKS_TAKE_S_MAX = 1.0
 IDLE_S = 1.0
 WITHHELD = ("ACODE_CHECKPOINT_SECRET", "ACODE_POSTGRES_URL")  # acode's own secrets are no command's business
 
@@ -139,7 +140,7 @@ def start(step: Step, site: Site, started: ev.StepStarted, directory: Path) -> i
         raise NotWritable(f"{directory} cannot be made: {error.strerror}") from error
     watch, wake = os.pipe()
     try:
-        if not lock.try_lock(alive):
+        if not _locked_soon(alive):
             raise AcodeError(f"the command of step {step.id} runs already under another keeper")
         os.set_inheritable(wake, True)
         process = subprocess.Popen(
@@ -161,6 +162,16 @@ def start(step: Step, site: Site, started: ev.StepStarted, directory: Path) -> i
         os.close(alive)
         os.close(wake)
     return watch
+
+
+def _locked_soon(alive: int) -> bool:
+    """Whoever looks whether a command lives holds the lock for an instant; that is no other keeper."""
+    until = time.monotonic() + LOOKS_TAKE_S_MAX
+    while not lock.try_lock(alive):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.005)
+    return True
 
 
 _KEEPERS: dict[int, subprocess.Popen[bytes]] = {}  # our children, so that they can be reaped
