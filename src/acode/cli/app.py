@@ -24,6 +24,8 @@ COMMANDS = {
     "status": ("status", "Where a session stands."),
     "explain": ("explain", "Why a session stopped and what a resume would do."),
     "session": ("session", "List, inspect, answer, pause and end sessions."),
+    "sync": ("sync", "The shared copy of the sessions in PostgreSQL."),
+    "pull": ("pull", "Bring a session here from the shared copy."),
     "config": ("config", "Show, check and trust the settings."),
     "key": ("key", "The keys that sign the log."),
     "doctor": ("doctor", "Check that this machine and workspace keep acode's promises."),

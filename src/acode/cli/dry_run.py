@@ -41,7 +41,7 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
     ]
     if continuation.pending:
         out.append(f"  Starting from: {where(outline, continuation.pending[0])}")
-    out.append(f"  Sync status: {sync_words.in_brief(sync_words.DISABLED)}")
+    out.append(f"  Sync status: {sync_words.in_brief(found.sync.as_json())}")
     decision = survey.decision
     out.append(
         f"  Decision: {'allowed' if decision.eligible else 'refused'} ({decision.reason}),"

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,6 +22,9 @@ from acode.engine.world import Answers, Listener, Nobody, Notice, Result, World,
 from acode.errors import AcodeError, Interrupted
 from acode.observe import Several, flush_metrics, log_of, meter
 from acode.state import TERMINAL, Session
+
+if TYPE_CHECKING:
+    from acode.sync.pusher import Pusher
 
 SILENT_ENDINGS = (2, 3, 14, 15)  # refusals after which the same command would be refused again
 
@@ -72,7 +76,21 @@ class Execution:
         measured = meter(world.env, world.monotonic)
         if measured is not None:
             heard.append(measured)
-        self.world = msgspec.structs.replace(world, listener=Several(*heard), answers=answers)
+        self.world = msgspec.structs.replace(world, answers=answers)
+        self.pusher = self._second_tier(heard)
+        self.world = msgspec.structs.replace(self.world, listener=Several(*heard))
+
+    def _second_tier(self, heard: list[Listener]) -> Pusher | None:
+        """Where a server is configured, the log is pushed in the background; without one nothing of it is loaded."""
+        if self.world.config.settings.sync.url is None:
+            return None
+        from acode.sync.pusher import Pusher
+
+        pusher = Pusher(self.world, self.world.config.settings.sync.url)
+        pusher.speak_to = Several(*heard)
+        heard.append(pusher)
+        self.world = msgspec.structs.replace(self.world, confirm_ownership=pusher.confirm_ownership)
+        return pusher
 
     def _begun(self) -> None:
         self.signals.interrupts = False
@@ -88,6 +106,8 @@ class Execution:
             raise error from problem
         finally:
             self.progress.line.stop()
+            if self.pusher is not None:
+                self.pusher.close()
             flush_metrics()
         return self._ended(result, self.world.monotonic() - began)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from acode.cli import sync_words
 from acode.cli.environment import changed_lines, check_lines
 from acode.cli.live import LiveLine
 from acode.cli.outline import Outline, outline_of
@@ -129,6 +130,10 @@ class Progress:
             f"  Scenario: {data['scenario']}; checkpoint {data['checkpoint_id']};"
             f" replayed events {data['replay_first']} to {data['replay_last']}"
         )
+        if data["sync_status"] in ("pending", "degraded"):
+            self.screen.say("")
+            for line in sync_words.in_full(data["sync"], notice.at):
+                self.screen.say(line)
         self.screen.say("\nEnvironment ready. Resuming..." if self._checked and self._ready else "\nResuming...")
         if self._outline is None or notice.session is None:
             return
@@ -136,6 +141,16 @@ class Progress:
             title = f": {self._clean(one.title)}" if one.title else ""
             spent = f", took {took(one.took_ms)}" if one.title and one.took_ms else ""
             self.screen.say(f"  {self._good('✓')} {one.name}{title} {self._dim(f'(skipped{spent})')}")
+
+    def _sync_changed(self, notice: Notice) -> None:
+        """The line to the server broke, or stands again; the work never waited for it."""
+        self.line.close()
+        data = notice.data
+        if data["change"] == "restored":
+            self.screen.say(f"Sync: connected again, {count(data['pending_events'], 'event')} pending")
+            return
+        pending = count(data["pending_events"], "event")
+        self.screen.say(f"Sync: DEGRADED - {pending} pending ({one_line(data['reason'])}). {sync_words.NOTE}")
 
     # A step that was found in progress.
 

@@ -14,6 +14,7 @@ from acode.cli.screen import Screen
 from acode.cli.world import build_world
 from acode.engine.carry_on import resume
 from acode.engine.world import Options
+from acode.errors import Usage
 from acode.plan import Strategy
 
 
@@ -33,6 +34,7 @@ from acode.plan import Strategy
 @click.option("--skip-validation", is_flag=True, help="Do not look whether the workspace changed; audited.")
 @click.option("--lenient", is_flag=True, help="Missing files and unknown events are warnings; audited.")
 @click.option("--source", type=click.Choice(["native", "agent-memory", "arc"]), help="Only sessions of this kind.")
+@click.option("--remote", is_flag=True, help="Take it over from the shared copy; --force if it was not given back.")
 @click.option("--full", is_flag=True, help="With --dry-run --json: all step ids, not the nearest 1,000.")
 @click.pass_obj
 def command(
@@ -51,6 +53,7 @@ def command(
     skip_validation: bool,
     lenient: bool,
     source: str | None,
+    remote: bool,
     full: bool,
 ) -> int:
     """Carry an interrupted session on from where it stopped.
@@ -70,6 +73,14 @@ def command(
         lenient=lenient,
         wait=wait,
     )
+    if remote:
+        if session is None or dry_run:
+            raise Usage("--remote needs the ID of a session, and no --dry-run", hint="See: acode session list --remote")
+        from acode.cli.pull import brought_here, settle_files
+
+        brought = brought_here(world, screen, session, own=True, force=force, reason=reason or "")
+        settle_files(world, screen, brought, yes=yes)
+        session = brought.session_id
     if (run := foreign.meant(world, screen, session, source, sure=last or yes or dry_run)) is not None:
         if dry_run:
             return foreign.show(world, screen, run, options, full=full, resuming=True)

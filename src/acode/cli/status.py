@@ -44,7 +44,7 @@ def as_json(found: Preview) -> dict[str, Any]:
         **listing.as_json(row_of(found)),
         "decision": decision_json(found.survey.decision) if found.survey else None,
         "lock": lock_json(found.lock),
-        "sync": sync_words.DISABLED,
+        "sync": found.sync.as_json(),
     }
 
 
@@ -75,7 +75,7 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
     ]
     if found.survey is None:
         out.append(f"Ended: {ago(session.updated_at, now)}")
-        return [*out, *sync_words.in_full(sync_words.DISABLED, now)]
+        return [*out, *sync_words.in_full(found.sync.as_json(), now)]
     survey, decision = found.survey, found.survey.decision
     out.append(f"Position: {position(session, outline_of(session))}")
     if found.lock.held:
@@ -86,7 +86,7 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
         waiting = f", {decision.cooldown_s_remaining} s remain" if decision.cooldown_s_remaining else ""
         out.append(f"Automatic resume now: {verdict} ({decision.reason}{waiting})")
         out.append("Lock: free")
-    out += sync_words.in_full(sync_words.DISABLED, now)
+    out += sync_words.in_full(found.sync.as_json(), now)
     out.append(f"Next: {next_action(found)}")
     return out
 

@@ -8,6 +8,7 @@ from typing import Any
 from acode.cli.screen import one_line
 from acode.cli.wording import ago_brief, count
 
+NOTE = "Note: Session continues locally. Sync will resume when remote is available."
 DISABLED: dict[str, Any] = {
     "status": "disabled",
     "pending_events": 0,
@@ -37,8 +38,12 @@ def in_full(sync: dict[str, Any], now: datetime) -> list[str]:
         return lines
     if sync.get("last_attempt_at"):
         lines.append(f"  Last sync attempt: {ago_brief(datetime.fromisoformat(sync['last_attempt_at']), now)}")
-    if sync.get("next_retry_in_seconds") is not None:
-        lines.append(f"  Next retry: {sync['next_retry_in_seconds']:g} sec")
+    lines.append(f"  Next retry: {next_retry(sync)}")
     if sync.get("reason"):
         lines.append(f"  Reason: {one_line(sync['reason'])}")
-    return [*lines, "", "Note: Session continues locally. Sync will resume when remote is available."]
+    return [*lines, "", NOTE]
+
+
+def next_retry(sync: dict[str, Any]) -> str:
+    seconds = sync.get("next_retry_in_seconds")
+    return f"{seconds:g} sec" if seconds is not None else "with the next run or resume, or now: acode sync now"

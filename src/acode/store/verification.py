@@ -15,6 +15,7 @@ from acode.events import Envelope
 from acode.events import types as ev
 from acode.seal import GENESIS
 from acode.store import checkpoints as ck
+from acode.store import outbox
 from acode.store.scan import Gap, Judged, Noted, Past, scan
 
 if TYPE_CHECKING:
@@ -113,11 +114,14 @@ def _events(store: Store, session_id: str) -> tuple[dict[int, bytes], set[str], 
     problems: list[Problem] = []
     known: list[Problem] = []
     ended = False
+    taken_seq = outbox.cursor_of(store, session_id).taken_seq
     for item in judged(store, session_id):
         if isinstance(item, Judged):
             macs[item.seq] = item.mac
             if item.envelope is not None:
-                wanted |= blobs_named(item.envelope)
+                # What stood in the files of another machine stays there.
+                if item.seq > taken_seq or not isinstance(item.envelope.event, ev.StepStarted):
+                    wanted |= blobs_named(item.envelope)
                 ended = ended or isinstance(
                     item.envelope.event, ev.SessionCompleted | ev.SessionFailed | ev.SessionCancelled
                 )

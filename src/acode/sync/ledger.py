@@ -116,9 +116,13 @@ def connect(url: str, give_up: Callable[[], bool]) -> PostgresLedger:
 
 def _bounded() -> Any:
     """psycopg's connection with an end to every wait; made on demand, because psycopg is."""
+    import logging
     import time
 
     import psycopg
+
+    # What it would tell of its own accord goes nowhere: a person is told once, by us.
+    logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
     class Bounded(psycopg.Connection[Any]):
         give_up: Callable[[], bool] = staticmethod(lambda: False)
@@ -129,8 +133,8 @@ def _bounded() -> Any:
         def _watched(self, work: Any) -> Generator[Any, Any, Any]:
             """The same work, asked at every glance whether it is still wanted."""
             until = time.monotonic() + ANSWER_S_MAX
-            wanted = next(work, None)
             try:
+                wanted = next(work)
                 while True:
                     ready = yield wanted
                     if self.give_up():

@@ -147,15 +147,17 @@ class UpToDate(msgspec.Struct, frozen=True, kw_only=True):
     """There is nothing that we do not have."""
 
 
-def decide_pull(here_seq: int, remote: Remote, *, common: int, force: bool) -> Bring | UpToDate | Diverged:
-    """`common`: the last event up to which both logs are the same one."""
+def decide_pull(
+    here_seq: int, remote: Remote, *, common: int, force: bool, keep_ahead: bool
+) -> Bring | UpToDate | Diverged:
+    """`common`: the last event that both logs share. `keep_ahead`: what only we have is not given up but sent later."""
     if common < min(here_seq, remote.seq):
         if not force:
             return Diverged(holder=remote.holder, generation=remote.generation)
         return Bring(after=common, aside=here_seq - common)
     if remote.seq > here_seq:
         return Bring(after=here_seq)
-    if remote.seq < here_seq and force:
+    if remote.seq < here_seq and force and not keep_ahead:
         return Bring(after=remote.seq, aside=here_seq - remote.seq)
     return UpToDate()
 

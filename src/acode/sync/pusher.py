@@ -14,8 +14,6 @@ import threading
 from datetime import timedelta
 from typing import Literal
 
-import msgspec
-
 from acode import seal
 from acode.engine.world import Listener, Notice, World
 from acode.errors import AcodeError, SyncUnsupported
@@ -52,13 +50,19 @@ class Pusher:
         self._reason = ""
         self._untold: News | None = None
         self._told: News = "restored"
+        self._may_speak = False
         self.speak_to: Listener | None = None
 
     # The run's side.
 
     def tell(self, notice: Notice) -> None:
-        if notice.event == "session_start":
-            self._begin(notice.session_id)
+        match notice.event:
+            case "session_start":
+                self._begin(notice.session_id)
+                self._may_speak = not notice.data["resumed"]
+            case "resume_started":  # which tells how the sync stands
+                self._may_speak = True
+                self._told = "degraded" if notice.data["sync_status"] == "degraded" else "restored"
         if notice.event != "sync_changed":
             self._speak()
 
@@ -95,6 +99,8 @@ class Pusher:
 
     def _speak(self) -> None:
         """Changes are told by the run's own thread, between its own news: listeners are not made for two."""
+        if not self._may_speak:
+            return
         news, self._untold = self._untold, None
         if news is None or news == self._told or self.speak_to is None or self._session_id is None:
             return
@@ -236,13 +242,3 @@ class Pusher:
         store = Store(world.agent_dir, keyring, clock=world.clock, new_id=world.new_id)
         store.db.pragma("wal_autocheckpoint", 0)  # moving the WAL is the writer's work, at the writer's time
         return store
-
-
-def pusher_of(world: World) -> Pusher | None:
-    """Only where a server is configured; without one there is no thread and nothing is loaded."""
-    url = world.config.settings.sync.url
-    return Pusher(world, url) if url else None
-
-
-def confirming(world: World, pusher: Pusher) -> World:
-    return msgspec.structs.replace(world, confirm_ownership=pusher.confirm_ownership)

@@ -1,0 +1,110 @@
+"""acode pull, and the first half of acode resume --remote: bring a session here that another machine wrote."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from acode.cli.asking import confirm
+from acode.cli.flags import Command, Flags
+from acode.cli.screen import Screen, one_line
+from acode.cli.sync import show_tails
+from acode.cli.table import show_table
+from acode.cli.wording import count
+from acode.cli.world import build_world
+from acode.engine.world import World, short
+from acode.errors import HistoryDiverged
+from acode.sync.take_over import Brought, FileHere, bring, files_here, put_files_here, shared_sessions
+
+FILES_SHOWN_MAX = 20
+
+
+@click.command(cls=Command, name="pull")
+@click.argument("session", metavar="ID")
+@click.option("--force", is_flag=True, help="Give up what was written here after the common past; audited, backed up.")
+@click.option("--reason", metavar="TEXT", default="", help="Why, for the record.")
+@click.option("--yes", is_flag=True, help="Put missing files here without asking, and trust the configuration.")
+@click.pass_obj
+def command(flags: Flags, *, session: str, force: bool, reason: str, yes: bool) -> int:
+    """Bring a session here from the shared copy, verified, to look at it.
+
+    It stays its owner's. To carry it on here: acode resume ID --remote
+    """
+    world = build_world(flags, yes=yes, wants_trust=True)
+    screen = Screen(flags, world.env)
+    brought = brought_here(world, screen, session, own=False, force=force, reason=reason)
+    files = settle_files(world, screen, brought, yes=yes)
+    if flags.json:
+        screen.document({**msgspec.to_builtins(brought), "files": msgspec.to_builtins(files)})
+    elif not brought.owned:
+        screen.say(f"To carry it on here: acode resume {short(brought.session_id)} --remote")
+    return 0
+
+
+def brought_here(world: World, screen: Screen, text: str, *, own: bool, force: bool, reason: str) -> Brought:
+    try:
+        brought = bring(world, text, own=own, force=force, reason=reason)
+    except HistoryDiverged as error:
+        if not screen.flags.json:
+            show_tails(screen, error.details.get("tails"))
+        raise
+    name = short(brought.session_id)
+    screen.say(
+        f"Session {name}: {count(brought.events, 'event')} came down, verified; it stands at {brought.last_seq}."
+    )
+    if brought.aside:
+        screen.warn(f"{count(brought.aside, 'event')} of this machine were set aside; as it was: {brought.backup}")
+    if brought.forced_from is not None:
+        screen.warn(f"taken over by force from {one_line(brought.forced_from)}; what it still does cannot be prevented")
+    return brought
+
+
+def settle_files(world: World, screen: Screen, brought: Brought, *, yes: bool) -> list[FileHere]:
+    """Files that the session left there and that differ here: missing ones are put here where the user agrees."""
+    files = files_here(world, brought.session_id)
+    missing = [one.path for one in files if one.known]
+    for one in files[:FILES_SHOWN_MAX]:
+        word = "missing here" if one.change == "deleted" else f"{one.change} here"
+        screen.say(f"  {word}: {one_line(one.path)}" + ("" if one.known else " (its content is not in the session)"))
+    if len(files) > FILES_SHOWN_MAX:
+        screen.say(f"  … and {len(files) - FILES_SHOWN_MAX} more")
+    if missing and (
+        yes or (screen.can_ask and confirm(screen, f"Put {count(len(missing), 'file')} here?", default=True))
+    ):
+        done = put_files_here(world, brought.session_id, missing)
+        screen.say(f"Put here: {', '.join(one_line(path) for path in done[:FILES_SHOWN_MAX])}")
+    elif missing:
+        screen.say("Nothing was put here; with --yes the missing ones are.")
+    return files
+
+
+def show_shared(flags: Flags) -> int:
+    """acode session list --remote."""
+    world = build_world(flags, wants_trust=True)
+    screen = Screen(flags, world.env)
+    found = shared_sessions(world)
+    if flags.json:
+        rows = [
+            {"short_id": short(one.session_id), "resumable": one.state not in ENDED, **msgspec.to_builtins(one)}
+            for one in found
+        ]
+        screen.document(rows)
+        return 0
+    cells = [
+        (
+            short(one.session_id),
+            one.state,
+            f"{one.steps_done}/{one.steps_total}",
+            one_line(one.holder) if one.owner else "nobody",
+            one_line(one.title),
+        )
+        for one in found
+    ]
+    if cells:
+        show_table(screen, ("ID", "STATE", "STEPS", "OWNED BY", "TASK"), cells)
+    else:
+        screen.say("The server holds no sessions.")
+    return 0
+
+
+ENDED = ("COMPLETED", "FAILED", "CANCELLED")

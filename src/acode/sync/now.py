@@ -1,0 +1,127 @@
+"""Push everything now, in the foreground; and say how each session of the workspace stands to its shared copy."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import msgspec
+
+from acode.engine.listing import lock_seen
+from acode.engine.opening import opened, resolve_id
+from acode.engine.sharing import SyncState, sync_state
+from acode.engine.world import World
+from acode.errors import AcodeError, NoResumableSession, SyncDisabled
+from acode.store import outbox
+from acode.store.store import Store
+from acode.sync.choosing import Tails, choose_ours, tails_of
+from acode.sync.courier import Courier, as_error, note_failure
+from acode.sync.exchange import Contradiction, Pushed
+from acode.sync.ledger import PostgresLedger, Trouble, connect
+from acode.sync.ledger import as_error as trouble_as_error
+from acode.sync.protocol import Refusal
+
+
+class Delivered(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one session's events; `refused` where another history stands in the way."""
+
+    session_id: str
+    sent: int
+    set_aside: int = 0
+    refused: AcodeError | None = None
+    tails: Tails | None = None
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    session_id: str
+    title: str
+    standing: str
+    sync: SyncState
+
+
+def server_of(world: World) -> str:
+    url = world.config.settings.sync.url
+    if url is None:
+        raise SyncDisabled("no server is configured for a shared copy")
+    return url
+
+
+@contextlib.contextmanager
+def connected(world: World) -> Iterator[PostgresLedger]:
+    """A line to the server for whoever must have one; without it there is a clear error."""
+    try:
+        ledger = connect(server_of(world), world.stop.at_boundary)
+    except Trouble as trouble:
+        raise trouble_as_error(trouble) from trouble
+    try:
+        yield ledger
+    except Trouble as trouble:
+        raise trouble_as_error(trouble) from trouble
+    except Contradiction as error:
+        raise trouble_as_error(Trouble(str(error), "transient")) from error
+    finally:
+        ledger.close()
+
+
+def deliver_now(world: World, text: str | None, *, force: bool = False, reason: str = "") -> list[Delivered]:
+    """All that is pending, of one session or of all."""
+    server_of(world)
+    with opened(world, look_only=False) as store:
+        wanted = [resolve_id(world, store, text)] if text is not None else store.session_ids()
+        wanted = [one for one in wanted if outbox.cursor_of(store, one).standing != "copy"]
+        try:
+            with connected(world) as ledger:
+                courier = Courier(world, store, ledger)
+                return [deliver_one(world, courier, one, force=force, reason=reason) for one in wanted]
+        except AcodeError as error:
+            for one in wanted:
+                if outbox.last_seq(store, one) > outbox.cursor_of(store, one).pushed_seq:
+                    why = str(error.message).removeprefix("the server of the shared copy cannot be used: ")
+                    note_failure(store, one, reason=why, at=world.clock(), retry_at=None)
+            raise
+
+
+def deliver_one(world: World, courier: Courier, session_id: str, *, force: bool, reason: str) -> Delivered:
+    store, aside = courier.store, 0
+    before = outbox.cursor_of(store, session_id).pushed_seq
+    done = _delivered(courier, session_id)
+    if not isinstance(done, Pushed) and force:
+        aside = choose_ours(world, courier, session_id, reason=reason)
+        done = _delivered(courier, session_id)
+    if not isinstance(done, Pushed):
+        tails = tails_of(store, courier.ledger, session_id)
+        return Delivered(session_id=session_id, sent=0, refused=as_error(session_id, done), tails=tails)
+    if not lock_seen(world, session_id, store.generation(session_id)).held:
+        with contextlib.suppress(AcodeError):  # a damaged log is pushed as it is; whoever takes it over is told
+            courier.release(session_id)
+    return Delivered(session_id=session_id, sent=max(0, done.seq - before), set_aside=aside)
+
+
+def _delivered(courier: Courier, session_id: str) -> Pushed | Refusal:
+    last = outbox.last_seq(courier.store, session_id)
+    outbox.make_durable(courier.store)
+    return courier.deliver(session_id, last)
+
+
+def standings(world: World, text: str | None = None) -> list[Standing]:
+    """As far as it is known here; no server is asked."""
+    try:
+        with opened(world, look_only=True) as store:
+            ids = [resolve_id(world, store, text)] if text is not None else store.session_ids()
+            return [standing_of(world, store, one) for one in ids]
+    except NoResumableSession:
+        return []
+
+
+def standing_of(world: World, store: Store, session_id: str) -> Standing:
+    title = ""
+    with contextlib.suppress(AcodeError):
+        title = store.peek(session_id)[0].title
+    standing = outbox.cursor_of(store, session_id).standing
+    return Standing(session_id=session_id, title=title, standing=standing, sync=sync_state(world, store, session_id))
+
+
+def both_tails(world: World, text: str) -> Tails | None:
+    """For a session that stands in the way of another history: both tails, if the server can be asked."""
+    with opened(world, look_only=True) as store, connected(world) as ledger:
+        return tails_of(store, ledger, resolve_id(world, store, text))

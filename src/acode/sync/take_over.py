@@ -1,0 +1,315 @@
+"""Bring a session here that another machine wrote: to look at it, or to carry it on.
+
+Rows come down as they stand and are verified with the keys of this machine before one of them is kept. The lease comes
+last: whoever cannot prove the log does not get it. Files that the session wrote there are compared with those here;
+what the session holds the content of can be put back, and a person is asked before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from acode import lock as locks
+from acode import seal
+from acode.engine.hold import held
+from acode.engine.opening import opened
+from acode.engine.world import World, short
+from acode.errors import SyncFailed
+from acode.events import types as ev
+from acode.events.definition import Write
+from acode.seal import Anchor
+from acode.state import Session
+from acode.store import outbox
+from acode.store.intake import Arrival, take_in
+from acode.store.store import Store, find_session
+from acode.sync.choosing import common_with, tails_of
+from acode.sync.courier import Courier, as_error
+from acode.sync.exchange import Pushed
+from acode.sync.ledger import PostgresLedger, SharedSession
+from acode.sync.local import holder_in_words, node_of
+from acode.sync.now import connected
+from acode.sync.protocol import Bring, Diverged, Fenced, Keep, Remote, Take, UpToDate, decide_pull, decide_take
+from acode.workspace import ChangedFile, Root, changed, write_atomic
+
+ROUNDS_MAX = 5  # an owner that is taken over by force may write on until its lease is gone
+
+
+class Brought(msgspec.Struct, frozen=True, kw_only=True):
+    """What came here, and what became of the lease."""
+
+    session_id: str
+    events: int
+    last_seq: int
+    generation: int
+    owned: bool
+    forced_from: str | None = None
+    aside: int = 0
+    backup: str | None = None
+
+
+class FileHere(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that is not what the session left on the other machine; `known`: its content can be put here."""
+
+    path: str
+    change: str
+    known: bool
+
+
+def shared_sessions(world: World) -> list[SharedSession]:
+    with connected(world) as ledger:
+        return ledger.sessions()
+
+
+def bring(world: World, text: str, *, own: bool, force: bool = False, reason: str = "") -> Brought:
+    """The session named `text` as the server has it; `own`: take its lease too, to carry it on here."""
+    with connected(world) as ledger:
+        session_id = find_session([one.session_id for one in reversed(ledger.sessions())], text)
+        with opened(world, look_only=False, create=True) as store, alone(world, store, session_id):
+            send_ours_first(world, store, ledger, session_id)
+            brought = fetch(world, store, ledger, session_id, own=own, force=force)
+    note_arrival(world, brought, reason=reason)
+    return brought
+
+
+@contextlib.contextmanager
+def alone(world: World, store: Store, session_id: str) -> Iterator[None]:
+    """Nobody works on it here meanwhile."""
+    if session_id not in store.session_ids():
+        yield
+        return
+    lock, _ = locks.acquire(
+        world.agent_dir / "locks", session_id, lambda: store.generation(session_id), now=world.clock
+    )
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def send_ours_first(world: World, store: Store, ledger: PostgresLedger, session_id: str) -> None:
+    """What is pending here goes before anything is done from afar; another history in the way is met later."""
+    if session_id not in store.session_ids():
+        return
+    cursor, last = outbox.cursor_of(store, session_id), outbox.last_seq(store, session_id)
+    if last > cursor.pushed_seq and cursor.standing in ("owner", "released"):
+        outbox.make_durable(store)
+        done = Courier(world, store, ledger).deliver(session_id, last)
+        if isinstance(done, Pushed) and done.seq < last:
+            raise SyncFailed(f"events of session {short(session_id)} are still pending here")
+
+
+# Rows.
+
+
+def fetch(world: World, store: Store, ledger: PostgresLedger, session_id: str, *, own: bool, force: bool) -> Brought:
+    """Come level with the server, then take the lease; if somebody wrote in between, once more."""
+    node, events, aside, backup = node_of(world.state_dir, world.workspace), 0, 0, None
+    for _ in range(ROUNDS_MAX):
+        remote = looked(ledger, session_id)
+        refuse_lease(session_id, node, remote, own=own, force=force)
+        plan = planned(store, ledger, session_id, remote, force=force, keep_ahead=own)
+        if isinstance(plan, Bring):
+            if plan.aside:
+                aside, backup = plan.aside, store.back_up()
+            events += come_down(world, store, ledger, remote, session_id=session_id, plan=plan, node=node)
+        if not own:
+            return Brought(
+                session_id=session_id,
+                events=events,
+                last_seq=outbox.last_seq(store, session_id),
+                generation=remote.generation,
+                owned=remote.owner == node,
+                aside=aside,
+                backup=backup.name if isinstance(backup, Path) else None,
+            )
+        taken = take_lease(store, ledger, session_id, node, force=force)
+        if taken is not None:
+            return msgspec.structs.replace(
+                taken, events=events, aside=aside, backup=backup.name if isinstance(backup, Path) else None
+            )
+    raise SyncFailed(f"session {short(session_id)} is being written all the time: it cannot be taken over now")
+
+
+def looked(ledger: PostgresLedger, session_id: str) -> Remote:
+    with ledger.transaction():
+        remote = ledger.look(session_id)
+    if remote is None or remote.seq == 0:
+        raise SyncFailed(f"the server holds no events of session {short(session_id)}")
+    return remote
+
+
+def refuse_lease(session_id: str, node: str, remote: Remote, *, own: bool, force: bool) -> None:
+    verdict = decide_take(node, remote, force=force) if own else None
+    if isinstance(verdict, Fenced):
+        error = as_error(session_id, verdict)
+        error.message = f"session {short(session_id)} is owned by {remote.holder}, which has not given it back"
+        error.args = (error.message,)
+        error.hint = (
+            f"Pause it there, or let it end. If that machine is gone: acode resume {short(session_id)} --remote --force"
+            " (what it does meanwhile cannot be prevented; the decision is recorded)"
+        )
+        raise error
+
+
+def planned(
+    store: Store, ledger: PostgresLedger, session_id: str, remote: Remote, *, force: bool, keep_ahead: bool
+) -> Bring | UpToDate:
+    here = outbox.last_seq(store, session_id) if session_id in store.session_ids() else 0
+    common = common_with(store, ledger, session_id, remote)
+    plan = decide_pull(here, remote, common=common, force=force, keep_ahead=keep_ahead)
+    if isinstance(plan, Diverged):
+        error = as_error(session_id, plan)
+        tails = tails_of(store, ledger, session_id)
+        error.details["tails"] = msgspec.to_builtins(tails)
+        raise error
+    return plan
+
+
+def come_down(
+    world: World, store: Store, ledger: PostgresLedger, remote: Remote, *, session_id: str, plan: Bring, node: str
+) -> int:
+    """Rows, their seals and blobs, in one transaction here; how many events came."""
+    present = set(store.blob_purposes(session_id)) if session_id in store.session_ids() else set()
+    span = (session_id, plan.after, remote.seq)
+    arrival = Arrival(
+        session_id=session_id,
+        after=plan.after,
+        events=ledger.events(*span),
+        checkpoints=ledger.checkpoints(*span),
+        snapshots=ledger.snapshots(*span),
+        blobs=(
+            (sha256, purpose, ledger.blob(sha256))
+            for sha256, purpose in ledger.blobs(session_id)
+            if (sha256, purpose) not in present
+        ),
+    )
+
+    def cursor(last: int) -> outbox.Cursor:
+        return outbox.Cursor(
+            session_id=session_id,
+            pushed_seq=last,
+            taken_seq=last,
+            generation=remote.generation,
+            standing="owner" if remote.owner == node else "copy",
+            holder="" if remote.owner == node else remote.holder,
+            attempted_at=world.clock(),
+        )
+
+    last = take_in(store, arrival, cursor)
+    anchor_arrival(world, store, session_id)
+    return last - plan.after
+
+
+def anchor_arrival(world: World, store: Store, session_id: str) -> None:
+    loaded = store.load(session_id)
+    session = loaded.session
+    seal.write_anchor(
+        seal.anchor_directory(world.state_dir, world.workspace),
+        Anchor(
+            session_id=session_id,
+            seq=session.seq,
+            head=loaded.head.hex(),
+            title=session.title,
+            workspace=str(world.workspace),
+            at=session.updated_at,
+            ended=session.terminal,
+        ),
+        durable=True,
+    )
+
+
+def take_lease(store: Store, ledger: PostgresLedger, session_id: str, node: str, *, force: bool) -> Brought | None:
+    """Ours, if nobody has written since we looked; None: look again."""
+    last = outbox.last_seq(store, session_id)
+    with ledger.transaction():
+        remote = ledger.look(session_id)
+        if remote is None or remote.head != outbox.code_at(store, session_id, remote.seq):
+            return None
+        verdict = decide_take(node, remote, force=force)
+        if isinstance(verdict, Fenced):
+            return None  # somebody was faster; the next look refuses it in words
+        if isinstance(verdict, Take):
+            lease = msgspec.structs.replace(remote, generation=verdict.generation, owner=node, holder=holder_in_words())
+            ledger.put(session_id, lease, new=False)
+    outbox.change_cursor(
+        store,
+        session_id,
+        standing="owner",
+        generation=verdict.generation,
+        pushed_seq=remote.seq,
+        holder="",
+        reason=None,
+    )
+    return Brought(
+        session_id=session_id,
+        events=0,
+        last_seq=last,
+        generation=verdict.generation,
+        owned=True,
+        forced_from=None if isinstance(verdict, Keep) else verdict.forced_from,
+    )
+
+
+def note_arrival(world: World, brought: Brought, *, reason: str) -> None:
+    """A lease that was taken, by whatever right, is an event of the session."""
+    if not brought.owned or not (brought.events or brought.forced_from or brought.aside):
+        return
+    words = world.redactor.text(reason) or "none given"
+    with held(world, brought.session_id, ended_ok=True) as run:
+        if brought.forced_from is not None:
+            what = f"taken over from {brought.forced_from}, which had not given it back"
+            run.say(ev.Forced(what=what, reason=words), actor="user")
+        if brought.aside:
+            what = f"the shared history was chosen: {brought.aside} events of this machine were set aside"
+            run.say(ev.Forced(what=what, reason=words), actor="user")
+        elif brought.forced_from is None and not run.session.terminal:
+            data = {"generation": brought.generation, "holder": holder_in_words()}
+            run.say(ev.Noted(what="taken over from another machine", data=data), actor="user")
+
+
+# Files.
+
+
+def files_here(world: World, session_id: str) -> list[FileHere]:
+    """Files that the session wrote or read elsewhere and that are not the same here."""
+    with opened(world, look_only=True) as store, Root(world.workspace) as root:
+        session = store.load(session_id).session
+        return [
+            FileHere(path=one.path, change=one.change, known=content_of(session, one) is not None)
+            for one in changed(root, manifest(session))
+        ]
+
+
+def put_files_here(world: World, session_id: str, paths: list[str]) -> list[str]:
+    """Put files that are missing here as the session left them there. A file that stands here is never touched."""
+    done = []
+    with opened(world, look_only=True) as store, Root(world.workspace) as root:
+        session = store.load(session_id).session
+        for one in changed(root, manifest(session)):
+            content = content_of(session, one) if one.path in paths else None
+            if content is not None:
+                mode = manifest(session)[one.path].mode or None
+                write_atomic(root, one.path, content, mode, f"{session_id}:take-over")
+                done.append(one.path)
+    return done
+
+
+def manifest(session: Session) -> dict[str, ev.FileState]:
+    return session.records.manifest if session.records is not None else {}
+
+
+def content_of(session: Session, file: ChangedFile) -> bytes | None:
+    """What a write step of the plan left there, if the file is missing here and that is what the session expects."""
+    if file.change != "deleted" or session.plan is None:
+        return None
+    for step in session.steps():
+        if isinstance(step.action, Write) and step.action.path == file.path:
+            data = step.action.content.encode()
+            if hashlib.sha256(data).hexdigest() == file.expected_hash:
+                return data
+    return None
