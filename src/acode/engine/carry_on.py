@@ -14,9 +14,9 @@ from acode import lock as locks
 from acode.engine.hold import Held, held, refuse_unknown_events
 from acode.engine.perform import FILES_IN_EVENT_MAX, Walk, complete, ending, perform_all
 from acode.engine.remedy import remedy
-from acode.engine.settle import ask_about_unknowns, note_unknown, settle_flights, unknown_error
+from acode.engine.settle import ask_about_unknowns, ask_how, is_choice, note_unknown, settle_flights, unknown_error
 from acode.engine.sharing import sync_state
-from acode.engine.survey import Survey, chosen_strategy, retries_unknown, survey
+from acode.engine.survey import Survey, chosen_strategy, missing_artifacts, retries_unknown, survey
 from acode.engine.take_back import refuse_half_undone
 from acode.engine.trouble import carried_on
 from acode.engine.validate import Report, validate
@@ -29,6 +29,7 @@ from acode.errors import (
     CoolingDown,
     EnvironmentInvalid,
     Escalated,
+    FileModified,
     MissingArtifacts,
     OutcomeUnknown,
     RecoveryTimeout,
@@ -39,7 +40,7 @@ from acode.plan import Action
 from acode.policy import Reason, counted
 from acode.state import State
 from acode.steps.run import private_outputs, put_output
-from acode.workspace import changed, diff
+from acode.workspace import ChangedFile, changed, diff, restat
 
 
 def resume(world: World, text: str, options: Options, walk: Walk = perform_all) -> Result:
@@ -57,7 +58,7 @@ def resume(world: World, text: str, options: Options, walk: Walk = perform_all) 
         accept_unknown_events(run, options)
         refuse_half_undone(run.session)
         back_up(run)
-        found = look_around(run, options)
+        found, options = look_around(run, options)
         decide_on_record(run, found, options)
         report = check_environment(run, found, options)
         start_on_record(run, found, report, options)
@@ -127,17 +128,24 @@ def back_up(run: Held) -> None:
         run.tell("backup", path=str(target))
 
 
-def look_around(run: Held, options: Options) -> Survey:
-    """The survey; a person at the terminal settles what no evidence can, and then it is looked again."""
+def look_around(run: Held, options: Options) -> tuple[Survey, Options]:
+    """The survey; a person at the terminal settles what no evidence can, or says how, and then it is looked again."""
 
-    def look() -> Survey:
-        return survey(run.world, run.session, run.site(), options, lock_touched_at=run.owner_seen_at)
+    def look(how: Options) -> Survey:
+        missing = missing_artifacts(run.store, run.session)
+        return survey(
+            run.world, run.session, run.site(), how, lock_touched_at=run.owner_seen_at, artifacts_missing=missing
+        )
 
-    found = look()
+    found = look(options)
     asks = options.actor == "user" and found.continuation.needs_person
     if asks and ask_about_unknowns(run, found.continuation.in_flight, found.findings):
-        found = look()
-    return found
+        found = look(options)
+    open_how = [one for one in found.continuation.in_flight if one.action is Action.ASK and is_choice(one)]
+    if asks and open_how and (strategy := ask_how(run, open_how[0])) is not None:
+        options = msgspec.structs.replace(options, strategy=strategy)
+        found = look(options)
+    return found, options
 
 
 # The decision.
@@ -200,7 +208,7 @@ def refusal(run: Held, found: Survey) -> AcodeError:
             return Escalated(
                 f"session {name} is escalated: {because}; it needs a person",
                 hint=f"Read why: acode explain {name}. When it is mended: acode resume {name} --force --reason TEXT",
-                remedy=msgspec.to_builtins(remedy(run.session)),
+                remedy=msgspec.to_builtins(remedy(run.session, drifted(run))),
                 **details,
             )
         case Reason.NON_IDEMPOTENT:
@@ -239,7 +247,17 @@ def escalate(run: Held, reason: str) -> None:
             context=context,
         )
     )
-    run.tell("escalated", reason_code=str(reason), context=context, remedy=msgspec.to_builtins(remedy(run.session)))
+    found = msgspec.to_builtins(remedy(run.session, drifted(run)))
+    run.tell("escalated", reason_code=str(reason), context=context, remedy=found)
+
+
+def drifted(run: Held) -> tuple[ChangedFile, ...]:
+    """Files that are not what the session left; where that cannot be told, the failure itself is told all the same."""
+    assert run.session.records is not None
+    try:
+        return changed(run.root, run.session.records.manifest)
+    except AcodeError:
+        return ()
 
 
 def escalate_if_due(run: Held, result: Result) -> Result:
@@ -294,17 +312,27 @@ def accept_changes(run: Held, report: Report, options: Options) -> None:
             mismatches=[msgspec.to_builtins(one) for one in report.changed_files],
             recommendation=report.recommendation,
         )
-    states = tuple(hash_now(run, one.path) for one in report.changed_files)
+    states = seen_again(run, report.changed_files)
     pieces = [states[at : at + FILES_IN_EVENT_MAX] for at in range(0, len(states), FILES_IN_EVENT_MAX)]
     reason = options.reason or choice
     run.say(*(ev.ChangesAccepted(files=piece, reason=reason) for piece in pieces), actor=options.actor)
     run.tell("changes_accepted", paths=[one.path for one in report.changed_files])
 
 
-def hash_now(run: Held, path: str) -> ev.FileState:
-    from acode.workspace import hash_file
-
-    return hash_file(run.root, path)
+def seen_again(run: Held, changes: tuple[ChangedFile, ...]) -> tuple[ev.FileState, ...]:
+    """What is accepted is what was shown: a file that somebody swapped meanwhile is refused."""
+    assert run.session.records is not None
+    manifest = run.session.records.manifest
+    states = restat(run.root, {one.path: manifest[one.path] for one in changes})
+    found = {state.path: state.sha256 or None for state in states}
+    for one in changes:
+        if found.get(one.path, one.expected_hash) != one.found_hash:
+            raise FileModified(
+                f"{one.path} was changed again while its change was being looked at",
+                hint=f"Look at it again: acode resume {short(run.session.session_id)}",
+                path=one.path,
+            )
+    return states
 
 
 def differ(run: Held) -> Callable[[str], str]:
@@ -385,7 +413,9 @@ def refuse_slow_recovery(run: Held, began: float) -> None:
     limit = run.world.config.settings.resume.recovery_timeout_seconds
     took = run.world.monotonic() - began
     if took > limit:
-        raise RecoveryTimeout(f"recovery took {took:.0f} s, the limit is {limit:g} s; nothing was executed")
+        error = RecoveryTimeout(f"recovery took {took:.0f} s, the limit is {limit:g} s; nothing was executed")
+        run.say(ev.SessionPaused(reason="error", interruption=ev.InterruptionClass.TIMEOUT, message=error.message))
+        raise error
 
 
 def restore_outputs(run: Held) -> None:

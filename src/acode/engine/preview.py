@@ -14,7 +14,7 @@ from acode.engine.hold import check_anchor, load_verified, make_site
 from acode.engine.listing import Row, lock_seen, resumable, row, rows
 from acode.engine.opening import opened, resolve_id
 from acode.engine.sharing import DISABLED, SyncState, sync_state
-from acode.engine.survey import Survey, survey
+from acode.engine.survey import Survey, missing_artifacts, survey
 from acode.engine.validate import Report, validate
 from acode.engine.world import Options, World, short
 from acode.errors import AcodeError
@@ -23,7 +23,6 @@ from acode.lock import Seen
 from acode.policy import Decision
 from acode.state import Session, State
 from acode.store.checkpoints import Checkpoint
-from acode.store.store import Loaded, Store
 from acode.store.verification import Problem, Verified
 from acode.workspace import Root
 
@@ -56,7 +55,7 @@ def preview(world: World, text: str, options: Options, *, probes: bool = True, e
                 session=session, checkpoint=loaded.checkpoint, survey=None, environment=None, lock=seen, sync=sync
             )
         site = make_site(world, store, root, session, probes=probes)
-        missing = missing_artifacts(store, loaded)
+        missing = missing_artifacts(store, session)
         found = survey(world, session, site, options, lock_touched_at=seen.touched_at, artifacts_missing=missing)
         lenient = options.lenient or world.config.settings.resume.validation == "lenient"
         report = (
@@ -71,16 +70,6 @@ def preview(world: World, text: str, options: Options, *, probes: bool = True, e
             warnings=tuple(warnings),
             sync=sync,
         )
-
-
-def missing_artifacts(store: Store, loaded: Loaded) -> tuple[str, ...]:
-    """Files or rows that the log says exist and that a resume would need."""
-    assert loaded.session.records is not None
-    missing = [] if loaded.session.plan is not None or loaded.session.kind != "plan" else ["plan snapshot"]
-    for step, output in loaded.session.records.outputs.items():
-        if output.blob is not None and not store.has_blob(loaded.session.session_id, output.blob):
-            missing.append(f"output of {step}")
-    return tuple(missing)
 
 
 def history(world: World, text: str) -> Iterator[tuple[Envelope, bytes]]:

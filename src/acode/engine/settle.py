@@ -16,7 +16,7 @@ from acode.events import types as ev
 from acode.events.definition import Step, Task
 from acode.plan import Action, Finding, Outcome, Settlement, Strategy, settle
 from acode.resume import Interruption
-from acode.state import State
+from acode.state import LIBRARY, State
 from acode.steps import kind_of
 from acode.steps import run as commands
 from acode.steps.shape import Failed, Prepared
@@ -42,8 +42,9 @@ def settle_flights(
             settlement = settle(
                 settlement.step, settlement.kind, finding, strategy=strategy, retry_unknown=retry_unknown
             )
-        if settlement.action is Action.ASK and settlement.outcome is not Outcome.UNKNOWN:
-            settlement = ask_how(run, settlement)
+            if settlement.action is Action.ASK and is_choice(settlement):
+                how = ask_how(run, settlement) or strategy
+                settlement = settle(settlement.step, settlement.kind, finding, strategy=how, retry_unknown=False)
         if settlement.action is Action.ASK:
             return leave_open(run, settlement, interruption, skipped)
         settle_one(run, settlement)
@@ -133,6 +134,8 @@ def settled_as(settlement: Settlement) -> ev.Settled:
 
 
 def task_of(run: Held, step: Step) -> Task:
+    if run.session.kind == LIBRARY:
+        return Task(id=step.task, title="")
     assert run.session.plan is not None
     return next(task for task in run.session.plan.tasks if task.id == step.task)
 
@@ -154,20 +157,15 @@ def wait_for_command(run: Held, settlement: Settlement, skipped: int) -> Result 
     return ending(run, error, "step_still_running", skipped)
 
 
-def ask_how(run: Held, settlement: Settlement) -> Settlement:
-    """The strategy `prompt`: a person chooses between rollback and retry."""
+def is_choice(settlement: Settlement) -> bool:
+    """The evidence says what became of it; what is open is only how to go on, under the strategy `prompt`."""
+    return settlement.outcome is not Outcome.UNKNOWN
+
+
+def ask_how(run: Held, settlement: Settlement) -> Strategy | None:
+    """The strategy `prompt`: a person chooses between rollback and retry; None if nobody does."""
     answer = run.world.answers.strategy(settlement)
-    if answer is None or answer == "stop":
-        return settlement
-    rolls_back = answer == "rollback" and settlement.outcome is Outcome.PARTIAL
-    action = Action.ROLLBACK_AND_RETRY if rolls_back else Action.RETRY
-    return Settlement(
-        step=settlement.step,
-        kind=settlement.kind,
-        outcome=settlement.outcome,
-        action=action,
-        evidence=settlement.evidence,
-    )
+    return Strategy(answer) if answer in ("rollback", "retry") else None
 
 
 def leave_open(run: Held, settlement: Settlement, interruption: Interruption, skipped: int) -> Result:
@@ -199,6 +197,13 @@ def note_unknown(run: Held, settlement: Settlement) -> AcodeError:
 
 def unknown_error(session_id: str, settlement: Settlement) -> AcodeError:
     name = short(session_id)
+    if is_choice(settlement):
+        return OutcomeUnknown(
+            f"step {settlement.step} was in flight, and a person chooses how to go on: {settlement.evidence}",
+            hint=f"Choose: acode resume {name} --strategy rollback, or --strategy retry",
+            step=settlement.step,
+            evidence=settlement.evidence,
+        )
     return OutcomeUnknown(
         f"step {settlement.step} was in flight and its outcome is unknown: {settlement.evidence}",
         hint=f"Find out what became of it, then say so: acode session resolve {name} {settlement.step}"

@@ -12,13 +12,14 @@ import msgspec
 
 from acode.engine.world import Options, World
 from acode.errors import AcodeError, CannotContinue, IdempotencyConflict
-from acode.events.definition import Step
+from acode.events.definition import Call, Step
 from acode.plan import Action, Continuation, Finding, Outcome, Strategy, continue_plan, repeatable
 from acode.policy import Decision, Facts, decide
 from acode.resume import Interruption, Scenario, classify, detect_scenario, find_resume_point
-from acode.state import Mark, Session
+from acode.state import LIBRARY, Mark, Session
 from acode.steps import kind_of
 from acode.steps.shape import Site
+from acode.store.store import Store
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,10 +93,32 @@ def look_at(step: Step, site: Site, session: Session) -> Finding:
 
 
 def step_named(session: Session, step_id: str) -> Step:
+    if session.kind == LIBRARY:
+        return step_asked_for(session, step_id)
     for step in session.steps():
         if step.id == step_id:
             return step
     raise CannotContinue(f"the plan of session {session.session_id[-8:]} has no step {step_id}")
+
+
+def missing_artifacts(store: Store, session: Session) -> tuple[str, ...]:
+    """Files or rows that the log says exist and that a resume would need."""
+    assert session.records is not None
+    missing = [] if session.plan is not None or session.kind != "plan" else ["plan snapshot"]
+    for step, output in session.records.outputs.items():
+        if output.blob is not None and not store.has_blob(session.session_id, output.blob):
+            missing.append(f"output of {step}")
+    return tuple(missing)
+
+
+def step_asked_for(session: Session, step_id: str) -> Step:
+    """A step of a program, from its own start: there is no plan to find it in."""
+    flight, record = session.in_flight.get(step_id), session.record(step_id)
+    started = flight.started if flight else (record.left_behind if record else None)
+    if started is not None and started.definition is not None:
+        return started.definition
+    idempotent = started is not None and started.idempotent
+    return Step(id=step_id, action=Call(function=""), idempotent=idempotent)
 
 
 def facts_of(
@@ -114,6 +137,8 @@ def _unsafe_failure(session: Session, findings: dict[str, Finding]) -> tuple[str
     last = session.last_attempted
     if last is None or session.done(last):
         return None, ""
+    if session.kind == LIBRARY and last not in session.in_flight and session.record(last) is None:
+        return None, ""  # it is finished: nothing is kept of it but that
     step, record = step_named(session, last), session.record(last)
     if repeatable(step):
         return None, f"{last} carries its own evidence or is declared repeatable"

@@ -7,22 +7,24 @@ reported, never repaired here; accepting changes is a person's decision and an e
 from __future__ import annotations
 
 import math
+import stat
 import subprocess
 from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
 from acode.engine.world import World
 from acode.errors import AcodeError
 from acode.events import make_key
-from acode.events.definition import Read, Sql
+from acode.events.definition import Read, Run, Sql, Write
 from acode.state import Session
 from acode.steps.run import read_status, run_directory
 from acode.steps.shape import Site
 from acode.steps.sql import BESIDE, Doubt, missing_record
 from acode.workspace import ChangedFile, changed, integrity_report, look
+from acode.workspace.files import open_regular
 
 GIT_TIMEOUT_S = 5.0
 CLOCK_SLACK_S = 1.0  # file systems and clocks do not agree to the last tick
@@ -70,9 +72,9 @@ def validate(world: World, session: Session, site: Site, *, pending: tuple[str, 
         (errors if doubt.certain and not lenient else warnings).append(finding)
     if doubts:
         checks.append(Check(name="Databases hold what was applied", ok=False, detail=doubts[0].message))
-    drift = [*_config_drift(world, session), *_plan_drift(world, session), *_git_drift(world, session)]
-    warnings.extend(drift)
-    checks.append(Check(name="Configuration valid", ok=True, detail="changed since the session began" if drift else ""))
+    reset = _config_drift(world, session)
+    warnings.extend([*reset, *_plan_drift(world, session), *_git_drift(world, session)])
+    checks.append(Check(name="Configuration valid", ok=True, detail="changed since the session began" if reset else ""))
     summary = integrity_report(len(session.records.manifest) if session.records else 0, changes)
     return Report(
         valid=not errors and not changes,
@@ -129,7 +131,7 @@ def _database_doubts(session: Session, site: Site) -> list[Doubt]:
 def _missing_files(
     session: Session, site: Site, pending: tuple[str, ...], changes: tuple[ChangedFile, ...]
 ) -> list[str]:
-    """Files that pending steps will read and that no step before them makes."""
+    """What pending steps will read or work in, and what no step before them makes."""
     wanted: list[str] = []
     if session.plan is None:
         return wanted
@@ -140,19 +142,19 @@ def _missing_files(
             continue
         match step.action:
             case Read(path=path) | Sql(file=path):
-                if path not in made and not _can_be_made(made, path) and not _readable(site, path):
+                if not _can_be_made(made, path) and not _readable(site, path):
                     wanted.append(path)
+            case Run(cwd=str(path)) if not _can_be_made(made, path) and not _is_directory(site, path):
+                wanted.append(path)
             case _:
                 made.update(_makes(step.action))
     return wanted
 
 
 def _makes(action: object) -> set[str]:
-    from acode.events.definition import Run, Write
-
     match action:
         case Write(path=path):
-            return {path}
+            return {path, *(str(parent) for parent in PurePosixPath(path).parents)}
         case Run():
             return {"*"}  # a command may make anything
         case _:
@@ -164,10 +166,20 @@ def _can_be_made(made: set[str], path: str) -> bool:
 
 
 def _readable(site: Site, path: str) -> bool:
+    """A file that can be opened: to know that something stands there is not enough for whoever has to read it."""
     try:
-        return look(site.root, path) is not None
+        with site.root.at(path) as (directory, name), open_regular(directory, name):
+            return True
+    except (AcodeError, OSError):
+        return False
+
+
+def _is_directory(site: Site, path: str) -> bool:
+    try:
+        found = look(site.root, path)
     except AcodeError:
         return False
+    return found is not None and stat.S_ISDIR(found.st_mode)
 
 
 def _config_drift(world: World, session: Session) -> list[Finding]:
