@@ -286,6 +286,30 @@ def test_steps_of_the_lost_events_are_open_after_a_restore(tmp_path: Path) -> No
     assert victim.file("d.txt") == "d\n"
 
 
+@pytest.mark.req("NFR-011c-012")
+def test_another_history_is_accepted_only_with_a_word_and_its_approvals_are_not(tmp_path: Path) -> None:
+    """Grown from an old copy while the real one went on: what the real one decided is not known any more."""
+    victim = Victim(tmp_path)
+    copy = victim.attack.copy_to(tmp_path / "copy")
+    answer_gate(victim.world, victim.id, None, granted=False, note="no")
+    anchors = {path: path.read_bytes() for path in (victim.world.state_dir / "anchors").rglob(victim.id)}
+    victim.attack.restore_from(copy)
+    for path in anchors:
+        path.unlink()
+    for note in ("yes", "yes, really", "yes, again"):
+        answer_gate(victim.world, victim.id, None, granted=True, note=note)
+    for path, raw in anchors.items():
+        path.write_bytes(raw)
+    with pytest.raises(AcodeError) as refused:
+        repair(victim.world, victim.id)
+    assert refused.value.code == "ACODE-LOG-006"
+    done = repair(victim.world, victim.id, accept_rollback=True)
+    assert done.kind == "rollback" and done.approvals_dropped == ("deploy.1",)
+    assert is_whole(victim)
+    assert resume(victim.world, victim.id, Options()).exit_code == 10
+    assert victim.file("deployed.txt") == ""
+
+
 def test_a_lost_database_is_let_go_with_a_word(tmp_path: Path) -> None:
     victim = Victim(tmp_path)
     for path in victim.world.agent_dir.glob("workspace.db*"):

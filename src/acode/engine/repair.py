@@ -169,7 +169,8 @@ def against_anchor(store: Store, saved: Salvaged, anchor: Anchor | None) -> tupl
         (mac for seq, _, _, mac in store.stored(session.session_id, anchor.seq - 1, 1) if seq == anchor.seq), b""
     )
     set_aside = anchor.seq in saved.seqs or any(first <= anchor.seq <= last for first, last in saved.gaps)
-    return None, found.hex() != anchor.head and not set_aside
+    replaced = found.hex() != anchor.head and not set_aside
+    return ((anchor.seq, anchor.seq) if replaced else None), replaced
 
 
 def rolled_back(session: Session, anchor: Anchor, *, replaced: bool) -> LogRolledBack:
