@@ -254,6 +254,7 @@ def remark(walk: Walk) -> None:
                 ev.UndoStarted(step="a.1", attempt=1, key="k"),
                 ev.PlanChanged(plan_blob="3" * 64, plan_digest="d", tasks=9, steps=9),
                 ev.Noted(what="repaired", data={"path": "x"}),
+                ev.FailureHandled(step="a.1"),
                 ev.Unknown(type="weather", ignorable=True),
                 ev.Unknown(type="approval_revoked"),
             ]

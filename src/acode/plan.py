@@ -12,8 +12,8 @@ from enum import StrEnum
 import msgspec
 
 from acode.errors import CannotContinue
-from acode.events.definition import Approve, Commit, Read, Run, Sql, Step, Task, Write, digest, execution_order
-from acode.state import Session
+from acode.events.definition import Approve, Call, Commit, Read, Run, Sql, Step, Task, Write, digest, execution_order
+from acode.state import LIBRARY, Session
 
 
 class Outcome(StrEnum):
@@ -75,12 +75,18 @@ def continue_plan(
     session: Session, findings: Mapping[str, Finding], *, strategy: Strategy, retry_unknown: bool
 ) -> Continuation:
     """The whole way that is left, in the one order that the plan has."""
-    assert session.plan is not None and session.records is not None
+    assert session.records is not None
     settlements = tuple(
         settle(step, flight.started.kind, findings[step], strategy=strategy, retry_unknown=retry_unknown)
         for step, flight in session.in_flight.items()
     )
     applied = {settlement.step for settlement in settlements if settlement.action is Action.SKIP}
+    if session.kind == LIBRARY:
+        # What is left to do, only the program knows; what it will be asked about is what it left open.
+        failed = (name for name, record in session.records.steps.items() if record.status != "completed")
+        again = (*(name for name in session.in_flight if name not in applied), *failed)
+        return Continuation(skipped_tasks=(), skipped_steps=(), in_flight=settlements, pending=again)
+    assert session.plan is not None
     known = {step.id for step in session.steps()}
     if strange := sorted((session.records.steps.keys() | session.in_flight.keys()) - known):
         raise CannotContinue(
@@ -121,6 +127,8 @@ def repeatable(step: Step) -> bool:
     match step.action:
         case Read() | Write() | Sql() | Commit() | Approve():
             return True
+        case Call():
+            return step.idempotent
         case Run(probe=probe, outputs=outputs):
             return step.idempotent or probe is not None or bool(outputs)
 

@@ -45,6 +45,8 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     _S.CANCELLED: frozenset(),
 }
 TERMINAL = frozenset({_S.COMPLETED, _S.FAILED, _S.CANCELLED})
+LIBRARY = "library"  # the kind of session whose steps a program asks for, one by one
+NESTED = "."  # in a step's id: what stands before it is the step, or branch, that asked for this one
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +69,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     resume_approved: bool = False
     failures: int = 0
     left_behind: ev.StepStarted | None = None  # a failed attempt whose outputs are put back before the next one
+    handled: bool = False  # the program went on after the failure, so a later run is given it again
 
 
 class InFlight(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -130,7 +133,7 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     title: str = ""
     source: str = "native"
     kind: str = "plan"
-    run_id: str = ""  # of the foreign run that it carries on
+    run_id: str = ""  # of the foreign run that it carries on, or the key that its program gave it
     before_pause: State | None = None
     last_lifecycle: Mark | None = None
     last_completed: Mark | None = None
@@ -180,6 +183,8 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     def steps(self) -> Iterable[Step]:
         from acode.events.definition import execution_order
 
+        if self.kind == LIBRARY:
+            return ()  # its steps are known when its program asks for them
         assert self.plan is not None
         return (step for task in execution_order(self.plan) for step in task.steps)
 
@@ -208,7 +213,7 @@ def begin(envelope: Envelope) -> Session:
         title=created.title,
         source=created.source,
         kind=created.kind,
-        run_id=created.task if created.kind == "foreign" else "",
+        run_id=created.task if created.kind in ("foreign", LIBRARY) else "",
         records=Records(),
         created=created,
         plan=created.plan,
@@ -310,6 +315,8 @@ def _step_started(session: Session, event: ev.StepStarted, envelope: Envelope) -
     session.in_flight[event.step] = InFlight(
         started=event, seq=envelope.seq, at=envelope.at, failures=before.failures if before else 0
     )
+    if session.kind == LIBRARY:
+        session.steps_total = max(session.steps_total, session.steps_done + len(session.in_flight))
 
 
 def _step_completed(session: Session, event: ev.StepCompleted, envelope: Envelope) -> None:
@@ -322,6 +329,9 @@ def _step_completed(session: Session, event: ev.StepCompleted, envelope: Envelop
         session.furthest = session.steps_done
         session.resumes_since_progress = 0
         session.escalated = False
+    if session.kind == LIBRARY:
+        _library_step_completed(session, event, envelope)
+        return
     if session.records is None:
         return
     session.records.steps[event.step] = StepRecord(status="completed", attempt=event.attempt, seq=envelope.seq)
@@ -329,6 +339,22 @@ def _step_completed(session: Session, event: ev.StepCompleted, envelope: Envelop
     session.records.task_ms[event.task] = session.records.task_ms.get(event.task, 0) + event.duration_ms
     if event.output is not None:
         session.records.outputs[event.step] = event.output
+
+
+def _library_step_completed(session: Session, event: ev.StepCompleted, envelope: Envelope) -> None:
+    """Nothing is kept of a finished step but the counts: it is looked up by its name when the program asks for it.
+
+    Only one with a past keeps a record: which of its completions counts is not to be guessed.
+    """
+    session.steps_total = max(session.steps_total, session.steps_done)
+    if NESTED not in event.step:
+        session.tasks_done += 1
+        session.tasks_total = max(session.tasks_total, session.tasks_done)
+    if session.records is None:
+        return
+    _see_files(session.records, event.files)
+    if event.step in session.records.steps:
+        session.records.steps[event.step] = StepRecord(status="completed", attempt=event.attempt, seq=envelope.seq)
 
 
 def _step_failed(session: Session, event: ev.StepFailed, envelope: Envelope) -> None:
@@ -362,12 +388,18 @@ def _step_settled(session: Session, event: ev.StepSettled, envelope: Envelope) -
         return  # the completion that follows in the same transaction ends the flight
     session.in_flight.pop(event.step, None)
     if session.records is not None:
-        session.records.steps[event.step] = _settled_record(session.records, flight, event, envelope)
+        session.records.steps[event.step] = _settled_record(session, flight, event, envelope)
 
 
-def _settled_record(records: Records, flight: InFlight | None, event: ev.StepSettled, envelope: Envelope) -> StepRecord:
+def _failure_handled(session: Session, event: ev.FailureHandled, envelope: Envelope) -> None:
+    record = session.record(event.step)
+    if session.records is not None and record is not None:
+        session.records.steps[event.step] = msgspec.structs.replace(record, handled=True)
+
+
+def _settled_record(session: Session, flight: InFlight | None, event: ev.StepSettled, envelope: Envelope) -> StepRecord:
     """A step that ended by itself has failed and is gated; one that a person or the evidence cleared is not."""
-    known = records.steps.get(event.step)
+    known = session.record(event.step)
     ended = flight is not None and flight.stopped is not None and flight.stopped.reason in ("exit", "error")
     failed = ended and event.outcome is ev.Settled.NOT_APPLIED and envelope.actor != "user"
     return StepRecord(
@@ -376,7 +408,9 @@ def _settled_record(records: Records, flight: InFlight | None, event: ev.StepSet
         seq=envelope.seq,
         resume_approved=not failed,
         failures=flight.failures if flight else (known.failures if known else 0),
-        left_behind=flight.started if failed and flight is not None and flight.started.before else None,
+        left_behind=flight.started
+        if failed and flight is not None and (flight.started.before or session.kind == LIBRARY)
+        else None,
     )
 
 
@@ -491,6 +525,7 @@ _APPLY: dict[type, Callable[[Session, Any, Envelope], None]] = {
     ev.StepCompleted: _step_completed,
     ev.StepFailed: _step_failed,
     ev.StepSettled: _step_settled,
+    ev.FailureHandled: _failure_handled,
     ev.TaskCompleted: _task_completed,
     ev.ApprovalGranted: _answered,
     ev.ApprovalDenied: _answered,

@@ -50,6 +50,7 @@ EVERY_EVENT: list[Any] = [
     completed("b", files=(FILE,), output=ev.Output(blob="2" * 64, bytes=9, tail="ok\n"), result={"deep": [1.5, "é"]}),
     *failed("c", exit_status=2, output=ev.Output(tail="no"), touched=("x",)),
     settled("c", "unknown"),
+    ev.FailureHandled(step="main.c"),
     task_done(),
     ev.ApprovalGranted(step="main.d", question="Go?", action_digest="d", note="fine"),
     ev.ApprovalDenied(step="main.d", question="Go?", action_digest="d"),

@@ -24,7 +24,7 @@ from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Approve, Step, Task, definition_digest, describe, execution_order
 from acode.plan import approval_digest, covered_by, repeatable
-from acode.state import State
+from acode.state import LIBRARY, State
 from acode.steps import kind_of
 from acode.steps.run import private_outputs, put_output
 from acode.steps.shape import Done, Failed, Prepared, Site
@@ -201,6 +201,7 @@ def record_done(
         files=files,
         touched=done.touched[:NAMES_IN_EVENT_MAX],
         result=done.result,
+        asked=started.asked,
     )
     task_done = run.closes_task(task)
     task_ms = run.session.records.task_ms.get(task.id, 0) + duration
@@ -242,8 +243,8 @@ def next_read(run: Held, task: Task, following: Step | None) -> tuple[ev.StepSta
 
 def keep_output(run: Held, step: Step, done: Done) -> None:
     """The captured output under the step's name, for the commands that follow; a copy that can always be made again."""
-    if done.output is None or done.output.blob is None:
-        return
+    if done.output is None or done.output.blob is None or run.session.kind == LIBRARY:
+        return  # a program is given the output of its commands, and gives it to others itself
     directory = private_outputs(run.site())
     data = done.blobs.get(done.output.blob, ("", None))[1]
     put_output(

@@ -54,8 +54,15 @@ class Approve(Definition, frozen=True, kw_only=True, tag="approve"):
     question: str
 
 
-Action = Read | Write | Run | Sql | Commit | Approve
-Kind = Literal["read", "write", "run", "sql", "commit", "approve"]
+class Call(Definition, frozen=True, kw_only=True, tag="call"):
+    """A function that a program runs as a step; only the program itself can run it again."""
+
+    function: str  # module:name, for people
+    undo: str | None = None  # module:name of the function that takes it back, given its result
+
+
+Action = Read | Write | Run | Sql | Commit | Approve | Call
+Kind = Literal["read", "write", "run", "sql", "commit", "approve", "call"]
 
 
 class Retry(Definition, frozen=True, kw_only=True):
@@ -127,6 +134,8 @@ def describe(step: Step) -> str:
             return f"Commit {message.splitlines()[0] if message else ''}".rstrip()
         case Approve(question=question):
             return f"Approve: {question}"
+        case Call(function=function):
+            return f"Call {function}".rstrip()
 
 
 def command_line(command: Command) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from acode.events.definition import Plan
+from acode.events.definition import Plan, Step
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -99,6 +99,8 @@ class SessionCreated(Event, frozen=True, kw_only=True, tag="session_created"):
     model: dict[str, Any] | None = None
     git_head: str | None = None
     git_branch: str | None = None
+    entry: str | None = None  # module:function that carries a library session on when it is called again
+    entry_arguments: dict[str, Any] = {}
     owner: Owner
     acode_version: str
 
@@ -154,6 +156,14 @@ class SessionCancelled(Event, frozen=True, kw_only=True, tag="session_cancelled"
     reason: str = ""
 
 
+class Asked(Part, frozen=True, kw_only=True):
+    """What a program asked for when it asked for a step: by this a later run is held to the same way."""
+
+    arguments: str = ""  # SHA-256 over their canonical JSON
+    after: str | None = None  # the step that the same thread asked for before, where that is certain
+    version: str = ""
+
+
 class StepStarted(Event, frozen=True, kw_only=True, tag="step_started"):
     step: str
     task: str
@@ -168,6 +178,9 @@ class StepStarted(Event, frozen=True, kw_only=True, tag="step_started"):
     after_sha256: str | None = None  # what a write will leave behind
     after_mode: int | None = None
     target: dict[str, Any] = {}  # kind-specific evidence: a database's name, a commit's parent
+    asked: Asked | None = None  # of a library session's step, as are the next two
+    definition: Step | None = None  # there is no plan to find it in
+    shown: str = ""  # the arguments, for people
 
 
 class StepCompleted(Event, frozen=True, kw_only=True, tag="step_completed"):
@@ -181,6 +194,7 @@ class StepCompleted(Event, frozen=True, kw_only=True, tag="step_completed"):
     files: tuple[FileState, ...] = ()
     touched: tuple[str, ...] = ()  # files an undeclared command changed
     result: Any = None
+    asked: Asked | None = None
 
 
 class StepFailed(Event, frozen=True, kw_only=True, tag="step_failed"):
@@ -195,6 +209,7 @@ class StepFailed(Event, frozen=True, kw_only=True, tag="step_failed"):
     output: Output | None = None
     files: tuple[FileState, ...] = ()
     touched: tuple[str, ...] = ()
+    error: dict[str, Any] = {}  # the exception of a library session's step: its class and its arguments
 
 
 class TaskCompleted(Event, frozen=True, kw_only=True, tag="task_completed"):
@@ -222,6 +237,12 @@ class StepSettled(Event, frozen=True, kw_only=True, tag="step_settled"):
     restored: tuple[str, ...] = ()
     saved: tuple[PreImage, ...] = ()  # bytes that stood there when a rollback put the pre-image back
     files: tuple[FileState, ...] = ()
+
+
+class FailureHandled(Event, frozen=True, kw_only=True, tag="failure_handled"):
+    """The program caught the failure of a step and went on: from here on the failure is the step's outcome."""
+
+    step: str
 
 
 class ApprovalGranted(Event, frozen=True, kw_only=True, tag="approval_granted"):
@@ -407,6 +428,7 @@ Known = (
     | StepFailed
     | TaskCompleted
     | StepSettled
+    | FailureHandled
     | ApprovalGranted
     | ApprovalDenied
     | ResumeDecision

@@ -18,6 +18,7 @@ KINDS: dict[str, str] = {
     "run": "acode.steps.run",
     "sql": "acode.steps.sql",
     "commit": "acode.steps.commit",
+    "call": "acode.steps.call",
 }
 
 

@@ -42,6 +42,7 @@ def remove_session(store: Store, session_id: str) -> None:
                 store.db.execute(f"DELETE FROM {table} WHERE id > ? AND id < ?", (first, first + SEQ_SPAN))
             for table in ("blobs", "sync_cursor"):
                 store.db.execute(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))
+            store.db.execute("DELETE FROM finished WHERE session = ?", (first // SEQ_SPAN,))
             store.db.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
             store.db.execute("COMMIT")
         except BaseException:

@@ -84,6 +84,17 @@ CREATE TABLE sync_cursor(
 ) STRICT, WITHOUT ROWID;
 """,
     ),
+    (
+        "finished steps by name",
+        """
+CREATE TABLE finished(
+  session INTEGER NOT NULL, -- the session's number
+  step TEXT NOT NULL,
+  seq INTEGER NOT NULL CHECK (seq >= 1), -- of its latest completion: a hint, what stands there is verified
+  PRIMARY KEY (session, step)
+) STRICT, WITHOUT ROWID;
+""",
+    ),
 )
 VERSION = len(MIGRATIONS)
 NOT_USED = "Nothing in it is used. Look at it with another tool, or bring back a backup."

@@ -1,0 +1,40 @@
+"""call: a function of the user's program. Found in flight, only its declaration can say whether it may be repeated.
+
+Nothing here runs the function: the program that asks for the step does, and records what came of it.
+"""
+
+from __future__ import annotations
+
+from acode.errors import CannotContinue
+from acode.events import types as ev
+from acode.events.definition import Step
+from acode.plan import Finding, Outcome
+from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
+
+
+def prepare(step: Step, site: Site) -> Prepared:
+    return Prepared()
+
+
+def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
+    raise CannotContinue(
+        f"step {step.id} is a function of a program: only that program can run it",
+        hint="Run the program again.",
+    )
+
+
+def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
+    """A function leaves no trace that acode could read; a probe of the program itself is asked before this."""
+    lost = "its process ended while it ran" if started.boot_id == site.boot_id else "the machine went down while it ran"
+    if step.idempotent:
+        return Finding(outcome=Outcome.UNKNOWN, evidence=f"{lost}; it is declared idempotent", repeatable=True)
+    return Finding(outcome=Outcome.UNKNOWN, evidence=f"{lost}; nothing shows whether it took effect")
+
+
+def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:
+    """A person says that it happened; what it returned nobody knows, so it is null."""
+    return Done()
+
+
+def roll_back(step: Step, site: Site, started: ev.StepStarted) -> RolledBack:
+    return RolledBack()
