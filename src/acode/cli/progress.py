@@ -130,7 +130,7 @@ class Progress:
             f"  Scenario: {data['scenario']}; checkpoint {data['checkpoint_id']};"
             f" replayed events {data['replay_first']} to {data['replay_last']}"
         )
-        if data["sync_status"] in ("pending", "degraded"):
+        if data["sync_status"] == "degraded":
             self.screen.say("")
             for line in sync_words.in_full(data["sync"], notice.at):
                 self.screen.say(line)

@@ -15,11 +15,19 @@ DISABLED: dict[str, Any] = {
     "last_attempt_at": None,
     "next_retry_in_seconds": None,
     "reason": None,
+    "standing": "owner",
+}
+ELSEWHERE = {
+    "fenced": "another machine has this session",
+    "diverged": "another machine has written another history",
+    "copy": "a copy; another machine owns it",
 }
 
 
 def in_brief(sync: dict[str, Any]) -> str:
     """For one line: “2 events pending”."""
+    if sync["status"] != "disabled" and sync["standing"] in ELSEWHERE:
+        return ELSEWHERE[sync["standing"]]
     match sync["status"]:
         case "disabled":
             return "off (no remote configured)"
@@ -36,6 +44,8 @@ def in_full(sync: dict[str, Any], now: datetime) -> list[str]:
     lines = [f"Sync: {in_brief(sync)}"]
     if sync["status"] != "degraded":
         return lines
+    if sync["standing"] in ELSEWHERE:
+        return [*lines, f"  Reason: {one_line(sync.get('reason') or '')}"]
     if sync.get("last_attempt_at"):
         lines.append(f"  Last sync attempt: {ago_brief(datetime.fromisoformat(sync['last_attempt_at']), now)}")
     lines.append(f"  Next retry: {next_retry(sync)}")

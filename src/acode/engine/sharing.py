@@ -14,7 +14,7 @@ import msgspec
 from acode.engine.world import World, short
 from acode.errors import HistoryDiverged, LeaseLost
 from acode.store import outbox
-from acode.store.outbox import Cursor
+from acode.store.outbox import Cursor, Standing
 from acode.store.store import Store
 
 Status = Literal["disabled", "up_to_date", "pending", "degraded"]
@@ -28,6 +28,7 @@ class SyncState(msgspec.Struct, frozen=True, kw_only=True):
     last_attempt_at: datetime | None = None
     next_retry_in_seconds: int | None = None  # None: nobody is going to try before the next run
     reason: str | None = None
+    standing: Standing = "owner"
 
     def as_json(self) -> dict[str, Any]:
         plain: dict[str, Any] = msgspec.to_builtins(self)
@@ -55,6 +56,7 @@ def state_of(cursor: Cursor, *, last_seq: int, now: datetime) -> SyncState:
         last_attempt_at=cursor.attempted_at,
         next_retry_in_seconds=round((retry - now).total_seconds()) if retry is not None and retry > now else None,
         reason=cursor.reason if lost or pending else None,
+        standing=cursor.standing,
     )
 
 

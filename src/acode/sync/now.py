@@ -68,7 +68,9 @@ def deliver_now(world: World, text: str | None, *, force: bool = False, reason: 
     server_of(world)
     with opened(world, look_only=False) as store:
         wanted = [resolve_id(world, store, text)] if text is not None else store.session_ids()
-        wanted = [one for one in wanted if outbox.cursor_of(store, one).standing != "copy"]
+        wanted = [one for one in wanted if force or owes(store, one)]
+        if not wanted:
+            return []
         try:
             with connected(world) as ledger:
                 courier = Courier(world, store, ledger)
@@ -79,6 +81,13 @@ def deliver_now(world: World, text: str | None, *, force: bool = False, reason: 
                     why = str(error.message).removeprefix("the server of the shared copy cannot be used: ")
                     note_failure(store, one, reason=why, at=world.clock(), retry_at=None)
             raise
+
+
+def owes(store: Store, session_id: str) -> bool:
+    """A copy owes nothing, and a lease that was given back with everything is not taken again for nothing."""
+    cursor = outbox.cursor_of(store, session_id)
+    level = outbox.last_seq(store, session_id) == cursor.pushed_seq
+    return cursor.standing != "copy" and not (cursor.standing == "released" and level)
 
 
 def deliver_one(world: World, courier: Courier, session_id: str, *, force: bool, reason: str) -> Delivered:

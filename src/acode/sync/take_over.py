@@ -47,6 +47,7 @@ class Brought(msgspec.Struct, frozen=True, kw_only=True):
     last_seq: int
     generation: int
     owned: bool
+    changed_hands: bool = False
     forced_from: str | None = None
     aside: int = 0
     backup: str | None = None
@@ -225,7 +226,7 @@ def anchor_arrival(world: World, store: Store, session_id: str) -> None:
 
 def take_lease(store: Store, ledger: PostgresLedger, session_id: str, node: str, *, force: bool) -> Brought | None:
     """Ours, if nobody has written since we looked; None: look again."""
-    last = outbox.last_seq(store, session_id)
+    last, before = outbox.last_seq(store, session_id), outbox.cursor_of(store, session_id).standing
     with ledger.transaction():
         remote = ledger.look(session_id)
         if remote is None or remote.head != outbox.code_at(store, session_id, remote.seq):
@@ -251,13 +252,14 @@ def take_lease(store: Store, ledger: PostgresLedger, session_id: str, node: str,
         last_seq=last,
         generation=verdict.generation,
         owned=True,
+        changed_hands=isinstance(verdict, Take) and before not in ("owner", "released"),
         forced_from=None if isinstance(verdict, Keep) else verdict.forced_from,
     )
 
 
 def note_arrival(world: World, brought: Brought, *, reason: str) -> None:
     """A lease that was taken, by whatever right, is an event of the session."""
-    if not brought.owned or not (brought.events or brought.forced_from or brought.aside):
+    if not brought.owned or not (brought.changed_hands or brought.forced_from or brought.aside):
         return
     words = world.redactor.text(reason) or "none given"
     with held(world, brought.session_id, ended_ok=True) as run:
