@@ -71,12 +71,12 @@ def event(data: bytes) -> None:
 
 
 def row(data: bytes) -> None:
-    assert judge("s", (1, "s", data, bytes(32)), [bytes(32)], KEYRING).envelope is None
+    assert judge("s", (1, "s", data, bytes(32)), bytes(32), KEYRING).envelope is None
 
 
 def sealed_row(data: bytes) -> None:
     """Signed by a key that got into wrong hands: still no more than a named error."""
-    judge("s", (1, "s", data, seal.code(KEY, bytes(32), data)), [bytes(32)], KEYRING)
+    judge("s", (1, "s", data, seal.code(KEY, bytes(32), data)), bytes(32), KEYRING)
 
 
 def checkpoint(data: bytes) -> None:

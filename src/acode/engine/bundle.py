@@ -251,7 +251,7 @@ def _judge_events(bundle: _Bundle, header: Header, keyring: Keyring) -> tuple[li
         heads |= {seq: bytes.fromhex(checkpoint.head), **noted.heads}
     problems: list[Problem] = []
     known: list[Problem] = []
-    for item in scan(header.session_id, bundle.events, keyring, heads):
+    for item in scan(header.session_id, bundle.events, keyring, heads.get):
         if isinstance(item, Judged) and item.envelope is not None:
             continue
         error = as_error(item, header.session_id)

@@ -7,7 +7,7 @@ believes nothing itself; an unverified row's content is handed on only as what t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -47,22 +47,25 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scan(
-    session_id: str, rows: Iterable[Stored], keyring: Keyring, heads: Mapping[int, bytes] | None = None
+    session_id: str, rows: Iterable[Stored], keyring: Keyring, head_at: Callable[[int], bytes | None] = lambda _: None
 ) -> Iterator[Judged | Gap]:
     """Every row against the code stored before it, so that one bad row is one problem.
 
-    `heads`: codes that sealed checkpoints know; with one of them a row behind a missing or damaged one is still proved.
+    `head_at`: the code that a sealed checkpoint knows for an event, if there is one; with it a row behind a missing or
+    damaged one is still proved. Asked only where the stored code does not fit.
     """
     before, expected = GENESIS, 1
     for seq, owner, body, mac in rows:
         if seq != expected:
             yield Gap(first=expected, last=seq - 1)
-        known = [before, *([heads[seq - 1]] if heads and seq - 1 in heads else [])]
-        yield judge(session_id, (seq, owner, body, mac), known, keyring)
+        found = judge(session_id, (seq, owner, body, mac), before, keyring)
+        if isinstance(found.error, ChainBroken) and (sealed := head_at(seq - 1)) is not None:
+            found = judge(session_id, (seq, owner, body, mac), sealed, keyring)
+        yield found
         before, expected = mac, seq + 1
 
 
-def judge(session_id: str, row: Stored, heads: list[bytes], keyring: Keyring) -> Judged:
+def judge(session_id: str, row: Stored, head: bytes, keyring: Keyring) -> Judged:
     seq, owner, body, mac = row
     short = session_id[-8:]
     try:
@@ -75,9 +78,8 @@ def judge(session_id: str, row: Stored, heads: list[bytes], keyring: Keyring) ->
     except KeyMissing as error:
         return Judged(seq=seq, body=body, mac=mac, claimed=claimed, error=error)
     placed = (claimed.session_id, claimed.seq, owner) == (session_id, seq, session_id)
-    proof = next((head for head in heads if seal.same(mac, seal.code(key, head, body))), None) if placed else None
-    if proof is not None:
-        return Judged(seq=seq, body=body, mac=mac, envelope=claimed, proved_by=proof)
+    if placed and seal.same(mac, seal.code(key, head, body)):
+        return Judged(seq=seq, body=body, mac=mac, envelope=claimed, proved_by=head)
     error_found = ChainBroken(
         f"event {seq} of session {short} does not fit its code: it, or the one before it, was changed outside acode",
         seq=seq,

@@ -254,6 +254,12 @@ class Store:
             query = "SELECT seq, CAST(body AS BLOB), mac FROM checkpoints WHERE id > ? AND id < ? ORDER BY id"
             return list(self.db.execute(query, (base, base + SEQ_SPAN)))
 
+    def checkpoint_row(self, session_id: str, seq: int) -> tuple[bytes, bytes] | None:
+        query = "SELECT CAST(body AS BLOB), mac FROM checkpoints WHERE id = ?"
+        with database.translated(self.path):
+            row = self.db.execute(query, (self.base(session_id) + seq,)).fetchone()
+        return (row[0], row[1]) if row is not None else None
+
     def first_event(self, session_id: str, trusted: Session) -> tuple[Envelope, bytes]:
         """The creation; where its key is lost, the one that a person accepted, and no other."""
         for seq, body, mac in self.rows(session_id, 0, 1):

@@ -61,27 +61,31 @@ def noted_of(store: Store, session_id: str) -> Noted:
         return Noted(None)
 
 
-def sealed_heads(store: Store, session_id: str) -> dict[int, bytes]:
-    """The codes that checkpoints with a good seal know, or knew when a repair put them down."""
-    heads = noted_of(store, session_id).heads
-    for seq, body, mac in store.checkpoint_rows(session_id):
-        try:
-            heads[seq] = bytes.fromhex(ck.open_checkpoint(session_id, seq, body, mac, store.keyring).head)
-        except (AcodeError, ValueError):
-            continue
-    return heads
+def head_at(store: Store, session_id: str, seq: int, noted: Noted) -> bytes | None:
+    """The code of an event as a checkpoint with a good seal knows it, or knew it when a repair put it down."""
+    if seq in noted.heads:
+        return noted.heads[seq]
+    row = store.checkpoint_row(session_id, seq)
+    if row is None:
+        return None
+    try:
+        return bytes.fromhex(ck.open_checkpoint(session_id, seq, *row, store.keyring).head)
+    except (AcodeError, ValueError):
+        return None
 
 
-def judged(store: Store, session_id: str) -> Iterator[Judged | Gap]:
+def judged(store: Store, session_id: str, noted: Noted | None = None) -> Iterator[Judged | Gap]:
     """Every row of the session, judged."""
-    return scan(session_id, store.stored(session_id), store.keyring, sealed_heads(store, session_id))
+    known = noted or noted_of(store, session_id)
+    rows = store.stored(session_id)
+    return scan(session_id, rows, store.keyring, lambda seq: head_at(store, session_id, seq, known))
 
 
 def believed(store: Store, session_id: str) -> Iterator[tuple[Envelope, bytes, int]]:
     """All events that may be used, from the first: what a repair has set aside is left out, what is bad stops it."""
     noted = noted_of(store, session_id)
     past = Past()
-    for item in judged(store, session_id):
+    for item in judged(store, session_id, noted):
         if isinstance(item, Judged) and item.envelope is not None:
             yield item.envelope, item.mac, len(item.body)
         elif not noted.covers(item):
@@ -115,7 +119,7 @@ def _events(store: Store, session_id: str) -> tuple[dict[int, bytes], set[str], 
     known: list[Problem] = []
     ended = False
     taken_seq = outbox.cursor_of(store, session_id).taken_seq
-    for item in judged(store, session_id):
+    for item in judged(store, session_id, noted):
         if isinstance(item, Judged):
             macs[item.seq] = item.mac
             if item.envelope is not None:
