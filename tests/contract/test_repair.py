@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +19,7 @@ from acode.errors import AcodeError
 from acode.events import types as ev
 from acode.state import Session, State
 from tests.driver import Acode
-from tests.tampering import SPAN
+from tests.tampering import SPAN, Attack
 from tests.victims import AT_GATE, FAILED, Victim, with_snapshots
 
 GARBAGE = "not an event"
@@ -37,8 +40,6 @@ def resumed(victim: Victim) -> int:
 
 def without_keepers(victim: Victim) -> None:
     """As after a clean-up of .agent/run: no evidence but the log is left."""
-    import shutil
-
     for path in (victim.world.agent_dir / "run").glob(f"{victim.id}*"):
         shutil.rmtree(path)
 
@@ -431,8 +432,6 @@ def test_wherever_the_damage_is_the_repaired_session_can_be_carried_on(
 def test_the_command_asks_before_it_repairs(acode: Acode, workspace: Path) -> None:
     (workspace / "plan.yml").write_text(FAILED)
     assert acode("run", "plan.yml").exit_code == 1
-    from tests.tampering import Attack
-
     attack = Attack(workspace)
     attack.set_body(7, GARBAGE)
     assert acode("resume", "--last").exit_code == 20
@@ -446,3 +445,24 @@ def test_the_command_asks_before_it_repairs(acode: Acode, workspace: Path) -> No
     assert mended.exit_code == 0 and mended.json["done"] and mended.json["backup"]
     checked = acode("session", "verify", "--json")
     assert checked.exit_code == 0 and checked.json["ok"] and checked.json["noted"][0]["seq"] == 7
+
+
+def test_a_repair_that_is_killed_in_the_middle_has_changed_nothing(acode: Acode, workspace: Path) -> None:
+    """The record, the dropped checkpoints and the new snapshot are one transaction."""
+    (workspace / "plan.yml").write_text(FAILED)
+    acode("run", "plan.yml")
+    attack = Attack(workspace)
+    attack.set_body(7, GARBAGE)
+    before = attack.sql("SELECT * FROM events"), attack.sql("SELECT * FROM checkpoints")
+    script = (
+        "import os\n"
+        "from acode.store.journal import Journal\n"
+        "Journal._write_checkpoint = lambda *_: os._exit(9)\n"
+        "from acode.cli import main\n"
+        "main(['session', 'repair', '--yes'])\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", script], cwd=workspace, check=False, capture_output=True)
+    assert killed.returncode == 9
+    assert (attack.sql("SELECT * FROM events"), attack.sql("SELECT * FROM checkpoints")) == before
+    assert acode("session", "repair", "--yes").exit_code == 0
+    assert acode("session", "verify").exit_code == 0
