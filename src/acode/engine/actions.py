@@ -21,7 +21,7 @@ from acode.errors import CannotContinue, SessionLocked, StepStillRunning, Termin
 from acode.events import types as ev
 from acode.events.definition import Approve, Step
 from acode.plan import approval_digest
-from acode.state import Session, State
+from acode.state import LIBRARY, Session, State
 
 
 def resolve(world: World, text: str, step_id: str, answer: str, *, note: str, force: bool) -> Session:
@@ -56,7 +56,9 @@ def answer_gate(world: World, text: str, gate: str | None, *, granted: bool, not
     with held(world, text) as run:
         step = waiting_gate(run.session, gate)
         assert isinstance(step.action, Approve)
-        allowed = approval_digest(run.session, step)
+        waiting = run.session.waiting_for
+        asked_by_program = run.session.kind == LIBRARY and waiting is not None
+        allowed = waiting.action_digest if asked_by_program and waiting else approval_digest(run.session, step)
         question, clean_note = world.redactor.text(step.action.question), world.redactor.text(note)
         if granted:
             run.say(
@@ -79,6 +81,8 @@ def after_denial(run: Held, step: Step) -> tuple[ev.Known, ...]:
 
 def waiting_gate(session: Session, gate: str | None) -> Step:
     """The gate that is asked about; a gate that is not the next open one cannot be answered in advance."""
+    if session.kind == LIBRARY:
+        return gate_asked_for(session, gate)
     gates = [step for step in session.steps() if isinstance(step.action, Approve) and not session.done(step.id)]
     if session.state is State.AWAITING_APPROVAL and session.waiting_for is not None:
         gates = [step for step in gates if step.id == session.waiting_for.step]
@@ -93,6 +97,17 @@ def waiting_gate(session: Session, gate: str | None) -> Step:
             hint=f"See where it stands: acode status {short(session.session_id)}",
         )
     return gates[0]
+
+
+def gate_asked_for(session: Session, gate: str | None) -> Step:
+    """The gate at which a program waits; there is no plan that would know of another."""
+    waiting = session.waiting_for
+    if waiting is None or gate not in (None, waiting.step):
+        raise Usage(
+            f"session {short(session.session_id)} does not wait at {'gate ' + gate if gate else 'a gate'}",
+            hint=f"See where it stands: acode status {short(session.session_id)}",
+        )
+    return Step(id=waiting.step, action=Approve(question=waiting.question))
 
 
 def save_point(world: World, text: str, label: str) -> tuple[Session, int]:

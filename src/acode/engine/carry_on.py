@@ -38,7 +38,7 @@ from acode.errors import (
 from acode.events import types as ev
 from acode.plan import Action
 from acode.policy import Reason, counted
-from acode.state import State
+from acode.state import LIBRARY, State
 from acode.steps.run import private_outputs, put_output
 from acode.workspace import ChangedFile, changed, diff, restat
 
@@ -48,22 +48,28 @@ def resume(world: World, text: str, options: Options, walk: Walk = perform_all) 
 
     `walk` goes the way that is left: through the plan, or wherever the tasks of the session come from.
     """
-    if options.reason:  # a person's words go into events
-        options = msgspec.structs.replace(options, reason=world.redactor.text(options.reason))
     with held(world, text, wait=options.wait) as run:
-        began = world.monotonic()
         refuse_to_walk_alone(run, walk)
-        world.confirm_ownership(run.session.session_id)
-        announce(run)
-        accept_unknown_events(run, options)
-        refuse_half_undone(run.session)
-        back_up(run)
-        found, options = look_around(run, options)
-        decide_on_record(run, found, options)
-        report = check_environment(run, found, options)
-        start_on_record(run, found, report, options)
-        refuse_slow_recovery(run, began)
+        found, options = make_ready(run, options)
         return carried_on(run, lambda: settle_and_perform(run, found, options, walk))
+
+
+def make_ready(run: Held, options: Options) -> tuple[Survey, Options]:
+    """All that comes before the first step. A program that carries its own session on begins in the same way."""
+    if options.reason:  # a person's words go into events
+        options = msgspec.structs.replace(options, reason=run.world.redactor.text(options.reason))
+    began = run.world.monotonic()
+    run.world.confirm_ownership(run.session.session_id)
+    announce(run)
+    accept_unknown_events(run, options)
+    refuse_half_undone(run.session)
+    back_up(run)
+    found, options = look_around(run, options)
+    decide_on_record(run, found, options)
+    report = check_environment(run, found, options)
+    start_on_record(run, found, report, options)
+    refuse_slow_recovery(run, began)
+    return found, options
 
 
 def settle_and_perform(run: Held, found: Survey, options: Options, walk: Walk) -> Result:
@@ -84,7 +90,15 @@ def settle_and_perform(run: Held, found: Survey, options: Options, walk: Walk) -
 
 
 def refuse_to_walk_alone(run: Held, walk: Walk) -> None:
-    """A session that carries a foreign run has its tasks from there; its plan alone would end too early."""
+    """A session that carries a foreign run has its tasks from there; its plan alone would end too early.
+
+    A program's session has no plan at all: only the program knows its steps.
+    """
+    if run.session.kind == LIBRARY and walk is perform_all:
+        raise CannotContinue(
+            f"session {short(run.session.session_id)} belongs to a program, which asks for its steps itself",
+            hint="Run the program again; with the same key it carries the session on.",
+        )
     if run.session.kind == "foreign" and walk is perform_all:
         raise CannotContinue(
             f"session {short(run.session.session_id)} carries the {run.session.source} run {run.session.run_id},"

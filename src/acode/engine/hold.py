@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
@@ -55,6 +56,7 @@ class Held:
         self.journal = journal
         self.root = root
         self.lock = lock
+        self.turn = threading.RLock()  # a program may work on several steps at once; the log has one writer
         self.warnings: list[str] = []
         self.owner_seen_at: datetime | None = None  # the last sign of life of the process that held the lock before
         self.executed = 0
@@ -73,12 +75,13 @@ class Held:
         self, *events: ev.Known, actor: str = "system", durable: bool = True, blobs: dict[str, Blob] | None = None
     ) -> list[Envelope]:
         """Append in one transaction, and let it be known once it cannot be lost any more."""
-        envelopes = self.journal.append(*events, actor=actor, durable=durable, blobs=blobs)
-        if durable:
-            self.acknowledge(at_once=any(isinstance(event, ANCHORED_AT_ONCE) for event in events))
-        if any(isinstance(event, ENDINGS) for event in events):
-            self._forget()
-        return envelopes
+        with self.turn:
+            envelopes = self.journal.append(*events, actor=actor, durable=durable, blobs=blobs)
+            if durable:
+                self.acknowledge(at_once=any(isinstance(event, ANCHORED_AT_ONCE) for event in events))
+            if any(isinstance(event, ENDINGS) for event in events):
+                self._forget()
+            return envelopes
 
     def _forget(self) -> None:
         """It has ended: what stood in the user's files before, secrets and the keepers' notes are kept no longer."""
@@ -109,9 +112,10 @@ class Held:
 
     def flush(self) -> None:
         """Make what was committed power-safe; called while waiting, so that it is never over a second behind."""
-        if self.journal.durable_seq < self.session.seq:
-            self.journal.flush()
-            self.acknowledge(at_once=False)
+        with self.turn:
+            if self.journal.durable_seq < self.session.seq:
+                self.journal.flush()
+                self.acknowledge(at_once=False)
 
     def tell(
         self, event: str, *, seq: int | None = None, step: str | None = None, task: str | None = None, **data: object

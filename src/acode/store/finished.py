@@ -1,0 +1,137 @@
+"""Finished steps of a program, found by their names.
+
+The table of names is a hint and trusted for nothing: what stands at the place it names is verified like any event, and
+that a step is *not* finished is proved from the log itself, by whoever is about to run it. Rows are read ahead in the
+log's order, because a program asks for its steps in the order in which it once ran them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from acode.errors import AcodeError, KeyMissing
+from acode.events import decode
+from acode.events import types as ev
+from acode.state import LIBRARY
+from acode.store import database
+from acode.store.schema import SEQ_SPAN
+
+if TYPE_CHECKING:
+    from acode.store.store import Store
+
+AHEAD_ROWS = 512
+_MARK = b'"event":{"type":"step_completed","step":"'
+_PLACE = "SELECT seq FROM finished WHERE session = ? AND step = ?"
+_FIRST = """
+SELECT s.session_id, CAST(e.body AS BLOB) FROM sessions s JOIN events e ON e.id = s.number * 1099511627776 + 1
+WHERE instr(e.body, '"kind":"library"') ORDER BY s.number DESC"""
+
+
+class _Row(NamedTuple):
+    seq: int
+    body: bytes
+    mac: bytes
+    head: bytes
+
+
+class Finished:
+    """What a program's session has finished; one object per run, asked in the program's order."""
+
+    def __init__(self, store: Store, session_id: str) -> None:
+        self._store = store
+        self._session_id = session_id
+        self._base = store.base(session_id)
+        self._ahead: dict[str, _Row] = {}
+        self._all: dict[str, int] | None = None
+
+    def find(self, step: str) -> ev.StepCompleted | None:
+        """The completion of the step; None says only that the hint knows of none."""
+        row = self._ahead.pop(step, None)
+        if row is None:
+            with database.translated(self._store.path):
+                place = self._store.db.execute(_PLACE, (self._base // SEQ_SPAN, step)).fetchone()
+            if place is None:
+                return None
+            self._read_ahead(place[0])
+            row = self._ahead.pop(step, None)
+        return self._verified(row, step) if row is not None else None
+
+    def at(self, seq: int, step: str) -> ev.StepCompleted | None:
+        """The completion of the step with this number."""
+        rows = self._rows(seq, 1)
+        return self._verified(rows[0], step) if rows else None
+
+    def failure_at(self, seq: int) -> ev.StepFailed | None:
+        """The failure with this number, verified."""
+        rows = self._rows(seq, 1)
+        event = self._open(rows[0]) if rows else None
+        return event if isinstance(event, ev.StepFailed) else None
+
+    def prove_absent(self, step: str) -> bool:
+        """Whether the whole verified log knows no completion of the step; read once, and only where it is needed."""
+        if self._all is None:
+            self._all = dict(completions(self._store, self._session_id))
+        return step not in self._all
+
+    def find_in_log(self, step: str) -> ev.StepCompleted | None:
+        """The slow way, for a step that the log knows and the hint does not."""
+        assert self._all is not None
+        for envelope, _, _ in self._store.events(self._session_id):
+            if envelope.seq == self._all[step] and isinstance(envelope.event, ev.StepCompleted):
+                return envelope.event
+        return None
+
+    def _read_ahead(self, seq: int) -> None:
+        if len(self._ahead) > AHEAD_ROWS:
+            self._ahead.clear()  # what was not asked for in its turn is looked up again
+        for row in self._rows(seq, AHEAD_ROWS):
+            at = row.body.find(_MARK)
+            if at >= 0:
+                start = at + len(_MARK)
+                self._ahead[row.body[start : row.body.index(b'"', start)].decode("utf-8", "replace")] = row
+
+    def _rows(self, seq: int, limit: int) -> list[_Row]:
+        """Rows from `seq` on, each with the code before it."""
+        rows = list[_Row]()
+        head = b""
+        for number, body, mac in self._store.rows(self._session_id, seq - 2, limit + 1):
+            if number >= seq and head:
+                rows.append(_Row(number, body, mac, head))
+            head = mac
+        return rows if rows and rows[0].seq == seq else []
+
+    def _verified(self, row: _Row, step: str) -> ev.StepCompleted | None:
+        event = self._open(row)
+        return event if isinstance(event, ev.StepCompleted) and event.step == step else None
+
+    def _open(self, row: _Row) -> ev.Known | ev.Unknown | None:
+        from acode.store.store import verify_row
+
+        try:
+            return verify_row(
+                self._session_id, row.seq, row.body, mac=row.mac, head=row.head, keyring=self._store.keyring
+            ).event
+        except KeyMissing:
+            return None  # its key is lost; if a person has accepted it, the whole log says so
+
+
+def completions(store: Store, session_id: str) -> Iterator[tuple[str, int]]:
+    """Every completion of the verified log with its number; a later one of the same step stands for the earlier."""
+    for envelope, _, _ in store.events(session_id):
+        if isinstance(envelope.event, ev.StepCompleted):
+            yield envelope.event.step, envelope.seq
+
+
+def sessions_of_key(store: Store, key: str) -> list[str]:
+    """Programs' sessions under this key, the latest first; each is verified when it is opened."""
+    found = list[str]()
+    with database.translated(store.path):
+        for session_id, body in store.db.execute(_FIRST):
+            try:
+                created = decode(body).event
+            except AcodeError:
+                continue  # it is named where sessions are listed, and can be repaired under its own id
+            if isinstance(created, ev.SessionCreated) and created.kind == LIBRARY and created.task == key:
+                found.append(session_id)
+    return found
