@@ -21,11 +21,12 @@ from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Commit, Run, Sql, Step, Write, command_line, describe, execution_order
 from acode.plan import Outcome
-from acode.state import Session
+from acode.state import Session, State
 from acode.steps import run as commands
 from acode.steps.shape import Failed
 from acode.store.store import Store
 from acode.workspace import hash_file, restore
+from acode.workspace.listing import Patterns
 
 UNDO = "~undo"  # no step id can hold this, so an undo's key is nobody else's
 Way = Literal["files", "undo", "nothing", "stays"]
@@ -148,11 +149,14 @@ def images(step: Step, past: Past | None) -> tuple[ev.PreImage, ...]:
     known = {image.path: image for image in past.started.before}
     if not past.started.before_complete:  # a file without a pre-image may have stood there: it is not ours to remove
         return tuple(known.values())
-    touched = set(past.completed.touched)
+    if isinstance(step.action, Write):
+        return tuple(known.values())
+    # A completion also records known files whose stat alone changed: only declared paths can be the step's own.
+    declared = Patterns(step.action.outputs)
     made = [
         ev.PreImage(path=state.path, kind="absent")
         for state in past.left
-        if state.path not in known and state.path not in touched
+        if state.path not in known and declared(state.path, is_directory=state.sha256 == "")
     ]
     return (*known.values(), *made)
 
@@ -166,14 +170,22 @@ def take_back(run: Held, step: Step, past: Past | None, to: str | None) -> tuple
     assert run.session.plan is not None
     task = next(one for one in run.session.plan.tasks if one.id == step.task)
     was_whole = all(run.session.done(one.id) for one in task.steps)
-    files = tuple(hash_file(run.root, path) for path in restored)
+    known = {state.path for state in past.completed.files} if past else set()
+    # Directories that went are not remembered as absent: made again by the next attempt, they would look changed.
+    files = tuple(hash_file(run.root, path) for path in restored if path in known)
     run.say(
         ev.StepsRolledBack(
             to=to, steps=(step.id,), tasks=(task.id,) if was_whole else (), files=files, kept=tuple(kept)
         ),
+        *asleep(run),
         actor="user",
     )
     return restored, kept
+
+
+def asleep(run: Held) -> tuple[ev.Known, ...]:
+    """A session that was executing, or waited at a gate that lies ahead of it again, is paused by its rollback."""
+    return () if run.session.state is State.PAUSED else (ev.SessionPaused(reason="rolled_back"),)
 
 
 def put_files_back(run: Held, step: Step, past: Past | None) -> tuple[list[str], list[str]]:
@@ -197,15 +209,14 @@ def run_undo(run: Held, step: Step, to: str | None) -> None:
     """The undo command under a keeper; one that was interrupted is settled by its keeper before it may run again."""
     assert step.undo is not None
     undo = undo_step(step)
-    record = run.session.record(step.id)
-    attempt = record.attempt if record else 1
-    if run.session.undoing is not None and run.session.undoing.step == step.id:
-        if settle_undo(run, undo, run.session.undoing):
-            return
-        attempt = run.session.undoing.attempt + 1
+    open_undo = run.session.undoing
+    if open_undo is not None and open_undo.step == step.id and settle_undo(run, undo, open_undo):
+        return
+    attempt = undos_so_far(run, step.id) + 1
     key = make_key(run.session.session_id, undo.id, attempt)
     event = ev.UndoStarted(step=step.id, attempt=attempt, key=key, to=to, boot_id=locks.boot_id())
     run.say(event, actor="user")
+    run.journal.refuse_if_fenced()
     outcome = commands.execute(undo, run.site(), as_started(undo, event))
     if isinstance(outcome, Failed):
         raise StepFailed(
@@ -213,6 +224,12 @@ def run_undo(run: Held, step: Step, to: str | None) -> None:
             hint="Mend the cause and give the same rollback again.",
             step=step.id,
         )
+
+
+def undos_so_far(run: Held, step_id: str) -> int:
+    """Each undo has a key of its own: under an old one the keeper's old status would pass for its end."""
+    events = (envelope.event for envelope, _, _ in run.store.events(run.session.session_id))
+    return max((one.attempt for one in events if isinstance(one, ev.UndoStarted) and one.step == step_id), default=0)
 
 
 def undo_step(step: Step) -> Step:
@@ -252,7 +269,7 @@ def settle_undo(run: Held, undo: Step, event: ev.UndoStarted) -> bool:
         )
     if finding.outcome is Outcome.APPLIED:
         return True
-    if finding.outcome is Outcome.NOT_APPLIED:
+    if finding.outcome is Outcome.NOT_APPLIED and commands.forestall(run.site(), as_started(undo, event)):
         return False
     raise OutcomeUnknown(
         f"the undo of step {event.step} was interrupted and its outcome is unknown: {finding.evidence}",
