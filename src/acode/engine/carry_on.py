@@ -39,7 +39,7 @@ from acode.events import types as ev
 from acode.plan import Action
 from acode.policy import Reason, counted
 from acode.state import LIBRARY, State
-from acode.steps.run import private_outputs, put_output
+from acode.steps.run import holds_output, private_outputs, put_output
 from acode.workspace import ChangedFile, changed, diff, restat
 
 
@@ -433,13 +433,16 @@ def refuse_slow_recovery(run: Held, began: float) -> None:
 
 
 def restore_outputs(run: Held) -> None:
-    """The outputs of finished steps are the variables of those to come: made again from the log where they are gone."""
+    """The outputs of finished steps are the variables of those to come: exactly these, and as the log has them."""
     assert run.session.records is not None
     directory = private_outputs(run.site())
-    for step, output in run.session.records.outputs.items():
-        if output.blob is None or (directory / step).exists():
-            continue
-        put_output(directory, step, run.store.blob(run.session.session_id, output.blob))
+    wanted = {step: output.blob for step, output in run.session.records.outputs.items() if output.blob is not None}
+    for path in directory.iterdir():
+        if path.name not in wanted:
+            path.unlink()  # of a step that was taken back, or half of one
+    for step, blob in wanted.items():
+        if not holds_output(directory, step, blob):
+            put_output(directory, step, run.store.blob(run.session.session_id, blob))
 
 
 def finish_resume(run: Held, skipped: int) -> Result:

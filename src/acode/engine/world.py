@@ -89,7 +89,8 @@ class StopSwitch:
         self.lost: AcodeError | None = None  # why the session is not ours any more
 
     def press(self, signal: str) -> None:
-        if self._since is None:
+        if self._since is None or (signal != "SIGINT" and self.signal == "SIGINT"):
+            # Somebody with less patience than Ctrl+C: the grace counts from here.
             self._since = self._monotonic()
             self.signal = signal
         elif signal == "SIGINT":

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 READ_BYTES = 65_536
@@ -73,13 +74,26 @@ class Capture:
 
 
 class Command:
-    """The command in a process group of its own, so that the whole group can be stopped."""
+    """The command in a process group of its own, so that the whole group can be stopped.
 
-    def __init__(self, argv: list[str], cwd: str) -> None:
+    `named` is told its pid before its first instruction, so that none runs of which nobody knows. It is told in the
+    new process, which still holds the lock on `alive`: a keeper killed in between leaves no gap.
+    """
+
+    def __init__(self, argv: list[str], cwd: str, named: Callable[[int], None]) -> None:
         new_group: dict[str, Any] = {"process_group": 0} if sys.platform != "win32" else {}
+        first: dict[str, Any] = {"preexec_fn": lambda: named(os.getpid())} if sys.platform != "win32" else {}
         self.process = subprocess.Popen(
-            argv, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **new_group
+            argv,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            **new_group,
+            **first,
         )
+        if sys.platform == "win32":
+            named(self.process.pid)
         self.stopping: str | None = None
         self._kill_at: float | None = None
 
@@ -95,6 +109,23 @@ class Command:
             self._kill_at = now + KILL_AFTER_S
             self._signal(terminate=False)
 
+    def end_group(self) -> None:
+        """The command itself has ended; whoever of its group ignores the request to end gets no longer than it."""
+        while self._kill_at is not None and self._group_lives():
+            if time.monotonic() >= self._kill_at:
+                self._signal(terminate=False)
+                return
+            time.sleep(0.05)
+
+    def _group_lives(self) -> bool:
+        if sys.platform == "win32":
+            return False
+        try:
+            os.killpg(self.process.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return sys.platform != "linux" or _has_living_member(self.process.pid)
+
     def _signal(self, *, terminate: bool) -> None:
         try:
             if sys.platform == "win32":
@@ -103,6 +134,15 @@ class Command:
                 os.killpg(self.process.pid, signal.SIGTERM if terminate else signal.SIGKILL)
         except ProcessLookupError:
             pass
+
+
+def _has_living_member(group: int) -> bool:
+    """Dead members that nobody has fetched still answer to signals; in a container without an init for ever."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        fields = _stat(int(name))
+        if len(fields) > 2 and int(fields[2]) == group and fields[0] not in "ZX":
+            return True
+    return False
 
 
 def keep(request: dict[str, Any], redacted: Stream) -> None:
@@ -115,21 +155,43 @@ def keep(request: dict[str, Any], redacted: Stream) -> None:
         os.set_blocking(wake, False)
     capture = Capture(os.path.join(directory, "output"), request["output_limit_bytes"], redacted, wake)
     mark = {"keeper": os.getpid(), "since": began}
-    _write(directory, "started", mark)  # before the command: no mark and the same boot means it never ran
+    asked, command = False, None
+
+    def stop(*_: object) -> None:
+        nonlocal asked
+        asked = True
+        if command is not None:
+            command.stop("stopped", time.monotonic())
+
+    # Before anybody can know our pid: the default would end the keeper and leave its command alone.
+    signal.signal(signal.SIGTERM, stop)
+    if sys.platform == "win32":
+        _write(directory, "started", mark)  # there the command cannot name itself before it begins
     try:
-        command = Command(request["argv"], request["cwd"])
+        command = Command(request["argv"], request["cwd"], lambda pid: _name(directory, mark, pid))
     except OSError as error:
         capture.add(f"{request['argv'][0]}: {error.strerror}\n".encode())
         _finish(directory, capture, {"exit": 127 if isinstance(error, FileNotFoundError) else 126, "began": began})
         return
-    _write(
-        directory, "started", {**mark, "command": command.process.pid, "command_started": started(command.process.pid)}
-    )
-    signal.signal(signal.SIGTERM, lambda *_: command.stop("stopped", time.monotonic()))
+    if asked:
+        stop()
     _watch(command, capture, request.get("timeout_s"))
-    code = command.process.returncode
-    end = {"exit": code} if code >= 0 else {"exit": None, "signal": signal.Signals(-code).name}
-    _finish(directory, capture, {**end, "stopped": command.stopping, "began": began})
+    command.end_group()
+    _finish(directory, capture, {**_end(command.process.returncode), "stopped": command.stopping, "began": began})
+
+
+def _name(directory: str, mark: dict[str, Any], pid: int) -> None:
+    """No mark and the same boot mean that the command never ran."""
+    _write(directory, "started", {**mark, "command": pid, "command_started": started(pid)})
+
+
+def _end(code: int) -> dict[str, Any]:
+    if code >= 0:
+        return {"exit": code}
+    try:
+        return {"exit": None, "signal": signal.Signals(-code).name}
+    except ValueError:  # a real-time signal has no name
+        return {"exit": None, "signal": f"signal {-code}"}
 
 
 def _watch(command: Command, capture: Capture, timeout_s: float | None) -> None:
@@ -216,15 +278,18 @@ def _write(directory: str, name: str, value: dict[str, Any], *, durable: bool = 
 
 def started(pid: int) -> float | None:
     """When the process began, in the unit of the lock's owner check; the pid alone may be somebody else's tomorrow."""
-    if sys.platform == "linux":
-        try:
-            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-                fields = file.read().rpartition(")")[2].split()
-            # Dead and not yet fetched by its parent: in a container without an init that may last for ever.
-            return None if fields[0] in "ZX" else float(fields[19])
-        except (OSError, IndexError, ValueError):
-            return None
-    return None
+    fields = _stat(pid) if sys.platform == "linux" else []
+    # Dead and not yet fetched by its parent: in a container without an init that may last for ever.
+    return float(fields[19]) if len(fields) > 19 and fields[0] not in "ZX" else None
+
+
+def _stat(pid: int) -> list[str]:
+    """What Linux says of a process, from its state on; nothing if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 def main() -> None:

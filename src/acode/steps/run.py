@@ -7,6 +7,7 @@ could begin without the lock being held: no lock, no mark and the same boot prov
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import select
@@ -228,10 +229,21 @@ def private_outputs(site: Site) -> Path:
 
 
 def put_output(directory: Path, step: str, data: bytes) -> None:
-    """The output of a finished step as a file that only we can read, whatever the umask is."""
+    """The output of a finished step as a file that only we can read, whatever the umask is; whole or not at all."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
-    with open(os.open(directory / step, flags, 0o600), "wb") as file:
+    temp = directory / f".{step}.new"
+    with open(os.open(temp, flags, 0o600), "wb") as file:
         file.write(data)
+    os.replace(temp, directory / step)
+
+
+def holds_output(directory: Path, step: str, sha256: str) -> bool:
+    """Whether the file is there and is what the log says; nobody may put other words into a finished step's mouth."""
+    try:
+        with open(os.open(directory / step, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest() == sha256
+    except OSError:
+        return False
 
 
 def _follow(step: Step, site: Site, directory: Path, watch: int) -> None:
@@ -557,4 +569,6 @@ def roll_back(step: Step, site: Site, started: ev.StepStarted) -> RolledBack:
         complete=started.before_complete,
         announce=lambda saved: site.keeping(ev.RollbackStarted(step=step.id, attempt=started.attempt, saved=saved)),
     )
-    return RolledBack(restored=put.restored, saved=put.saved, files=_states(site, put.restored))
+    # A directory that went is nobody's content: remembered as absent, it would look changed when it is made again.
+    states = tuple(one for one in _states(site, put.restored) if one.sha256 or one.path in site.manifest)
+    return RolledBack(restored=put.restored, saved=put.saved, files=states)
