@@ -15,6 +15,7 @@ from acode.policy import Decision, Reason
 
 COUNTDOWN_STEP_S = 1.0
 LOCK_RETRY_S = 2.0
+FRUITLESS_MAX = 3  # children in a row that died before they had recorded an attempt: the limit cannot count those
 
 # Ends that a policed attempt cannot mend: the child's word is the supervisor's word.
 FINAL = frozenset({0, 2, 3, 10, 12, 13, 14, 15, 17, 18, 19, 20, 130, 143})
@@ -26,6 +27,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     decision: Decision | None  # None: the session has ended
     state: str
     exit_code: int = 0
+    locked: bool = False  # another process works on it
+    resumes: int = 0  # attempts on record
 
 
 class ChildEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,16 +47,21 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-def next_step(end: ChildEnd | None, standing: Standing) -> Step:
-    """Pure: the child's end first, then the policy."""
-    if end is not None and end.exit_code in FINAL:
-        return Step(do="end", exit_code=end.exit_code or 0, why=f"the child ended with {end.exit_code}")
+def next_step(end: ChildEnd | None, standing: Standing, *, fruitless: int = 0) -> Step:
+    """Pure: the child's end first, then the policy. `fruitless`: children in a row that left no attempt on record."""
+    code = end.exit_code if end is not None else None
+    if code in FINAL:
+        return Step(do="end", exit_code=code or 0, why=f"the child ended with {code}")
     if standing.decision is None:
         return Step(do="end", exit_code=standing.exit_code, why=f"the session is {standing.state}")
-    if end is not None and end.exit_code == 16:
+    if code == 16 or standing.locked:
         return Step(do="wait", seconds=LOCK_RETRY_S, why="another process works on the session")
     if standing.decision.reason is Reason.COOLDOWN:
         return Step(do="wait", seconds=standing.decision.cooldown_s_remaining, why="cool-down")
+    if fruitless and code not in (None, 75):
+        return Step(do="end", exit_code=code or 0, why="the child could not even begin, and has said why")
+    if fruitless >= FRUITLESS_MAX:
+        return Step(do="end", exit_code=1, why=f"{fruitless} children in a row were killed before they had begun")
     return Step(do="start", why=str(standing.decision.reason))
 
 
@@ -63,20 +71,24 @@ def supervise(
     resume: Callable[[], ChildEnd],
     look: Callable[[], Standing],
     count_down: Callable[[float, str], bool],
+    stopped: Callable[[], bool],
     tell: Callable[[str, dict[str, object]], None],
     locked_s_max: float,
 ) -> int:
-    """Go round until the session ends, is escalated, needs a person, or somebody stops the countdown."""
+    """Go round until the session ends, is escalated, needs a person, or somebody stops it."""
     end = first() if first is not None else None
-    locked_s = 0.0
+    locked_s, fruitless, known = 0.0, 0, -1
     while True:
         if end is not None:
             tell("child_ended", {"exit_code": end.exit_code, "signal": end.signal})
-        step = next_step(end, look())
+        standing = look()
+        fruitless = fruitless + (end is not None) if standing.resumes == known else 0
+        step = next_step(end, standing, fruitless=fruitless)
         if step.do == "end":
+            tell("supervision_ends", {"exit_code": step.exit_code, "why": step.why})
             return step.exit_code
         if step.do == "wait":
-            locked = end is not None and end.exit_code == 16
+            locked = standing.locked or (end is not None and end.exit_code == 16)
             locked_s = locked_s + step.seconds if locked else 0.0
             if locked and locked_s > locked_s_max:
                 return 16
@@ -84,5 +96,8 @@ def supervise(
                 return 130
             end = None
             continue
+        if stopped():
+            return 130
         tell("child_starts", {"why": step.why})
+        known = standing.resumes
         end = resume()

@@ -94,6 +94,7 @@ class Supervisor:
         self.name = name
         self.child: subprocess.Popen[bytes] | None = None
         self.stopped_by: str | None = None
+        self._unheard: int | None = None  # a signal for a child that was just being started
 
     def go(self, first: list[str] | None) -> int:
         before = {number: signal.signal(number, self._heard) for number in self._watched()}
@@ -103,6 +104,7 @@ class Supervisor:
                 resume=lambda: self._start(["resume", self.name(), "--auto"]),
                 look=self._look,
                 count_down=self._count_down,
+                stopped=lambda: self.stopped_by is not None,
                 tell=self._tell,
                 locked_s_max=self.world.config.settings.session.lock_timeout_seconds,
             )
@@ -121,6 +123,8 @@ class Supervisor:
         self.stopped_by = signal.Signals(number).name
         if self.child is not None and self.child.poll() is None:
             self.child.send_signal(number)
+        else:
+            self._unheard = number
 
     def _start(self, arguments: list[str]) -> ChildEnd:
         flags = ["-C", str(self.world.workspace), "--no-input"]
@@ -129,10 +133,15 @@ class Supervisor:
         group: dict[str, Any] = {"process_group": 0} if sys.platform != "win32" else {}
         line = [sys.executable, "-m", "acode", *flags, *arguments]
         self.child = subprocess.Popen(line, stdin=subprocess.DEVNULL, env=dict(self.world.env), **group)
+        if self._unheard is not None:
+            self.child.send_signal(self._unheard)
         code = self.child.wait()
-        if code < 0:
+        if code >= 0:
+            return ChildEnd(exit_code=code)
+        try:
             return ChildEnd(exit_code=None, signal=signal.Signals(-code).name)
-        return ChildEnd(exit_code=code)
+        except ValueError:  # a real-time signal has no name
+            return ChildEnd(exit_code=None, signal=f"signal {-code}")
 
     def _look(self) -> Standing:
         try:
@@ -145,7 +154,12 @@ class Supervisor:
         session = found.session
         if found.survey is None:
             return Standing(decision=None, state=str(session.state), exit_code=EXIT_OF_STATE[session.state])
-        return Standing(decision=found.survey.decision, state=str(session.state))
+        return Standing(
+            decision=found.survey.decision,
+            state=str(session.state),
+            locked=found.lock.held,
+            resumes=session.resumes,
+        )
 
     def _count_down(self, seconds: float, why: str) -> bool:
         """Wait, visibly; False when somebody stopped it."""
