@@ -154,7 +154,7 @@ class PostgresLedger:
     def __init__(self, connection: psycopg.Connection[Any], url: str) -> None:
         self._connection = connection
         self._url = url
-        self._known_blobs: set[tuple[str, str]] = set()
+        self._known_blobs: dict[str, set[tuple[str, str]]] = {}
 
     def close(self) -> None:
         with contextlib.suppress(Exception):  # closing rolls back, on the server, whether or not it is heard
@@ -302,14 +302,9 @@ SELECT session_id, seq, generation, body, mac, %s FROM gone""",
 
     def lacks(self, session_id: str, wanted: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         """Those that the server does not have for this session; asked once, and remembered for this connection."""
-        unknown = [one for one in wanted if one not in self._known_blobs]
-        if unknown:
-            with translated(self._url):
-                rows = self._connection.execute(
-                    "SELECT sha256, purpose FROM acode_session_blobs WHERE session_id = %s", (session_id,)
-                ).fetchall()
-            self._known_blobs |= set(rows)
-        return [one for one in unknown if one not in self._known_blobs]
+        if wanted and session_id not in self._known_blobs:
+            self._known_blobs[session_id] = set(self.blobs(session_id))
+        return [one for one in wanted if one not in self._known_blobs[session_id]]
 
     def put_blob(self, session_id: str, sha256: str, purpose: str, data: bytes) -> None:
         """Whole or not at all; one that another session has brought is only named."""
@@ -328,7 +323,7 @@ SELECT session_id, seq, generation, body, mac, %s FROM gone""",
                 "INSERT INTO acode_session_blobs VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
                 (session_id, sha256, purpose),
             )
-        self._known_blobs.add((sha256, purpose))
+        self._known_blobs.setdefault(session_id, set()).add((sha256, purpose))
 
     def blobs(self, session_id: str) -> list[tuple[str, str]]:
         with translated(self._url):

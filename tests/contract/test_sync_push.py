@@ -1,0 +1,327 @@
+"""Pushing to a real PostgreSQL: whatever breaks in between, the shared copy is the local log, byte for byte."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from acode.errors import AcodeError, NewerSchema, SyncFailed
+from acode.store import outbox
+from acode.store.store import Store
+from acode.sync import local, schema
+from acode.sync.courier import Courier
+from acode.sync.ledger import Trouble, connect
+from acode.sync.now import deliver_now
+from tests.line import Cut, Line, Way
+from tests.machines import Machine, assert_level, everything, lease, shared_log, socket_of, url_of
+from tests.postgres import Server
+
+PLAN = """
+title: Make and greet
+tasks:
+  - title: Make
+    steps:
+      - write: {path: a.txt, content: "a\\n"}
+      - run: echo greetings
+      - read: a.txt
+"""
+
+
+@pytest.fixture
+def database(postgres_server: Server) -> Iterator[str]:
+    if postgres_server.process is None or postgres_server.process.poll() is not None:
+        postgres_server.start()
+    with postgres_server.database() as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """A machine that has no server yet."""
+    return Machine(tmp_path / "machine", None)
+
+
+def forget(machine: Machine, dsn: str, session_id: str) -> None:
+    """As if nothing had ever been pushed."""
+    with machine.store(look_only=False) as store:
+        store.db.execute("DELETE FROM sync_cursor WHERE session_id = ?", (session_id,))
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        empty(connection)
+
+
+def empty(connection: psycopg.Connection[tuple[object, ...]]) -> None:
+    names = ("events", "checkpoints", "snapshots", "session_blobs", "blob_parts", "blobs", "sessions")
+    connection.execute(";".join(f"DELETE FROM acode_{name}" for name in names))
+
+
+def pushed_at_last(machine: Machine, *, tries_max: int = 6) -> int:
+    """Try until it succeeds, as the thread in the background does; how many tries it took."""
+    for number in range(1, tries_max + 1):
+        try:
+            deliver_now(machine.world(), None)
+            return number
+        except SyncFailed:
+            continue
+    raise AssertionError(f"not even the {tries_max}th try succeeded")
+
+
+@pytest.mark.req("FR-011c-052", "FR-011c-053")
+def test_everything_arrives_as_it_stands_and_again_changes_nothing(machine: Machine, database: str) -> None:
+    session_id = machine.run(PLAN)
+    machine.connect(url_of(database))
+    assert machine("sync", "now").stdout == f"Pushed {len(machine.log(session_id))} events of 1 session.\n"
+    assert_level(machine, database, session_id)
+    before = everything(database)
+    assert machine("sync", "now").exit_code == 0
+    assert everything(database) == before
+    assert lease(database, session_id) == (1, None), "a session that has ended is given back"
+
+
+class Cutting:
+    """Push one session again and again over lines that are cut; everything that can stay open stays open."""
+
+    def __init__(self, machine: Machine, server: Server, dsn: str, session_id: str) -> None:
+        self.machine, self.server, self.dsn, self.session_id = machine, server, dsn, session_id
+        self.world = machine.world()
+        self.store = machine.store(look_only=False)
+        self.admin = psycopg.connect(dsn, autocommit=True)
+        self.last = outbox.last_seq(self.store, session_id)
+        self.local = list(self.store.rows(session_id))
+
+    def close(self) -> None:
+        self.store.close()
+        self.admin.close()
+
+    def push(self, cut: Cut | None) -> tuple[Line, int]:
+        """The line, and how often it had to be tried until everything was there."""
+        empty(self.admin)
+        self.store.db.execute("DELETE FROM sync_cursor")
+        with Line(socket_of(self.server), cut=cut) as line:
+            for number in range(1, 5):
+                try:
+                    ledger = connect(url_of(self.dsn, line.port), lambda: False)
+                    try:
+                        Courier(self.world, self.store, ledger).deliver(self.session_id, self.last)
+                        return line, number
+                    finally:
+                        ledger.close()
+                except Trouble:
+                    continue
+        raise AssertionError("not even the fourth try succeeded")
+
+    def assert_level(self) -> None:
+        query = "SELECT seq, body, mac FROM acode_events ORDER BY session_id, seq"
+        assert self.admin.execute(query).fetchall() == self.local
+        anchor = self.admin.execute("SELECT seq, head FROM acode_sessions").fetchall()
+        assert anchor == [(self.local[-1][0], self.local[-1][2])]
+        kept = self.admin.execute("SELECT (SELECT count(*) FROM acode_checkpoints), (SELECT count(*) FROM acode_blobs)")
+        wanted = (len(self.store.checkpoint_rows(self.session_id)), 1)
+        assert kept.fetchone() == wanted
+
+
+def cut_everywhere(machine: Machine, server: Server, dsn: str, way: Way) -> int:
+    session_id = machine.run(PLAN)
+    connect(url_of(dsn), lambda: False).close()  # the tables are made; what is cut is the push
+    work = Cutting(machine, server, dsn, session_id)
+    try:
+        total = work.push(None)[0].messages[way]
+        noticed = 0
+        for message in range(total):
+            for delivered in (False, True):
+                line, tries = work.push(Cut(way=way, message=message, delivered=delivered))
+                noticed += tries > 1
+                assert line.cuts == 1, f"message {message} was never there"
+                work.assert_level()
+        assert noticed > total, "hardly any cut was noticed: nothing was tested"
+        return total
+    finally:
+        work.close()
+
+
+@pytest.mark.req("FR-011c-053", "FR-011c-054")
+@pytest.mark.parametrize("way", ["to the server", "to the client"])
+def test_a_line_cut_at_any_message_neither_loses_nor_repeats_an_event(
+    machine: Machine, postgres_server: Server, database: str, way: Way
+) -> None:
+    """Also where the server has committed and its answer is lost."""
+    assert cut_everywhere(machine, postgres_server, database, way) > 20
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("way", ["to the server", "to the client"])
+def test_a_line_cut_at_any_message_of_many_small_batches_neither_loses_nor_repeats_an_event(
+    machine: Machine, postgres_server: Server, database: str, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "BATCH_ROWS_MAX", 2)
+    assert cut_everywhere(machine, postgres_server, database, way) > 60
+
+
+def long_session(machine: Machine, events: int) -> str:
+    session_id = machine.run(PLAN.replace("Make and greet", "Long") + "      - approve: Go on?\n")
+    with machine.store(look_only=False) as store:
+        from acode.events import types as ev
+
+        journal = store.journal(store.load(session_id), store.generation(session_id))
+        for _ in range(events // 50):
+            journal.append(*(ev.Noted(what="one of many", data={"text": "x" * 200}) for _ in range(50)), durable=False)
+        journal.flush()
+    return session_id
+
+
+@pytest.mark.req("FR-011c-051", "FR-011c-053")
+def test_a_server_killed_in_the_middle_of_a_batch_gets_the_rest_when_it_is_back(
+    machine: Machine, postgres_server: Server, database: str
+) -> None:
+    session_id = long_session(machine, 5_000)
+    connect(url_of(database), lambda: False).close()
+    with Line(socket_of(postgres_server)) as line:
+        machine.connect(url_of(database, line.port))
+        pushed_at_last(machine)
+        total = line.messages["to the server"]
+    for part in (0.4, 0.7, 0.9):
+        forget(machine, database, session_id)
+        cut = Cut(way="to the server", message=int(total * part), delivered=False, then=postgres_server.kill)
+        with Line(socket_of(postgres_server), cut=cut) as line:
+            machine.connect(url_of(database, line.port))
+            with pytest.raises(SyncFailed):
+                deliver_now(machine.world(), None)
+            assert line.was_cut.wait(30)
+            held = outbox_of(machine, session_id)
+            postgres_server.restart()
+            there = len(shared_log(database, session_id))
+            assert there >= held, "what was acknowledged is gone"
+            pushed_at_last(machine)
+        assert_level(machine, database, session_id)
+
+
+def outbox_of(machine: Machine, session_id: str) -> int:
+    with machine.store() as store:
+        return outbox.cursor_of(store, session_id).pushed_seq
+
+
+# Secrets.
+
+CANARIES = ("ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8", "AKIA" + "IOSFODNN7EXAMPLQ", "hunter2-the-canary")
+
+
+@pytest.mark.req("NFR-011c-013", "THREAT-011c-04")
+def test_no_secret_reaches_the_second_tier(machine: Machine, database: str) -> None:
+    (machine.workspace / "config.env").write_text(f"TOKEN={CANARIES[0]}\n")
+    machine.env["DEPLOY_TOKEN"] = CANARIES[2]
+    machine.connect(url_of(database))
+    session_id = machine.run(f"""
+title: With secrets
+tasks:
+  - title: Work
+    steps:
+      - write: {{path: config.env, content: "TOKEN=changed\\n"}}
+      - write: {{path: aws.txt, content: "{CANARIES[1]}\\n"}}
+      - run: echo "the token is {CANARIES[0]} and $DEPLOY_TOKEN"
+        secret_env: [DEPLOY_TOKEN]
+      - approve: Go on?
+""")
+    machine("sync", "now")
+    heap = everything(database)
+    assert session_id.encode() in heap and len(shared_log(database, session_id)) == len(machine.log(session_id))
+    assert [canary for canary in CANARIES if canary.encode() in heap] == []
+
+
+# The server's own tables.
+
+
+def test_clients_that_come_first_together_make_the_tables_once(database: str) -> None:
+    troubles: list[Exception] = []
+
+    def come() -> None:
+        try:
+            connect(url_of(database), lambda: False).close()
+        except Exception as error:
+            troubles.append(error)
+
+    threads = [threading.Thread(target=come) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert troubles == []
+    with psycopg.connect(database) as connection:
+        rows = connection.execute("SELECT version, min_client FROM acode_migrations").fetchall()
+    assert rows == [(number, least) for number, (least, _) in enumerate(schema.MIGRATIONS, 1)]
+
+
+def test_an_older_client_works_with_newer_tables_unless_they_say_otherwise(machine: Machine, database: str) -> None:
+    connect(url_of(database), lambda: False).close()
+    with psycopg.connect(database) as connection:
+        connection.execute("INSERT INTO acode_migrations(version, min_client) VALUES (99, 1)")
+        connection.execute("ALTER TABLE acode_sessions ADD COLUMN later text")
+    session_id = machine.run(PLAN)
+    machine.connect(url_of(database))
+    assert machine("sync", "now").exit_code == 0
+    assert_level(machine, database, session_id)
+    with psycopg.connect(database) as connection:
+        connection.execute("INSERT INTO acode_migrations(version, min_client) VALUES (100, 99)")
+    with pytest.raises(NewerSchema):
+        connect(url_of(database), lambda: False)
+
+
+# What can be wrong with a server.
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "reason"),
+    [
+        ("postgresql://me:hunter2@127.0.0.1:1/x", "transient", "Connection refused"),
+        ("postgresql://me:hun%ter2@127.0.0.1:1/x", "permanent", "cannot be read"),
+    ],
+    ids=["nobody listens", "a URL that is none"],
+)
+def test_a_reason_is_a_few_words_and_never_a_password(url: str, kind: str, reason: str) -> None:
+    with pytest.raises(Trouble) as caught:
+        connect(url, lambda: False)
+    assert caught.value.kind == kind and reason in caught.value.reason
+    assert "hun" not in caught.value.reason and len(caught.value.reason) < 120
+
+
+def test_what_will_not_mend_itself_is_told_apart_from_what_may(database: str) -> None:
+    missing = url_of(database).replace("test_", "no_such_")
+    with pytest.raises(Trouble, match="does not exist") as caught:
+        connect(missing, lambda: False)
+    assert caught.value.kind == "permanent"
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE ROLE stranger LOGIN")
+    try:
+        with pytest.raises(Trouble, match="permission denied") as caught:
+            connect(url_of(database).replace("postgres@", "stranger@"), lambda: False)
+        assert caught.value.kind == "permanent"
+    finally:
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute("DROP ROLE stranger")
+
+
+def test_a_damaged_local_database_is_an_error_of_its_own(machine: Machine, database: str) -> None:
+    machine.run(PLAN)
+    machine.connect(url_of(database))
+    (machine.workspace / ".agent" / "workspace.db").write_bytes(b"no database" * 100)
+    with pytest.raises(AcodeError) as caught:
+        deliver_now(machine.world(), None)
+    assert not isinstance(caught.value, SyncFailed) and caught.value.exit_code == 20
+
+
+def test_events_that_are_not_durable_are_made_so_before_they_are_sent(machine: Machine, database: str) -> None:
+    """The push of `sync now` begins with a full commit, whoever wrote the rows and however."""
+    from tests.stores import WatchedSyncs
+
+    session_id = machine.run(PLAN)
+    machine.connect(url_of(database))
+    watch = WatchedSyncs()
+    try:
+        deliver_now(machine.world(), None)
+        assert watch.of_the_log() >= 1
+    finally:
+        watch.unregister()
+    assert_level(machine, database, session_id)
+    assert isinstance(machine.store(), Store)
