@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import textwrap
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -155,3 +157,12 @@ class Life:
         """How often each line was noted outside the workspace."""
         lines = self.ledger.read_text().split() if self.ledger.exists() else []
         return {line: lines.count(line) for line in lines}
+
+
+def end_all_in(place: Path) -> None:
+    """What still works in the workspace dies without a word, as if the machine had gone down."""
+    here = os.path.realpath(place / "workspace")
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/{name}/cwd") == here and int(name) != os.getpid():
+                os.kill(int(name), signal.SIGKILL)
