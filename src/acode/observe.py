@@ -157,7 +157,7 @@ class Log:
 
     def write(self, level: str, event: str, **fields: Any) -> None:
         at = self.clock().isoformat().replace("+00:00", "Z")
-        line = {"at": at, "level": level, "event": event, **self._clean(fields)}
+        line = {"at": at, "level": level, "event": event, **self.clean(fields)}
         try:
             raw = msgspec.json.encode(line, enc_hook=str) + b"\n"
         except (UnicodeEncodeError, TypeError):
@@ -166,14 +166,15 @@ class Log:
         with contextlib.suppress(OSError):
             self._append(raw)
 
-    def _clean(self, value: Any) -> Any:
+    def clean(self, value: Any) -> Any:
+        """Without secrets, and without lists that nobody reads to their end."""
         match value:
             case str():
                 return self.redactor.text(value)
             case Mapping():
-                return {str(key): self._clean(item) for key, item in value.items()}
+                return {str(key): self.clean(item) for key, item in value.items()}
             case list() | tuple():
-                return [self._clean(item) for item in value[:VALUES_LISTED_MAX]]
+                return [self.clean(item) for item in value[:VALUES_LISTED_MAX]]
             case _:
                 return value
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from acode.alerts import Alerts
 from acode.cli.asking import AtTerminal
 from acode.cli.flags import Flags
 from acode.cli.jsonlines import JsonLines
@@ -72,7 +73,8 @@ class Execution:
         answers: Answers = Nobody()
         if asks and self.screen.can_ask:
             answers = AtTerminal(self.screen, self.signals, world.redactor, self.progress.line.close)
-        heard: list[Listener] = [self.follower, self.lines or self.progress, log_of(world)]
+        log = log_of(world)
+        heard: list[Listener] = [self.follower, self.lines or self.progress, log, Alerts(world, log)]
         measured = meter(world.env, world.monotonic)
         if measured is not None:
             heard.append(measured)

@@ -9,15 +9,19 @@ from acode.cli.screen import Screen, one_line
 
 
 def show_remedy(screen: Screen, remedy: Mapping[str, Any]) -> None:
-    """What failed last, what it said, and what to try, in order."""
+    """What failed last, what it said, and what to try, in order; a command line of a plan may hold a secret."""
+
+    def clean(text: str) -> str:
+        return one_line(screen.flags.redacted(text))
+
     if remedy.get("failed_step"):
-        screen.insist(f"Last failure: step {remedy['failed_step']}: {one_line(remedy['message'])}")
+        screen.insist(f"Last failure: step {remedy['failed_step']}: {clean(remedy['message'])}")
     else:
-        screen.insist(f"Last failure: {one_line(remedy['message'])}")
+        screen.insist(f"Last failure: {clean(remedy['message'])}")
     for line in remedy.get("last_output", ()):
-        screen.insist(screen.paint(f"    │ {one_line(line)}", "dim"))
+        screen.insist(screen.paint(f"    │ {clean(line)}", "dim"))
     for path in remedy.get("changed_files", ()):
-        screen.insist(f"  changed by somebody else: {one_line(path)}")
+        screen.insist(f"  changed by somebody else: {clean(path)}")
     screen.insist("What to do:")
     for number, line in enumerate(remedy["checklist"], 1):
-        screen.insist(f"  {number}. {one_line(line)}")
+        screen.insist(f"  {number}. {clean(line)}")
