@@ -19,6 +19,7 @@ from acode.resume import Interruption, Scenario, classify, detect_scenario, find
 from acode.state import LIBRARY, Mark, Session
 from acode.steps import kind_of
 from acode.steps.shape import Site
+from acode.store.outbox import cursor_of
 from acode.store.store import Store
 
 
@@ -84,8 +85,17 @@ def look_at_flights(session: Session, site: Site) -> dict[str, Finding]:
 
 def look_at(step: Step, site: Site, session: Session) -> Finding:
     flight = session.in_flight[step.id]
+    started = flight.started
+    elsewhere = flight.seq <= cursor_of(site.store, session.session_id).taken_seq
+    if elsewhere:  # that nothing is found here says nothing about what ran there
+        started = msgspec.structs.replace(started, boot_id="")
     try:
-        return kind_of(flight.started.kind).look(step, site, flight.started)
+        found = kind_of(started.kind).look(step, site, started)
+        return (
+            msgspec.structs.replace(found, evidence=f"begun on another machine; {found.evidence}")
+            if elsewhere
+            else found
+        )
     except IdempotencyConflict:
         raise  # the same key with other content is no missing evidence but a wrong one
     except AcodeError as error:

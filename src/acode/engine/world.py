@@ -87,6 +87,7 @@ class StopSwitch:
         self._hurry = False
         self.signal: str | None = None
         self.lost: AcodeError | None = None  # why the session is not ours any more
+        self.doubt: Callable[[], None] = lambda: None  # asked at boundaries: have we slept, and is it still ours?
 
     def press(self, signal: str) -> None:
         if self._since is None or (signal != "SIGINT" and self.signal == "SIGINT"):
@@ -101,6 +102,7 @@ class StopSwitch:
         self.lost = error
 
     def at_boundary(self) -> bool:
+        self.doubt()
         return self._since is not None or self.lost is not None
 
     def at_once(self) -> bool:

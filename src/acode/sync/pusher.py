@@ -26,6 +26,9 @@ from acode.sync.pacing import Link, after_failure, after_success
 
 EXIT_S_MAX = 1.0
 OWNERSHIP_S_MAX = 1.0  # how long a resume may wait for the word that the session is still ours
+TICK_S = 0.5
+SUSPENDED_S = 2.0  # a thread that did not wake for so long was stopped, and its machine may have lost the session
+RENEW_S = 5.0  # so often the lease is confirmed while there is nothing to send
 LINGER_S = 0.25  # events of a few steps go in one batch
 
 News = Literal["degraded", "restored"]
@@ -47,6 +50,10 @@ class Pusher:
         self._refusal: AcodeError | None = None
         self._closing_at: float | None = None
         self._parted = False  # the last exchange of this run was made
+        self._tick_at = (world.monotonic(), world.clock())
+        self._busy = False
+        self._doubt = False  # we were stopped: is the session still ours?
+        self._confirmed_at = world.monotonic()
         self._reason = ""
         self._untold: News | None = None
         self._told: News = "restored"
@@ -80,6 +87,26 @@ class Pusher:
             if self._refusal is not None:
                 raise self._refusal
 
+    def settle_doubt(self) -> None:
+        """At a boundary: whoever was stopped asks before it goes on. It costs nothing unless that happened."""
+        with self._news:
+            if self._thread is None or self._refusal is not None:
+                return
+            if not self._busy and self._slept():
+                self._doubt = True
+            if not self._doubt:
+                return
+            if not self._link.failures:  # offline there is nobody to ask, and the work goes on
+                self._news.notify_all()
+                self._news.wait_for(lambda: not self._doubt, OWNERSHIP_S_MAX)
+            self._doubt = False
+
+    def _slept(self) -> bool:
+        """By the clock that stops with the machine, and by the one that does not."""
+        then, at = self._tick_at
+        wall_s = (self._world.clock() - at).total_seconds()
+        return max(self._world.monotonic() - then, wall_s) > SUSPENDED_S
+
     def close(self) -> None:
         """A second for what is left; then the run ends, whatever the server does."""
         with self._news:
@@ -94,6 +121,7 @@ class Pusher:
             if self._thread is not None:
                 return
             self._session_id = session_id
+            self._world.stop.doubt = self.settle_doubt
             self._thread = threading.Thread(target=self._run, name="acode-sync", daemon=True)
         self._thread.start()
 
@@ -131,23 +159,34 @@ class Pusher:
     def _wait_for_work(self) -> bool:
         """True: there is something to do now. False: the run is over and nothing more can be done in time."""
         with self._news:
+            self._busy = False
             while True:
                 now = self._world.monotonic()
+                self._doubt = self._doubt or self._slept()
+                self._tick_at = (now, self._world.clock())
                 closing = self._closing_at is not None
                 owing = self._owing() and self._refusal is None
-                if closing and (not owing or not self._link.may_try(now) or self._out_of_time()):
+                if closing and (self._parted or not owing or not self._link.may_try(now) or self._out_of_time()):
                     return False
                 if owing and self._link.may_try(now):
                     break
-                wait_s = self._link.retry_at - now if owing else None
-                self._news.wait(wait_s)
+                self._news.wait(min(TICK_S, max(0.0, self._link.retry_at - now)) if owing else TICK_S)
             if self._pushed >= 0 and not closing:
-                self._news.wait_for(lambda: self._closing_at is not None, LINGER_S)
+                self._news.wait_for(lambda: self._closing_at is not None or self._doubt, LINGER_S)
+            self._busy = True
         return True
 
     def _owing(self) -> bool:
         parting = self._closing_at is not None and not self._parted
-        return parting or self._pushed < self._durable or self._others is None or bool(self._others)
+        renewing = self._world.monotonic() - self._confirmed_at > RENEW_S
+        return (
+            parting
+            or renewing
+            or self._doubt
+            or self._pushed < self._durable
+            or self._others is None
+            or bool(self._others)
+        )
 
     def _out_of_time(self) -> bool:
         return self._closing_at is not None and self._world.monotonic() >= self._closing_at
@@ -199,16 +238,17 @@ class Pusher:
     def _succeeded(self, seq: int) -> None:
         with self._news:
             self._link = after_success()
+            self._confirmed_at, self._doubt = self._world.monotonic(), False
             self._pushed = max(seq, 0)
             self._reason, self._untold = "", "restored"
             self._news.notify_all()
 
     def _refused(self, error: AcodeError) -> None:
         with self._news:
-            self._refusal = error
+            self._refusal, self._doubt = error, False
             self._reason = error.message
+            self._world.stop.give_up(error)
             self._news.notify_all()
-        self._world.stop.give_up(error)
 
     def _failed(self, trouble: Trouble) -> None:
         if self._out_of_time():
@@ -218,7 +258,7 @@ class Pusher:
         reason = self._world.redactor.text(trouble.reason)
         self._note_trouble(reason, link.retry_at - now)
         with self._news:
-            self._link, self._reason, self._untold = link, reason, "degraded"
+            self._link, self._reason, self._untold, self._doubt = link, reason, "degraded", False
             self._news.notify_all()
 
     def _note_trouble(self, reason: str, retry_in_s: float) -> None:
