@@ -1,7 +1,7 @@
 """All benchmarks in one command; JSON on stdout, a table with targets on stderr.
 
     python3 dev.py bench                 everything (some minutes: it builds a session of a million events)
-    python3 dev.py bench steps           one of: cold_start, formats, recovery, redaction, steps, validation
+    python3 dev.py bench steps           one of: cold_start, formats, recovery, redaction, steps, sync, validation
 
 Figures are medians measured in one run. Ratios are what counts; absolute times are those of the machine.
 """
@@ -79,6 +79,9 @@ TARGETS: list[tuple[str, str, str, float, float]] = [
     ("PROTO-06", "session list of 1,000 agent-memory runs (ms)", "formats.command_ms", 1000, 2000),
     ("redaction", "ordinary output, each megabyte (ms)", "redaction.ordinary_ms_per_megabyte", 50, 100),
     ("redaction", "the most inconvenient text of 300 kB (s)", "redaction.hostile_s_worst", 1, 3),
+    ("second tier", "push an event of 1,000,000 pending (µs)", "sync.1_000_000.us_per_event", 50, 100),
+    ("second tier", "memory with 1,000,000 events pending (MB)", "sync.1_000_000.peak_memory_mb", 150, 300),
+    ("FR-011c-050", "a step beside a server that takes 1 s (ratio)", "sync.slow_server.ratio_of_medians", 1.05, 1.2),
     ("cold start", "session list beside bare imports (ratio)", "cold_start.ratio", 3.0, 4.0),
 ]
 

@@ -298,6 +298,33 @@ def test_a_file_that_stands_here_is_never_replaced(machines: tuple[Machine, Mach
     assert "modified here: a.txt" in taken.stderr
 
 
+@pytest.mark.req("FR-011c-052")
+def test_what_is_pending_here_goes_before_the_session_is_carried_on_from_afar(
+    machines: tuple[Machine, Machine], database: str, tmp_path: Path
+) -> None:
+    one, _ = machines
+    one.connect(NOBODY)
+    session_id = one.run(counting(tmp_path))
+    one.connect(url_of(database))
+    assert one("resume", session_id, "--remote").exit_code == 10
+    assert_level(one, database, session_id)
+
+
+@pytest.mark.req("FR-011c-048")
+def test_where_the_server_is_gone_for_good_a_person_has_the_last_word(
+    machines: tuple[Machine, Machine], tmp_path: Path
+) -> None:
+    one, two = machines
+    session_id = one.run(counting(tmp_path))
+    assert two("pull", session_id, "--yes").exit_code == 0
+    two.connect(NOBODY)
+    assert two("session", "approve", session_id).exit_code == 16
+    assert two("session", "unlock", session_id, "--force", "--reason", "it burnt down").exit_code == 0
+    assert [event.reason for event in events(two, session_id, ev.LockBroken)] == ["it burnt down"]
+    two("session", "approve", session_id)
+    assert two("resume", session_id).exit_code == 0
+
+
 def test_an_unknown_session_and_a_missing_server_are_named(machines: tuple[Machine, Machine]) -> None:
     one, _ = machines
     assert one("pull", "deadbeef").exit_code == 14

@@ -154,6 +154,18 @@ def test_a_server_that_hangs_holds_neither_the_run_nor_its_end(
     assert_level(machine, database, only_session(machine))
 
 
+@pytest.mark.req("FR-011c-053", "FR-011c-054")
+def test_a_killed_run_is_resumed_and_the_shared_log_has_each_event_once(machine: Machine, database: str) -> None:
+    machine.connect(url_of(database))
+    running = machine.process("run", machine.plan(WAITING), "--json")
+    running.wait_for_line('"step_started".*wait.2')
+    running.kill_everything()
+    (machine.workspace / "go").touch()
+    assert machine("resume", "--last").exit_code == 0
+    assert_level(machine, database, only_session(machine))
+    assert lease(database, only_session(machine))[1] is None
+
+
 def test_what_an_earlier_run_owed_goes_with_the_next_one(machine: Machine, database: str) -> None:
     machine.connect(NOBODY)
     first = machine.run(PLAN)

@@ -15,6 +15,7 @@ from acode import lock as locks
 from acode.engine.hold import Held, held
 from acode.engine.opening import opened, resolve_id
 from acode.engine.settle import resolve as settle_by_person
+from acode.engine.sharing import claim_here
 from acode.engine.survey import look_at, step_named
 from acode.engine.world import World, short
 from acode.errors import CannotContinue, SessionLocked, StepStillRunning, TerminalState, Usage
@@ -160,7 +161,8 @@ def unlock(world: World, text: str, *, force: bool, reason: str) -> tuple[Sessio
         session_id = resolve_id(world, store, text)
         generation = store.generation(session_id)
         seen = locks.look(world.agent_dir / "locks", session_id, generation)
-        if not seen.held:
+        claimed = force and claim_here(store, session_id)
+        if not seen.held and not claimed:
             session, _ = store.peek(session_id)
             return session, seen.holder, False
         if not force and seen.holder is not None and locks.alive(seen.holder):

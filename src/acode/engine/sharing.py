@@ -71,7 +71,8 @@ def refuse_not_ours(store: Store, session_id: str) -> None:
     if cursor.standing == "fenced":
         raise LeaseLost(
             cursor.reason or f"session {name} was taken over by another machine",
-            hint=f"To carry it on here: acode resume {name} --remote (with --force if it was not given back)",
+            hint=f"To carry it on here: acode resume {name} --remote (with --force if it was not given back). Where the"
+            f" server is gone for good: acode session unlock {name} --force",
             holder=cursor.holder,
         )
     if cursor.standing == "diverged":
@@ -80,3 +81,14 @@ def refuse_not_ours(store: Store, session_id: str) -> None:
             hint=f"See both tails: acode sync status {name}. Take the shared history: acode pull {name} --force;"
             f" or keep the one here: acode sync now {name} --force",
         )
+
+
+def claim_here(store: Store, session_id: str) -> bool:
+    """A person says that the session is this machine's, whatever was last heard of another: the server may be gone.
+
+    Whether it was another's. The next exchange with the server decides again, by the lease.
+    """
+    if outbox.cursor_of(store, session_id).standing in ("owner", "released"):
+        return False
+    outbox.change_cursor(store, session_id, standing="owner", reason=None, holder="")
+    return True

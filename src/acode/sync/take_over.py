@@ -19,7 +19,7 @@ from acode import seal
 from acode.engine.hold import held
 from acode.engine.opening import opened
 from acode.engine.world import World, short
-from acode.errors import SyncFailed
+from acode.errors import SyncFailed, UnknownSession
 from acode.events import types as ev
 from acode.events.definition import Write
 from acode.seal import Anchor
@@ -68,10 +68,10 @@ def shared_sessions(world: World) -> list[SharedSession]:
 
 def bring(world: World, text: str, *, own: bool, force: bool = False, reason: str = "") -> Brought:
     """The session named `text` as the server has it; `own`: take its lease too, to carry it on here."""
-    with connected(world) as ledger:
+    with connected(world) as ledger, opened(world, look_only=False, create=True) as store:
+        send_ours_first(world, store, ledger, text)
         session_id = find_session([one.session_id for one in reversed(ledger.sessions())], text)
-        with opened(world, look_only=False, create=True) as store, alone(world, store, session_id):
-            send_ours_first(world, store, ledger, session_id)
+        with alone(world, store, session_id):
             brought = fetch(world, store, ledger, session_id, own=own, force=force)
     note_arrival(world, brought, reason=reason)
     return brought
@@ -92,9 +92,11 @@ def alone(world: World, store: Store, session_id: str) -> Iterator[None]:
         lock.release()
 
 
-def send_ours_first(world: World, store: Store, ledger: PostgresLedger, session_id: str) -> None:
+def send_ours_first(world: World, store: Store, ledger: PostgresLedger, text: str) -> None:
     """What is pending here goes before anything is done from afar; another history in the way is met later."""
-    if session_id not in store.session_ids():
+    try:
+        session_id = find_session(store.session_ids(), text)
+    except UnknownSession:
         return
     cursor, last = outbox.cursor_of(store, session_id), outbox.last_seq(store, session_id)
     if last > cursor.pushed_seq and cursor.standing in ("owner", "released"):
