@@ -27,7 +27,7 @@ from tests.machines import socket_of, url_of
 from tests.postgres import Server, find_programs, temporary_server
 
 SIZES = {"100_000": 100_000, "1_000_000": 1_000_000}
-STEPS, ROUNDS, REPLY_DELAY_S = 300, 3, 1.0
+STEPS, ROUNDS, REPLY_DELAY_S = 120, 8, 1.0
 PUSH = """
 import resource, sys, time, msgspec
 from pathlib import Path

@@ -21,7 +21,7 @@ from acode.resume import Scenario
 from acode.seal import SECRET_VARIABLE, load_keyring
 from acode.state import Session, State, fold
 from acode.store import checkpoints as ck
-from acode.store import schema
+from acode.store import outbox, schema
 from acode.store.store import Store
 from tests.worlds import world
 
@@ -175,3 +175,20 @@ def test_a_version_2_session_killed_in_a_command_is_carried_on_to_its_end(tmp_pa
     assert contents(made)["end.txt"] == "end\n" and contents(made)["done.txt"] == "done\n"
     assert bodies(made, session_id)[: len(before)] == before
     assert verify(made, session_id)[1].problems == ()
+
+
+# Version 3.
+
+
+@pytest.mark.req("REGR-011c-01", "NFR-011c-010")
+def test_a_version_3_session_is_carried_on_and_remembers_its_shared_copy(tmp_path: Path) -> None:
+    made = opened(tmp_path, "v3", {**GREETED, "go": ""})
+    session = the_session(made)
+    with reading(made) as store:
+        cursor = outbox.cursor_of(store, session.session_id)
+        assert (cursor.pushed_seq, cursor.generation, cursor.standing) == (5, 2, "owner")
+        assert cursor.reason == "Connection refused" and cursor.attempted_at is not None
+        assert store.verify(session.session_id).problems == ()
+    result = resume(made, session.session_id, Options())
+    assert (result.state, result.exit_code, result.skipped_steps) == (State.COMPLETED, 0, 3)
+    assert contents(made)["end.txt"] == "end\n"
