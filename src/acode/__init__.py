@@ -1,3 +1,59 @@
-"""acode makes long runs of work survivable."""
+"""acode makes long runs of work survivable.
+
+The names below are the library: durable steps in ordinary programs. They are loaded when they are first used, so that
+`import acode` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from acode.errors import AcodeError, InputRequired, NonDeterminism, OutcomeUnknown, StepFailed, StepTimeout
+    from acode.library.entry import current, durable, step
+    from acode.library.opening import resolve, session
+    from acode.library.session import Session
+    from acode.library.work import Begun, Retry
 
 __version__ = "0.1.0"
+
+_PLACES = {
+    **dict.fromkeys(("current", "durable", "step"), "acode.library.entry"),
+    **dict.fromkeys(("resolve", "session"), "acode.library.opening"),
+    "Session": "acode.library.session",
+    **dict.fromkeys(("Begun", "Retry"), "acode.library.work"),
+    **dict.fromkeys(
+        ("AcodeError", "InputRequired", "NonDeterminism", "OutcomeUnknown", "StepFailed", "StepTimeout"), "acode.errors"
+    ),
+}
+
+__all__ = [
+    "AcodeError",
+    "Begun",
+    "InputRequired",
+    "NonDeterminism",
+    "OutcomeUnknown",
+    "Retry",
+    "Session",
+    "StepFailed",
+    "StepTimeout",
+    "__version__",
+    "current",
+    "durable",
+    "resolve",
+    "session",
+    "step",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    found = globals()[name] = getattr(import_module(_PLACES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

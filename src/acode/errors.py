@@ -240,6 +240,21 @@ class StepTimeout(StepFailed):
     code = "ACODE-STEP-002"
 
 
+# Programs that ask for their steps themselves.
+
+
+class NonDeterminism(AcodeError):
+    """The program asks for other steps than the ones on record; details show both sides."""
+
+    code = "ACODE-LIB-001"
+
+
+class NotStorable(AcodeError):
+    """A step's result is of a type that cannot be stored, or a stored one cannot be restored."""
+
+    code = "ACODE-LIB-002"
+
+
 # Locks.
 
 

@@ -5,6 +5,8 @@ From its creation on, a session lives by its log alone: the plan file may change
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from acode import __version__
@@ -17,10 +19,12 @@ from acode.engine.world import Result, World, short
 from acode.errors import BadPlan
 from acode.events import types as ev
 from acode.events.definition import Plan, Run, digest
-from acode.planfile import PlanFile
 from acode.redact import looks_secret
 from acode.store.journal import Blob
 from acode.store.store import INLINE_BYTES_MAX
+
+if TYPE_CHECKING:  # a program's session has no plan file, and does not load what reads one
+    from acode.planfile import PlanFile
 
 PLAN_IN_LOG_BYTES_MAX = 524_288  # an event holds 1 MiB at the most; a larger plan goes to a blob
 TITLE_CHARACTERS_MAX = 200

@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,9 +23,11 @@ from acode.events.definition import Read, Run, Sql, Write
 from acode.state import Session
 from acode.steps.run import read_status, run_directory
 from acode.steps.shape import Site
-from acode.steps.sql import BESIDE, Doubt, missing_record
 from acode.workspace import ChangedFile, changed, integrity_report, look
 from acode.workspace.files import open_regular
+
+if TYPE_CHECKING:  # loaded for sessions with sql steps only: its words cost more than the rest of a start
+    from acode.steps.sql import Doubt
 
 GIT_TIMEOUT_S = 5.0
 CLOCK_SLACK_S = 1.0  # file systems and clocks do not agree to the last tick
@@ -92,6 +95,8 @@ def _changed_files(session: Session, site: Site, out_of_time: Callable[[], bool]
     in_flight = {image.path for flight in session.in_flight.values() for image in flight.started.before}
     for flight in session.in_flight.values():
         if flight.started.kind == "sql":
+            from acode.steps.sql import BESIDE
+
             in_flight.update(str(flight.started.target.get("database")) + ending for ending in BESIDE)
     manifest = {path: state for path, state in site.manifest.items() if path not in in_flight}
     found = changed(site.root, manifest, deadline=out_of_time)
@@ -102,7 +107,7 @@ def _changed_files(session: Session, site: Site, out_of_time: Callable[[], bool]
 def _command_ended_at(session: Session, site: Site) -> float | None:
     """Up to when a command in flight without declared outputs may have changed any file; None: there is none."""
     for flight in session.in_flight.values():
-        if flight.started.kind not in ("run", "commit") or flight.started.before:
+        if flight.started.kind not in ("run", "commit", "call") or flight.started.before:
             continue
         status = read_status(run_directory(site.agent_dir, flight.started.key))
         return status.ended + CLOCK_SLACK_S if status is not None else math.inf
@@ -123,6 +128,8 @@ def _database_doubts(session: Session, site: Site) -> list[Doubt]:
     for step in session.steps():
         record = session.record(step.id)
         if isinstance(step.action, Sql) and record is not None and record.status == "completed":
+            from acode.steps.sql import missing_record
+
             doubt = missing_record(step, site, make_key(session.session_id, step.id, record.attempt))
             doubts.extend([doubt] if doubt is not None else [])
     return doubts

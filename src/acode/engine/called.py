@@ -1,0 +1,275 @@
+"""Steps that a program asks for, one by one: begun and ended here, executed by whoever asked.
+
+There is no plan to walk. The program is the plan, and a later run of it is held to what is on record. Durability is
+that of any step: one that may be repeated ends durably, every other one begins durably, so that a step costs one sync.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import msgspec
+
+from acode import __version__
+from acode import lock as locks
+from acode.engine.begin import TITLE_CHARACTERS_MAX
+from acode.engine.hold import Held, created
+from acode.engine.validate import git_position
+from acode.engine.world import World
+from acode.events import make_key
+from acode.events import types as ev
+from acode.events.definition import Approve, Run, Step, Write, describe, digest
+from acode.state import NESTED, State
+from acode.steps import kind_of
+from acode.steps.shape import Done, Failed, Prepared
+from acode.workspace import restat
+
+
+def create(
+    world: World, key: str, *, entry: str | None, arguments: dict[str, Any]
+) -> contextlib.AbstractContextManager[Held]:
+    """A new session for a program, under the key that the program gave it."""
+    head, branch = git_position(world.workspace)
+    event = ev.SessionCreated(
+        title=key[:TITLE_CHARACTERS_MAX],
+        task=key,
+        kind="library",
+        config_digest=world.config.digest,
+        git_head=head,
+        git_branch=branch,
+        entry=entry,
+        entry_arguments=arguments,
+        owner=locks.owner(),
+        acode_version=__version__,
+    )
+    planned = ev.SessionPlanned(tasks=0, steps=0, plan_digest="")
+    return created(world, event, planned, ev.SessionExecuting(reason="run"), blobs={})
+
+
+# One step.
+
+
+def begin(
+    run: Held,
+    step: Step,
+    asked: ev.Asked,
+    *,
+    shown: str = "",
+    before: tuple[ev.Known, ...] = (),
+    prepared: Prepared | None = None,
+) -> ev.StepStarted:
+    """Say what is going to happen; durably, unless nothing can come of repeating it."""
+    prepared = prepared if prepared is not None else NOTHING
+    number = run.session.next_attempt(step.id)
+    started = ev.StepStarted(
+        step=step.id,
+        task=step.task,
+        kind=step.kind,
+        attempt=number,
+        key=make_key(run.session.session_id, step.id, number),
+        action_digest="",
+        idempotent=step.idempotent,
+        boot_id=locks.boot_id(),
+        before=prepared.before,
+        before_complete=prepared.before_complete,
+        after_sha256=prepared.after_sha256,
+        after_mode=prepared.after_mode,
+        target=prepared.target,
+        asked=asked,
+        definition=fit_for_the_log(run, step),
+        shown=shown,
+    )
+    run.say(*before, *awake(run), started, durable=careful(started), blobs=prepared.blobs)
+    run.tell(
+        "step_started",
+        step=step.id,
+        kind=step.kind,
+        title=run.world.redactor.text(describe(step)),
+        attempt=number,
+        number=0,
+        of=0,
+        key=started.key,
+    )
+    return started
+
+
+NOTHING = Prepared()
+
+
+def careful(started: ev.StepStarted) -> bool:
+    """Whether the start must survive a power cut: the step may not be repeated, or it changes the workspace."""
+    return started.kind not in ("call", "run") or not started.idempotent or bool(started.before)
+
+
+def awake(run: Held) -> tuple[ev.Known, ...]:
+    """A session that waited at a gate, or was paused meanwhile, goes on."""
+    return () if run.session.state is State.EXECUTING else (ev.SessionExecuting(reason="the program goes on"),)
+
+
+def fit_for_the_log(run: Held, step: Step) -> Step:
+    """The definition as a later settlement needs it: without the content, and without anything secret."""
+    match step.action:
+        case Write(path=path, mode=mode):
+            return msgspec.structs.replace(step, action=Write(path=path, content="", mode=mode))
+        case Run() as action if run.world.redactor.matches(msgspec.json.encode(step).decode()):
+            line = run.world.redactor.text(describe(step).removeprefix("Run "))
+            bare = Run(command=line, outputs=action.outputs, cwd=action.cwd, secret_env=action.secret_env)
+            return msgspec.structs.replace(step, action=bare, undo=None)
+        case _:
+            return step
+
+
+def end(
+    run: Held,
+    started: ev.StepStarted,
+    done: Done,
+    *,
+    took_ms: int,
+    settled: bool = False,
+    before: tuple[ev.Known, ...] = (),
+    actor: str = "system",
+    durable: bool = False,
+) -> ev.StepCompleted:
+    """The completion; after a durable start it is power-safe with the next durable word, or within a second."""
+    files = (*done.files, *changed_meanwhile(run, started)) if started.kind == "call" and not settled else done.files
+    completed = ev.StepCompleted(
+        step=started.step,
+        task=started.task,
+        attempt=started.attempt,
+        key=started.key,
+        duration_ms=done.duration_ms if done.duration_ms is not None else took_ms,
+        settled=settled,
+        output=done.output,
+        files=files,
+        touched=done.touched,
+        result=done.result,
+        asked=started.asked,
+    )
+    synced = durable or settled or not careful(started)
+    said = run.say(*before, completed, durable=synced, blobs=done.blobs, actor=actor)
+    run.executed += not settled
+    run.tell(
+        "step_completed",
+        seq=said[-1].seq,
+        step=started.step,
+        duration_ms=completed.duration_ms,
+        settled=settled,
+        touched=list(done.touched),
+        done=run.session.steps_done,
+        total=run.session.steps_total,
+    )
+    return completed
+
+
+def changed_meanwhile(run: Held, started: ev.StepStarted) -> tuple[ev.FileState, ...]:
+    """Files that the session knows and that changed while the function ran: the change belongs to the step."""
+    manifest = run.session.records.manifest if run.session.records is not None else {}
+    return restat(run.root, manifest) if manifest else ()
+
+
+def fail(
+    run: Held, started: ev.StepStarted, failed: Failed, *, took_ms: int, error: dict[str, Any] | None = None
+) -> None:
+    """The failure; a step that ended by itself did not take effect, one that was stopped is still open."""
+    failure = ev.StepFailed(
+        step=started.step,
+        task=started.task,
+        attempt=started.attempt,
+        reason=failed.reason,
+        message=run.world.redactor.text(failed.message),
+        exit_status=failed.exit_status,
+        signal=failed.signal,
+        duration_ms=took_ms,
+        output=failed.output,
+        files=failed.files,
+        touched=failed.touched,
+        error=error or {},
+    )
+    events: list[ev.Known] = [failure]
+    if failed.reason in ("exit", "error"):
+        events.append(
+            ev.StepSettled(
+                step=started.step, attempt=started.attempt, outcome=ev.Settled.NOT_APPLIED, evidence=failure.message
+            )
+        )
+    said = run.say(*events, blobs=failed.blobs)
+    run.tell(
+        "step_failed",
+        seq=said[-1].seq,
+        step=started.step,
+        reason=failed.reason,
+        message=failure.message,
+        exit_status=failed.exit_status,
+        output_tail=failed.output.tail if failed.output else "",
+        touched=list(failed.touched),
+    )
+
+
+def accept_retry(run: Held, started: ev.StepStarted, evidence: str) -> None:
+    """A step that was stopped in the middle and may be repeated is cleared for its next attempt."""
+    run.say(
+        ev.StepSettled(step=started.step, attempt=started.attempt, outcome=ev.Settled.RETRY_ACCEPTED, evidence=evidence)
+    )
+
+
+def put_back_leftovers(run: Held, step: Step) -> None:
+    """A failed command left its outputs for the person to look at; before the next attempt they are put back."""
+    record = run.session.record(step.id)
+    left = record.left_behind if record is not None else None
+    if record is None or left is None or not left.before:
+        return
+    rolled = kind_of(step.kind).roll_back(step, run.site(), left)
+    run.say(
+        ev.StepSettled(
+            step=step.id,
+            attempt=record.attempt,
+            outcome=ev.Settled.ROLLED_BACK,
+            evidence="the outputs of the failed attempt were put back",
+            restored=rolled.restored,
+            saved=rolled.saved,
+            files=rolled.files,
+        )
+    )
+
+
+# Settling what a program left open.
+
+
+def settle(
+    run: Held, step_id: str, answer: str, *, evidence: str, note: str = "", actor: str, done: Done | None = None
+) -> None:
+    """What became of a step in flight, by the word of a program or a person: applied, not_applied or retry."""
+    started = run.session.in_flight[step_id].started
+    outcome = {"applied": ev.Settled.APPLIED, "not_applied": ev.Settled.NOT_APPLIED}.get(
+        answer, ev.Settled.RETRY_ACCEPTED
+    )
+    settled = ev.StepSettled(step=step_id, attempt=started.attempt, outcome=outcome, evidence=evidence, note=note)
+    if outcome is not ev.Settled.APPLIED:
+        run.say(settled, actor=actor)
+        return
+    end(run, started, done or Done(), took_ms=0, settled=True, before=(settled,), actor=actor)
+
+
+def take_back_record(run: Held, step_id: str) -> None:
+    """A finished step is to run again, because its program says so: it is pending from here on."""
+    tasks = () if NESTED in step_id else (step_id,)
+    run.say(ev.StepsRolledBack(to=None, steps=(step_id,), tasks=tasks), actor="user")
+
+
+# Gates.
+
+
+def gate_digest(run: Held, step: Step) -> str:
+    """The hash of what a grant allows: this question, asked by this session at this place."""
+    assert isinstance(step.action, Approve)
+    return digest({"session": run.session.session_id, "gate": step.id, "question": step.action.question})
+
+
+def gate_passed(run: Held, step: Step, asked: ev.Asked) -> ev.StepStarted:
+    """What a gate begins with; it is never said, because nothing happens between the answer and the passing."""
+    number = run.session.next_attempt(step.id)
+    key = make_key(run.session.session_id, step.id, number)
+    return ev.StepStarted(
+        step=step.id, task=step.task, kind="approve", attempt=number, key=key, action_digest="", asked=asked
+    )

@@ -1,0 +1,267 @@
+"""Whole functions that survive: decorators, and the way back into a program from `acode resume`.
+
+A session may record which function carries it on. Called again with the arguments of the first time, that function asks
+for its steps as before, and finds what is done.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast
+
+import msgspec
+
+from acode.engine.world import Options, Result, World, short
+from acode.errors import AcodeError, CannotContinue, NotStorable, Usage
+from acode.library import values
+from acode.library.opening import OPEN, OnCompleted, Opening
+from acode.library.scope import CURRENT, checked_name
+from acode.library.session import Session
+from acode.library.work import How, OnChange, Retry, Undo, how, is_async
+from acode.library.world import LENT, Lent
+from acode.state import Session as State
+
+P = ParamSpec("P")
+R = TypeVar("R")
+RETURN = "return"  # the step that holds what a durable function returned
+SCRIPT = "acode_program"  # the module name under which a script is loaded: never __main__, or it would start itself
+
+
+def current() -> Session:
+    """The session in whose block this code runs."""
+    found = CURRENT.get()
+    if found is None:
+        raise Usage("there is no open session here", hint="Open one: with acode.session(key) as s:")
+    return found.session
+
+
+def step(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    idempotent: bool = False,
+    retry: Retry | int | None = None,
+    timeout: float | None = None,
+    undo: Undo | None = None,
+    version: str | int | None = None,
+    on_change: OnChange | None = None,
+) -> Any:
+    """Make a function a step of whatever session is open when it is called; outside of any it is called as it is.
+
+    The declarations are those of `Session.step`. Without parentheses, all of them have their defaults.
+    """
+    declared = how(idempotent=idempotent, retry=retry, timeout=timeout, undo=undo, version=version, on_change=on_change)
+    if function is not None:
+        return as_step(function, name, declared)
+    return lambda given: as_step(given, name, declared)
+
+
+def as_step(function: Callable[P, R], name: str | None, declared: How) -> Callable[P, R]:
+    called = name or function.__name__
+    checked_name(called)
+
+    @functools.wraps(function)
+    def in_session(*args: P.args, **kwargs: P.kwargs) -> R:
+        found = CURRENT.get()
+        if found is None:
+            refuse_lost_thread(called)
+            return function(*args, **kwargs)
+        return cast("R", found.session.do(called, function, args, kwargs, declared))
+
+    return in_session
+
+
+def refuse_lost_thread(name: str) -> None:
+    """A new thread knows nothing of the session; done there in silence, the step would be no step."""
+    if OPEN:
+        raise Usage(
+            f"the step {name} is called in a thread that knows of no session, while {OPEN[-1].key} is open",
+            hint="Use the session's own step method there: session.step(name, function, …).",
+        )
+
+
+def durable(
+    *,
+    key: str,
+    workspace: str | os.PathLike[str] = ".",
+    on_completed: OnCompleted = "return",
+    on_change: OnChange = "raise",
+    automatic: bool = False,
+    wait: bool = False,
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a whole function survive: it runs in a session of its own, and `acode resume` can call it again.
+
+    key: a format string over the function's arguments, such as `"nightly-{day}"`. What the function returns is
+    recorded; a completed one returns it without running. The arguments must be values that can be stored.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        options = Options(actor="system" if automatic else "user", wait=wait)
+
+        def block(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Opening:
+            return Opening(
+                key_of(function, key, args, kwargs),
+                workspace,
+                on_completed=on_completed,
+                on_change=on_change,
+                probes={},
+                options=options,
+                entry=entry_of(function),
+                arguments=stored_arguments(args, kwargs),
+            )
+
+        if is_async(function):
+            running = cast("Callable[..., Awaitable[Any]]", function)
+
+            @functools.wraps(function)
+            async def survive_async(*args: Any, **kwargs: Any) -> Any:
+                async with block(args, kwargs) as session:
+                    begun = returned_before(session)
+                    if begun is not None:
+                        return begun.result
+                    value = await running(*args, **kwargs)
+                    keep_return(session, value)
+                    return value
+
+            return cast("Callable[P, R]", survive_async)
+
+        @functools.wraps(function)
+        def survive(*args: P.args, **kwargs: P.kwargs) -> R:
+            with block(args, kwargs) as session:
+                begun = returned_before(session)
+                if begun is not None:
+                    return cast("R", begun.result)
+                value = function(*args, **kwargs)
+                keep_return(session, value)
+                return value
+
+        return survive
+
+    return decorate
+
+
+def returned_before(session: Session) -> Any:
+    """The recorded return value of a completed session."""
+    return session.begin(RETURN) if session._run.session.terminal else None
+
+
+def keep_return(session: Session, value: Any) -> None:
+    if not session._run.session.terminal:
+        begun = session.begin(RETURN, idempotent=True)
+        if not begun.found:
+            session.complete(begun, value)
+
+
+def key_of(function: Callable[..., Any], key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    if "{" not in key:
+        return key
+    import inspect
+
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    try:
+        return key.format(**bound.arguments)
+    except (KeyError, IndexError) as error:
+        raise Usage(f"the key {key!r} names {error}, which is no argument of {function.__name__}") from error
+
+
+def stored_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return {"args": values.plain(list(args), 0), "kwargs": values.plain(kwargs, 0)} if args or kwargs else {}
+    except NotStorable as error:
+        raise Usage(f"the arguments of a durable function are recorded with its session: {error.message}") from error
+
+
+def entry_of(function: Callable[..., Any]) -> str | None:
+    """module:function, or script.py:function; None where no later process could find it."""
+    name = getattr(function, "__qualname__", "")
+    if "<" in name:  # made inside another function
+        return None
+    if function.__module__ not in (values.MAIN, SCRIPT):
+        return f"{function.__module__}:{name}"
+    script = getattr(sys.modules.get(function.__module__), "__file__", None)
+    return f"{os.path.realpath(script)}:{name}" if script else None
+
+
+# From the command line.
+
+
+def carry_on(world: World, session: State, options: Options) -> Result:
+    """Call the session's program again; its session takes the world of this command, with its terminal."""
+    created = session.created
+    name = short(session.session_id)
+    if created is None or created.entry is None:
+        raise CannotContinue(
+            f"session {name} belongs to a program that did not record how to call it",
+            hint=f"Run the program again: with the key {session.run_id} it carries the session on.",
+        )
+    function = find_entry(world, created.entry)
+    stored = created.entry_arguments
+    args, kwargs = values.decode(stored.get("args", [])), values.decode(stored.get("kwargs", {}))
+    lent = Lent(session.session_id, world, options, [])
+    token = LENT.set(lent)
+    try:
+        outcome = function(*args, **kwargs)
+        if hasattr(outcome, "__await__"):
+            import asyncio
+
+            asyncio.run(finished(outcome))
+    except AcodeError:
+        raise
+    except Exception as error:
+        if not lent.endings:
+            raise
+        return msgspec.structs.replace(lent.endings[-1], error=failed(error))
+    finally:
+        LENT.reset(token)
+    if not lent.endings:
+        raise CannotContinue(f"{created.entry} was called, and did not open the session {session.run_id}")
+    return lent.endings[-1]
+
+
+async def finished(work: Awaitable[Any]) -> Any:
+    return await work
+
+
+def failed(error: Exception) -> AcodeError:
+    from acode.errors import StepFailed
+
+    return StepFailed(f"the program ended with {type(error).__name__}: {error}")
+
+
+def find_entry(world: World, entry: str) -> Callable[..., Any]:
+    place, _, name = entry.rpartition(":")
+    here = os.fspath(world.workspace)
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = load_script(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        found: Any = module
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, OSError) as error:
+        raise CannotContinue(
+            f"the program of this session, {entry}, cannot be found: {error}",
+            hint="Call acode where the program can be imported: in its environment, with PYTHONPATH if need be.",
+        ) from error
+    if not callable(found):
+        raise CannotContinue(f"{entry} is no function")
+    return cast("Callable[..., Any]", found)
+
+
+def load_script(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(SCRIPT, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[SCRIPT] = module
+    values.stands_for_main(module)
+    spec.loader.exec_module(module)
+    return module

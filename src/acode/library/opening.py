@@ -1,0 +1,378 @@
+"""Open a program's session by its key: begin it, carry it on, or give back what it has recorded.
+
+A key names one session for ever. Whoever comes second while the first one works is refused, as with any session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Literal
+
+from acode import lock as locks
+from acode import seal
+from acode.engine import called
+from acode.engine.carry_on import escalate_if_due, finish_resume, make_ready
+from acode.engine.hold import Held, ended, held, load_verified
+from acode.engine.opening import has_database, opened
+from acode.engine.perform import complete, ending
+from acode.engine.settle import settle_flights
+from acode.engine.survey import chosen_strategy, retries_unknown
+from acode.engine.trouble import lay_ballast, stop_for_disk
+from acode.engine.world import Options, Result, World, short
+from acode.errors import (
+    AcodeError,
+    DiskFull,
+    InputRequired,
+    LogRolledBack,
+    OutcomeUnknown,
+    SessionLocked,
+    StepTimeout,
+    UnknownSession,
+    Usage,
+    WriteFailed,
+)
+from acode.events import types as ev
+from acode.library.record import Record
+from acode.library.scope import COUNTER, CURRENT, Current
+from acode.library.session import Session
+from acode.library.work import OnChange
+from acode.library.world import LENT, world_of
+from acode.state import State
+from acode.store.finished import sessions_of_key
+from acode.workspace import Root, ensure_agent_dir
+
+KEY_CHARACTERS_MAX = 200
+OnCompleted = Literal["return", "new"]
+Answer = Literal["applied", "not_applied", "retry"]
+Probe = Callable[[str], Any]  # given the idempotency key: "applied", "not_applied", None, or ("applied", result)
+
+
+class Opening:
+    """What `acode.session` returns: a block, for `with` and for `async with`."""
+
+    def __init__(self, key: str, workspace: str | os.PathLike[str], **wishes: Any) -> None:
+        self._key = key
+        self._workspace = workspace
+        self._wishes = wishes
+        self._stack = contextlib.ExitStack()
+        self._session: Session | None = None
+
+    def __enter__(self) -> Session:
+        assert self._session is None, "a session is opened once; ask acode.session for another block"
+        with contextlib.ExitStack() as stack:
+            session = open_session(stack, self._key, self._workspace, **self._wishes)
+            token = CURRENT.set(Current(session, session._top))
+            stack.callback(CURRENT.reset, token)
+            OPEN.append(session)
+            stack.callback(OPEN.remove, session)
+            self._stack = stack.pop_all()
+        self._session = session
+        return session
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._session is not None
+        with self._stack:
+            close(self._session, error)
+
+    async def __aenter__(self) -> Session:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+
+OPEN: list[Session] = []  # sessions of this process, so that a step outside of any is noticed
+
+
+def session(
+    key: str,
+    workspace: str | os.PathLike[str] = ".",
+    *,
+    on_completed: OnCompleted = "return",
+    on_change: OnChange = "raise",
+    probes: Mapping[str, Probe] | None = None,
+    changed_files: Literal["continue", "abort"] | None = None,
+    automatic: bool = False,
+    wait: bool = False,
+    force: str | None = None,
+    entry: str | None = None,
+) -> Opening:
+    """A block in which steps are durable: `with acode.session("nightly") as s:`, or `async with`.
+
+    key: names the session, for ever. Run the program again after a crash, and it is carried on. on_completed: what a
+    finished one does: `return` its recorded results, or begin a `new` one. on_change: if the program now asks for other
+    steps, arguments or versions than are on record: `raise` NonDeterminism, `keep` the recorded result, or `rerun`.
+    probes: by step name, functions of the idempotency key that say what became of a step that was killed:
+    "applied", ("applied", result), "not_applied", or None. changed_files: if files that it wrote were changed by
+    somebody else. automatic: obey the resume policy's cool-down and limits like `acode resume --auto`. wait: for the
+    lock, if another process holds it. force: why one more attempt is granted to a session whose attempts are used up, or
+    whose files were changed. entry: `module:function` that `acode resume` calls to carry it on.
+    """
+    return Opening(
+        key,
+        workspace,
+        on_completed=on_completed,
+        on_change=on_change,
+        probes=probes or {},
+        options=Options(
+            actor="system" if automatic else "user",
+            changed_files=changed_files,
+            wait=wait,
+            force=force is not None,
+            reason=force,
+        ),
+        entry=entry,
+        arguments={},
+    )
+
+
+def open_session(
+    stack: contextlib.ExitStack,
+    key: str,
+    workspace: str | os.PathLike[str],
+    *,
+    on_completed: OnCompleted,
+    on_change: OnChange,
+    probes: Mapping[str, Probe],
+    options: Options,
+    entry: str | None,
+    arguments: dict[str, Any],
+) -> Session:
+    lent = LENT.get()
+    world = lent.world if lent is not None else world_of(workspace)
+    if lent is not None:
+        options = lent.options
+    with Root(world.workspace) as root:
+        ensure_agent_dir(root)
+    with one_beginner(world, key, wait=options.wait):
+        known = find_session(world, key)
+        if known is None or (known[1].terminal and on_completed == "new" and lent is None):
+            checked_key(world, key)
+            run = stack.enter_context(called.create(world, key, entry=entry, arguments=arguments))
+            announce(run)
+            return made(run, on_change, resumed=False)
+    session_id, found = known
+    if found.terminal:
+        if found.state is not State.COMPLETED:
+            raise ended(found)
+        return made(stack.enter_context(finished(world, session_id)), on_change, resumed=True)
+    run = stack.enter_context(held(world, session_id, wait=options.wait))
+    carry_on(run, options, probes)
+    return made(run, on_change, resumed=True)
+
+
+def made(run: Held, on_change: OnChange, *, resumed: bool) -> Session:
+    with contextlib.suppress(OSError):
+        lay_ballast(run.world.agent_dir)
+    return Session(run, on_change=on_change, resumed=resumed)
+
+
+def checked_key(world: World, key: str) -> None:
+    if not key.strip() or len(key) > KEY_CHARACTERS_MAX or not key.isprintable():
+        raise Usage(f"{key!r} is no key: expected 1 to {KEY_CHARACTERS_MAX} printable characters")
+    if world.redactor.matches(key):
+        raise Usage(
+            f"the key {world.redactor.text(key)} holds what looks like a secret; keys are shown everywhere",
+            hint="Name the session after its work.",
+        )
+
+
+@contextlib.contextmanager
+def one_beginner(world: World, key: str, *, wait: bool) -> Any:
+    """Two that both find no session under a key would begin two."""
+    name = f"key-{hashlib.sha256(key.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
+    wait_s = max(world.config.settings.session.lock_timeout_seconds if wait else 0.0, 1.0)
+    try:
+        lock, _ = locks.acquire(world.agent_dir / "locks", name, lambda: 1, wait_s=wait_s, now=world.clock)
+    except SessionLocked as error:
+        raise SessionLocked(f"another process is just opening the session {key}", **error.details) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def find_session(world: World, key: str) -> tuple[str, Any] | None:
+    """The latest session under the key. One that only an anchor remembers was lost, and that is said."""
+    known: tuple[str, Any] | None = None
+    ids: list[str] = []
+    if has_database(world):
+        with opened(world, look_only=True) as store:
+            ids = sessions_of_key(store, key)
+            if ids:
+                known = ids[0], store.peek(ids[0])[0]
+    for anchor in seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace)):
+        if anchor.title == key[:200] and anchor.session_id not in ids and not anchor.ended and known is None:
+            raise LogRolledBack(
+                f"session {short(anchor.session_id)} was recorded here under the key {key}, at event {anchor.seq}, and"
+                " is gone",
+                hint="Bring .agent/ back from a backup, or let it go: acode session repair --accept-rollback",
+                sessions=[anchor.session_id],
+            )
+    return known
+
+
+@contextlib.contextmanager
+def finished(world: World, session_id: str) -> Any:
+    """A completed session, to be read only: its program is given what it recorded, and nothing is written."""
+    with opened(world, look_only=True) as store, Root(world.workspace) as root:
+        loaded, _ = load_verified(world, store, session_id)
+        yield Held(world, store, store.journal(loaded, store.generation(session_id)), root, None)
+
+
+def announce(run: Held) -> None:
+    run.tell(
+        "session_start",
+        title=run.session.title,
+        short_id=short(run.session.session_id),
+        tasks=0,
+        steps=0,
+        resumed=False,
+        workspace=str(run.world.workspace),
+    )
+
+
+def carry_on(run: Held, options: Options, probes: Mapping[str, Probe]) -> None:
+    """The same way back as that of a plan: settle what is open, decide, validate, and on."""
+    for step_id, flight in list(run.session.in_flight.items()):
+        probe = probes.get(step_id.rpartition(".")[2].partition(COUNTER)[0])
+        if probe is not None and flight.started.kind == "call":
+            ask_program(run, step_id, probe, flight.started.key)
+    found, options = make_ready(run, options)
+    stopped = settle_flights(
+        run,
+        found.continuation.in_flight,
+        found.interruption,
+        0,
+        retry_unknown=retries_unknown(run.world),
+        strategy=chosen_strategy(run.world, options),
+    )
+    if stopped is not None and stopped.error is not None:
+        raise stopped.error
+
+
+def ask_program(run: Held, step_id: str, probe: Probe, key: str) -> None:
+    """The program's own evidence on a step that was killed."""
+    said = probe(key)
+    answer, result = said if isinstance(said, tuple) else (said, None)
+    if answer is None:
+        return
+    if answer not in ("applied", "not_applied"):
+        raise Usage(f"the probe of step {step_id} said {answer!r}: expected applied, not_applied or None")
+    done = Record(run, "raise").pack(result) if answer == "applied" else None
+    called.settle(run, step_id, answer, evidence="the program's probe said so", actor="system", done=done)
+
+
+# The end.
+
+
+def close(session: Session, error: BaseException | None) -> None:
+    """The block has ended: the session is complete, or paused and can be carried on."""
+    run = session._run
+    session._closed = True
+    session._ended.set()
+    if session._flusher is not None:
+        session._flusher.join()
+    if run.session.terminal:
+        return
+    try:
+        result = finish(session) if error is None else pause(run, error)
+    except (DiskFull, WriteFailed) as trouble:
+        result = stop_for_disk(run, trouble)
+    if isinstance(error, DiskFull | WriteFailed):
+        result = stop_for_disk(run, error)
+    lent = LENT.get()
+    if lent is not None:
+        lent.endings.append(result)
+    if error is None and result.error is not None:
+        raise result.error
+
+
+def finish(session: Session) -> Result:
+    run = session._run
+    if run.session.in_flight:
+        names = ", ".join(run.session.in_flight)
+        error: AcodeError = Usage(
+            f"the block has ended while steps still run: {names}", hint="Wait for the threads or tasks that run them."
+        )
+        return pause(run, error, told=error)
+    try:
+        session._record.refuse_unasked()
+    except AcodeError as error:
+        return pause(run, error, told=error)
+    if session._top.failed is not None:
+        run.say(ev.FailureHandled(step=session._top.failed), durable=False)
+    return finish_resume(run, session.found) if session.resumed else complete(run, 0)
+
+
+def pause(run: Held, error: BaseException, told: AcodeError | None = None) -> Result:
+    """An exception has left the block: the session stands where it stood, and says why."""
+    shown = told or (error if isinstance(error, AcodeError) else None)
+    if isinstance(error, InputRequired) and run.session.state is State.AWAITING_APPROVAL:
+        return ending(run, shown, "approval_required", 0)
+    if run.session.state is not State.PAUSED:
+        run.say(pause_event(run, error), actor="user" if isinstance(error, KeyboardInterrupt) else "system")
+    result = ending(run, shown, "paused", 0, exit_code=None if shown else 1)
+    return escalate_if_due(run, result) if shown else result
+
+
+def pause_event(run: Held, error: BaseException) -> ev.SessionPaused:
+    message = run.world.redactor.text(f"{type(error).__name__}: {error}")[:2000]
+    if isinstance(error, KeyboardInterrupt):
+        return ev.SessionPaused(reason="user", signal="SIGINT")
+    failure = run.session.failure
+    step = failure.step if failure is not None else None
+    if isinstance(error, StepTimeout):
+        reason, cls = "timeout", ev.InterruptionClass.TIMEOUT
+    elif isinstance(error, OutcomeUnknown):
+        reason, cls = "outcome_unknown", ev.InterruptionClass.PROCESS_CRASH
+    else:
+        reason, cls = ("step_failed" if step is not None else "error"), ev.InterruptionClass.TOOL_FAILURE
+    return ev.SessionPaused(reason=reason, interruption=cls, step=step, message=message)
+
+
+# A decision about a step that was killed.
+
+
+def resolve(
+    key: str,
+    step: str,
+    answer: Answer,
+    *,
+    result: Any = None,
+    note: str = "",
+    workspace: str | os.PathLike[str] = ".",
+) -> None:
+    """Say what became of a step whose outcome is unknown; the next run of the program goes on with that.
+
+    answer: `applied`, it happened, and `result` is what it returned; `not_applied`, it did not; `retry`, it is still
+    unknown, and a repeat is accepted. It is recorded as a person's decision, like `acode session resolve`.
+    """
+    if answer not in ("applied", "not_applied", "retry"):
+        raise Usage(f"answer: expected applied, not_applied or retry, found {answer!r}")
+    world = world_of(workspace)
+    known = find_session(world, key)
+    if known is None:
+        raise UnknownSession(f"there is no session under the key {key}")
+    with held(world, known[0]) as run:
+        if step not in run.session.in_flight:
+            open_steps = ", ".join(run.session.in_flight) or "none"
+            raise Usage(f"step {step} of {key} is not open", hint=f"Open steps: {open_steps}")
+        done = Record(run, "raise").pack(result) if answer == "applied" else None
+        called.settle(
+            run,
+            step,
+            answer,
+            evidence="said by the program's caller",
+            note=world.redactor.text(note),
+            actor="user",
+            done=done,
+        )

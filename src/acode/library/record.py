@@ -1,0 +1,177 @@
+"""What is on record of a program's steps: found, compared with what is asked for, and proved where it is absent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from acode.engine import called
+from acode.engine.hold import Held
+from acode.errors import AcodeError, BlobDamaged, ChainBroken, MissingArtifacts, NonDeterminism
+from acode.events import types as ev
+from acode.library import values
+from acode.library.scope import Scope, Taken, runner
+from acode.library.work import OnChange
+from acode.state import StepRecord
+from acode.steps.shape import Done
+from acode.store.finished import Finished
+from acode.store.store import INLINE_BYTES_MAX
+
+
+class Record:
+    """The past of one session, as its program asks for it."""
+
+    def __init__(self, run: Held, on_change: OnChange) -> None:
+        self.run = run
+        self.finished_top = 0  # steps of the session itself that this run has found or ended
+        self._on_change = on_change
+        self._known_before = run.session.steps_done
+        self._finished = Finished(run.store, run.session.session_id)
+
+    def find(self, step: str, scope: Scope) -> ev.StepCompleted | None:
+        """Its completion; None only where the log proves that there is none."""
+        session = self.run.session
+        record = session.record(step)
+        if record is not None:
+            return self._at(record, step) if record.status == "completed" else None
+        if step in session.in_flight or (self._known_before == 0 and not scope.repeated):
+            return None
+        found = self._finished.find(step)
+        if found is not None:
+            return found
+        if self._known_before == 0 or (scope.top and self.finished_top == session.tasks_done):
+            return None  # as many as the sealed state knows were found, so this is none of them
+        return None if self._finished.prove_absent(step) else self._finished.find_in_log(step)
+
+    def _at(self, record: StepRecord, step: str) -> ev.StepCompleted:
+        found = self._finished.at(record.seq, step)
+        if found is None:
+            raise ChainBroken(f"event {record.seq} is not the completion of step {step}", seq=record.seq)
+        return found
+
+    def failure(self, record: StepRecord) -> ev.StepFailed | None:
+        """The failure that the program has handled; its settlement stands right behind it."""
+        return self._finished.failure_at(record.seq - 1)
+
+    # Compared.
+
+    def as_asked(
+        self,
+        completed: ev.StepCompleted,
+        asked: ev.Asked,
+        taken: Taken,
+        scope: Scope,
+        *,
+        shown: Callable[[], str],
+        choice: OnChange | None,
+    ) -> ev.StepCompleted | None:
+        """The completion, if it is one of what is asked for now; None where it was decided to do it again."""
+        then = completed.asked or ev.Asked()
+        what = self._difference(then, asked, scope)
+        if what is None:
+            return completed
+        decided = choice or self._on_change
+        if decided == "rerun":
+            called.take_back_record(self.run, taken.id)
+            return None
+        recorded, now = self._sides(what, completed, then, asked, self.run.world.redactor.text(shown()))
+        if decided == "keep":
+            note = ev.Noted(what="change_kept", data={"step": taken.id, "of": what, "recorded": recorded, "asked": now})
+            self.run.say(note, actor="user", durable=False)
+            return completed
+        raise NonDeterminism(
+            f"step {taken.id} is on record with other {what} than the program asks for now:"
+            f" recorded {recorded}, asked for {now}"
+            if what != "order"
+            else f"the program asks for step {taken.id}, but on record is that it did {recorded} first,"
+            " which it has not asked for",
+            hint="Undo the change in the program; or decide: on_change='keep' takes the recorded result,"
+            " on_change='rerun' does the step again; or begin anew under another key.",
+            step=taken.id,
+            what=what,
+            recorded=recorded,
+            asked=now,
+        )
+
+    def _difference(self, then: ev.Asked, asked: ev.Asked, scope: Scope) -> str | None:
+        if then.arguments != asked.arguments:
+            return "arguments"
+        if then.version != asked.version:
+            return "version"
+        skipped = then.after is not None and runner() == scope.owner and not scope.asked(then.after)
+        return "order" if skipped else None
+
+    def _sides(
+        self, what: str, completed: ev.StepCompleted, then: ev.Asked, asked: ev.Asked, shown: str
+    ) -> tuple[str, str]:
+        match what:
+            case "arguments":
+                return self._shown_then(completed), f"({shown})"
+            case "version":
+                return then.version or "none", asked.version or "none"
+            case _:
+                return str(then.after), completed.step
+
+    def _shown_then(self, completed: ev.StepCompleted) -> str:
+        """What the arguments looked like then; the whole log is read for it, because nothing else goes on."""
+        text = ""
+        for envelope, _, _ in self.run.store.events(self.run.session.session_id):
+            event = envelope.event
+            if isinstance(event, ev.StepStarted) and (event.step, event.attempt) == (completed.step, completed.attempt):
+                text = event.shown
+        return f"({text})"
+
+    def refuse_unasked(self) -> None:
+        """At the end: a step on record that the program never asked for was taken out of it, or renamed."""
+        if self.finished_top == self.run.session.tasks_done:
+            return
+        raise NonDeterminism(
+            f"the program has ended, and of {self.run.session.tasks_done} steps on record it asked for"
+            f" {self.finished_top}",
+            hint="A step was removed or renamed: undo that; or begin anew under another key.",
+            recorded=self.run.session.tasks_done,
+            asked=self.finished_top,
+        )
+
+    # Results.
+
+    def pack(self, value: Any) -> Done:
+        """A result for the log: in the event, or as a blob where it is large, bytes, or secret."""
+        if value is None:
+            return Done()
+        raw = type(value) is bytes
+        data = value if raw else values.encode(value)
+        secret = self.run.world.redactor.matches(data.decode("utf-8", "surrogateescape"))
+        if not (raw or secret or len(data) > INLINE_BYTES_MAX):
+            return Done(result=msgspec.Raw(b'{"v":' + data + b"}"))
+        name, blob = self.run.store.keep(data, "sensitive" if secret else "output")
+        return Done(result={"blob": name, "as": "bytes" if raw else "json"}, blobs={name: blob})
+
+    def unpack(self, completed: ev.StepCompleted) -> Any:
+        stored = completed.result
+        if not isinstance(stored, dict):
+            return None
+        if "blob" not in stored:
+            return values.decode(stored["v"])
+        data = self._blob(stored["blob"], completed.step)
+        return data if stored["as"] == "bytes" else values.decode(msgspec.json.decode(data))
+
+    def output(self, completed: ev.StepCompleted) -> str:
+        """What a command printed."""
+        if completed.output is None or completed.output.blob is None:
+            return ""
+        return self._blob(completed.output.blob, completed.step).decode("utf-8", "replace")
+
+    def _blob(self, name: str, step: str) -> bytes:
+        try:
+            return self.run.store.blob(self.run.session.session_id, name)
+        except BlobDamaged:
+            if not self.run.session.terminal:
+                raise
+            raise MissingArtifacts(
+                f"the result of step {step} held a secret, and was removed when the session ended", step=step
+            ) from None
+        except OSError as error:
+            raise AcodeError(f"the result of step {step} cannot be read: {error}") from error

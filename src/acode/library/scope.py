@@ -1,0 +1,104 @@
+"""Who a step is: its name, a counter where the name is asked for again, and the step or branch that asked for it.
+
+The identity depends on nothing but the program's own structure: not on time, threads or chance. Order is recorded only
+where it is certain, for whoever opened the scope; what other threads and tasks ask for has no place in a row.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, NamedTuple
+
+from acode.errors import Usage
+from acode.state import NESTED
+
+if TYPE_CHECKING:
+    from acode.library.session import Session
+
+NAME_CHARACTERS_MAX = 80
+COUNTER = "#"
+_NAME = re.compile(r"[^\W_][\w-]{0,79}")
+_NOT_IN_NAMES = re.compile(r"[^0-9A-Za-z]+")
+
+Runner = tuple[int, int]  # a thread, and the task within it
+
+
+class Current(NamedTuple):
+    """The session and the place in it at which this thread or task stands."""
+
+    session: Session
+    scope: Scope
+
+
+CURRENT: ContextVar[Current | None] = ContextVar("acode_current", default=None)
+
+
+class Taken(NamedTuple):
+    """One step's identity, and the step that was asked for before it."""
+
+    id: str
+    after: str | None
+
+
+class Scope:
+    """One place where steps are asked for: the session itself, the inside of a step, or a branch."""
+
+    def __init__(self, path: str = "", *, repeated: bool = False) -> None:
+        self.path = path
+        self.repeated = repeated  # its steps may be on record even in a session that began just now
+        self.owner = runner()
+        self.last: str | None = None
+        self.failed: str | None = None  # a step whose failure the program has not handled yet
+        self._counters: dict[str, int] = {}
+        self._asked_by: dict[str, Runner] = {}
+
+    @property
+    def top(self) -> bool:
+        return self.path == ""
+
+    def take(self, name: str) -> Taken:
+        """The identity of the next step of this name."""
+        checked_name(name)
+        who = runner()
+        if self._asked_by.setdefault(name, who) != who:
+            raise Usage(
+                f"two threads or tasks ask for a step {name} at the same place: which of them is the second, is chance",
+                hint="Give each its own name, such as page-7, or a branch of its own: session.branch(name).",
+            )
+        number = self._counters[name] = self._counters.get(name, 0) + 1
+        local = name if number == 1 else f"{name}{COUNTER}{number}"
+        after, ordered = self.last, who == self.owner
+        if ordered:
+            self.last = local
+        return Taken(f"{self.path}{NESTED}{local}" if self.path else local, after if ordered else None)
+
+    def asked(self, local: str) -> bool:
+        """Whether the step, named as in this scope, was asked for already."""
+        name, _, number = local.partition(COUNTER)
+        return self._counters.get(name, 0) >= (int(number) if number else 1)
+
+
+def runner() -> Runner:
+    """This thread, and the asyncio task in it; asyncio is not loaded for the sake of asking."""
+    asyncio = sys.modules.get("asyncio.events")
+    if asyncio is None or asyncio._get_running_loop() is None:
+        return threading.get_ident(), 0
+    return threading.get_ident(), id(sys.modules["asyncio"].current_task())
+
+
+def checked_name(name: str) -> None:
+    if _NAME.fullmatch(name) is None:
+        raise Usage(
+            f"{name!r} is no name for a step",
+            hint=f"A name begins with a letter or digit, goes on with letters, digits, _ and -, and has at most"
+            f" {NAME_CHARACTERS_MAX} characters.",
+        )
+
+
+def name_from(kind: str, text: str) -> str:
+    """A name for a step that was given none: what it does, in the characters of a name."""
+    words = _NOT_IN_NAMES.sub("-", text).strip("-").lower()
+    return f"{kind}-{words}"[:60].rstrip("-")

@@ -1,0 +1,255 @@
+"""Values that outlive a process: a step's result as JSON and back, and the digest of its arguments. Never pickle.
+
+What comes back has the types that went in: what JSON cannot tell apart is tagged. Restoring a value imports the module
+of its class and runs nothing of it but, for a pydantic model, its validation.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from acode.errors import NotStorable
+from acode.events.definition import SAFE_INTEGER_MAX, digest
+
+TAG = "$"
+DEPTH_MAX = 100
+SHOWN_CHARACTERS_MAX = 200
+SCALARS = (str, bool, type(None))
+MAIN = "__main__"
+
+_encoder = msgspec.json.Encoder()
+_ordered = msgspec.json.Encoder(order="deterministic")
+_entry: list[
+    ModuleType
+] = []  # the program that `acode resume` has loaded: its classes were recorded as those of __main__
+
+
+def stands_for_main(module: ModuleType) -> None:
+    """From here on `module` is where the classes of a script are found."""
+    _entry[:] = [module]
+
+
+# There.
+
+
+def encode(value: Any) -> bytes:
+    """JSON of a value; what cannot be restored as it is now is refused by name."""
+    return _encoder.encode(plain(value, 0))
+
+
+def plain(value: Any, depth: int) -> Any:
+    kind = type(value)
+    if kind in SCALARS:
+        return value
+    if kind is int:
+        return value if -SAFE_INTEGER_MAX <= value <= SAFE_INTEGER_MAX else {TAG: "int", "v": str(value)}
+    if kind is float:
+        return value if value - value == 0 else {TAG: "float", "v": repr(value)}
+    if depth > DEPTH_MAX:
+        raise NotStorable(f"the value is nested more than {DEPTH_MAX} levels deep")
+    if kind is list:
+        return [plain(item, depth + 1) for item in value]
+    if kind is dict:
+        if all(type(key) is str for key in value) and TAG not in value:
+            return {key: plain(item, depth + 1) for key, item in value.items()}
+        pairs = [[plain(key, depth + 1), plain(item, depth + 1)] for key, item in value.items()]
+        return {TAG: "dict", "v": pairs}
+    return _tagged(value, kind, depth + 1)
+
+
+def _tagged(value: Any, kind: type, depth: int) -> dict[str, Any]:
+    if kind in (tuple, set, frozenset):
+        items = [plain(item, depth) for item in value]
+        return {TAG: kind.__name__, "v": items if kind is tuple else sorted(items, key=_encoder.encode)}
+    if kind in (bytes, bytearray):
+        return {TAG: kind.__name__, "v": base64.b64encode(value).decode()}
+    if hasattr(kind, "__dataclass_fields__"):
+        fields = {name: plain(getattr(value, name), depth) for name in kind.__dataclass_fields__}
+        return {TAG: "dataclass", "type": name_of(kind), "v": fields}
+    if hasattr(kind, "__pydantic_validator__"):
+        return {TAG: "pydantic", "type": name_of(kind), "v": value.model_dump(mode="json", round_trip=True)}
+    if isinstance(value, msgspec.Struct):
+        return {TAG: "struct", "type": name_of(kind), "v": msgspec.to_builtins(value)}
+    if (name := _known_name(kind)) is not None:
+        return {TAG: name, "v": _TO[name](value)}
+    if "enum" in sys.modules and isinstance(value, sys.modules["enum"].Enum):
+        return {TAG: "enum", "type": name_of(kind), "v": value.name}
+    raise NotStorable(
+        f"a value of type {kind.__module__}.{kind.__qualname__} cannot be stored",
+        hint="Results are JSON values, bytes, tuples, sets, dates, decimals, paths, enums, dataclasses, msgspec structs"
+        " and pydantic models. Return one of these, or the name of the file that holds the rest.",
+    )
+
+
+_TO: dict[str, Callable[[Any], str]] = {
+    "datetime.datetime": lambda value: value.isoformat(),
+    "datetime.date": lambda value: value.isoformat(),
+    "datetime.time": lambda value: value.isoformat(),
+    "datetime.timedelta": lambda value: f"{value.days} {value.seconds} {value.microseconds}",
+    "decimal.Decimal": str,
+    "uuid.UUID": str,
+    "pathlib.PosixPath": str,
+    "pathlib.WindowsPath": str,
+    "pathlib.PurePosixPath": str,
+    "pathlib.PureWindowsPath": str,
+}
+
+
+def _known_name(kind: type) -> str | None:
+    module = "pathlib" if kind.__module__.startswith("pathlib") else kind.__module__
+    name = f"{module}.{kind.__qualname__}"
+    return name if name in _TO else None
+
+
+def name_of(thing: Any) -> str:
+    """module:name, as an import finds it again; a script's own module is always called __main__."""
+    module, name = getattr(thing, "__module__", MAIN), getattr(thing, "__qualname__", type(thing).__qualname__)
+    if _entry and module == _entry[0].__name__:
+        module = MAIN
+    return f"{module}:{name}"
+
+
+# And back.
+
+
+def decode(plain_value: Any) -> Any:
+    """The value that was encoded."""
+    kind = type(plain_value)
+    if kind is list:
+        return [decode(item) for item in plain_value]
+    if kind is not dict:
+        return plain_value
+    if TAG not in plain_value:
+        return {key: decode(item) for key, item in plain_value.items()}
+    return _untagged(plain_value)
+
+
+def _untagged(tagged: dict[str, Any]) -> Any:
+    value = tagged["v"]
+    match tagged[TAG]:
+        case "int":
+            return int(value)
+        case "float":
+            return float(value)
+        case "dict":
+            return {decode(key): decode(item) for key, item in value}
+        case "tuple":
+            return tuple(decode(item) for item in value)
+        case "set":
+            return {decode(item) for item in value}
+        case "frozenset":
+            return frozenset(decode(item) for item in value)
+        case "bytes":
+            return base64.b64decode(value)
+        case "bytearray":
+            return bytearray(base64.b64decode(value))
+        case "dataclass" | "pydantic" | "struct" | "enum":
+            return _of_class(tagged[TAG], find_class(tagged["type"]), value)
+        case name:
+            return _from_text(name, value)
+
+
+def _of_class(kind: str, cls: Any, value: Any) -> Any:
+    match kind:
+        case "pydantic":
+            return cls.model_validate(value)
+        case "struct":
+            return msgspec.convert(value, cls)
+        case "enum":
+            return cls[value]
+    made = object.__new__(cls)  # its state as it was; its constructor might do something
+    for name, item in value.items():
+        object.__setattr__(made, name, decode(item))
+    return made
+
+
+def _from_text(name: str, text: str) -> Any:
+    if name not in _TO:
+        raise NotStorable(f"a value was stored as {name}, which this acode does not know", hint="Upgrade acode.")
+    module, _, attribute = name.partition(".")
+    cls = getattr(importlib.import_module(module), attribute)
+    if name == "datetime.timedelta":
+        days, seconds, micros = map(int, text.split())
+        return cls(days, seconds, micros)
+    return cls.fromisoformat(text) if module == "datetime" else cls(text)
+
+
+def find_class(name: str) -> Any:
+    return find(name, "a stored value")
+
+
+def find(name: str, what: str) -> Any:
+    """What `module:name` names; for a script's own module the program that is running."""
+    module_name, _, path = name.partition(":")
+    try:
+        found: Any = _entry[0] if module_name == MAIN and _entry else importlib.import_module(module_name)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise NotStorable(
+            f"{what} is of {name}, which cannot be found any more: {error}",
+            hint="Keep the class importable under its old name as long as sessions hold values of it.",
+        ) from error
+    return found
+
+
+# Arguments.
+
+
+def digest_of(values: Any) -> str:
+    """SHA-256 over the canonical JSON of arguments. What is no value, such as a connection, counts by its type."""
+    flat = _argument(values, 0)
+    if _simple(flat):  # for such data the fast encoder writes what RFC 8785 prescribes, byte for byte
+        return hashlib.sha256(_ordered.encode(flat)).hexdigest()
+    return digest(flat)
+
+
+def _argument(value: Any, depth: int) -> Any:
+    kind = type(value)
+    if kind in SCALARS or kind in (int, float):
+        return plain(value, depth)
+    if depth <= DEPTH_MAX and kind in (list, tuple):
+        return [_argument(item, depth + 1) for item in value]
+    if depth <= DEPTH_MAX and kind is dict and all(type(key) is str for key in value):
+        return {key: _argument(item, depth + 1) for key, item in value.items()}
+    try:
+        return plain(value, depth)
+    except NotStorable:
+        return {TAG: "object", "type": f"{kind.__module__}.{kind.__qualname__}"}
+
+
+def _simple(value: Any) -> bool:
+    """Whether it holds neither floats nor text beyond ASCII: there both encoders agree, and order is no question."""
+    kind = type(value)
+    if kind is str:
+        return bool(value.isascii()) and value.isprintable()
+    if kind is list:
+        return all(map(_simple, value))
+    if kind is dict:
+        return all(map(_simple, value)) and all(map(_simple, value.values()))
+    return kind is not float
+
+
+def shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Arguments for people, cut short."""
+    words = [short_text(value) for value in args]
+    words += [f"{name}={short_text(value)}" for name, value in kwargs.items()]
+    text = ", ".join(words)
+    return text if len(text) <= SHOWN_CHARACTERS_MAX else text[:SHOWN_CHARACTERS_MAX] + "…"
+
+
+def short_text(value: Any) -> str:
+    if type(value) in (str, bytes, list, dict, tuple, set) and len(value) > SHOWN_CHARACTERS_MAX:
+        return f"{type(value).__name__} of {len(value)}"
+    try:
+        return repr(value)[:SHOWN_CHARACTERS_MAX]
+    except Exception:
+        return type(value).__name__

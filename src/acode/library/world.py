@@ -1,0 +1,111 @@
+"""The world of a program: its workspace, its settings and its environment, with nobody to ask.
+
+A program that `acode resume` has called finds the world of that command instead, with its terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from acode.config import effective, is_trusted, load_config, state_dir
+from acode.engine.world import Nobody, Notice, Options, Result, StopSwitch, World
+from acode.errors import UnsafeWorkspace, Usage
+
+
+class Lent(NamedTuple):
+    """What `acode resume` gives to the program it calls: its world, how to resume, and where to leave the ending."""
+
+    session_id: str
+    world: World
+    options: Options
+    endings: list[Result]
+
+
+LENT: ContextVar[Lent | None] = ContextVar("acode_lent", default=None)
+QUIET = frozenset({"step_started", "step_completed", "step_output"})  # the session's own events tell these
+
+
+class LogFile:
+    """The log file hears what a person would look for; it is opened when there is something to write."""
+
+    def __init__(self) -> None:
+        self.world: World | None = None
+        self._log: Any = None
+
+    def tell(self, notice: Notice) -> None:
+        if notice.event in QUIET or self.world is None:
+            return
+        if self._log is None:
+            from acode.observe import log_of
+
+            self._log = log_of(self.world)
+        self._log.tell(notice)
+
+    def durable(self, seq: int) -> None:
+        """The log file promises nothing."""
+
+
+class Rules:
+    """The redactor, made when it is first needed: its rules cost more than a short program takes."""
+
+    def __init__(self, strict: bool) -> None:
+        self._strict = strict
+        self._made: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._made is None:
+            from acode.redact import looks_secret, redactor
+
+            self._made = redactor([value for key, value in os.environ.items() if looks_secret(key)], self._strict)
+        return getattr(self._made, name)
+
+
+def world_of(workspace: str | os.PathLike[str]) -> World:
+    env = dict(os.environ)
+    place = find_place(workspace, env)
+    config = load_config(place, env, {})
+    sha256 = config.workspace_file_sha256
+    if config.executes and sha256 is not None and is_trusted(state_dir(env), place, sha256):
+        config = effective(config, trusted=True)
+    listener, rules = LogFile(), Rules(config.settings.redaction.strict)
+    redactor: Any = rules
+    world = World(
+        workspace=place,
+        state_dir=state_dir(env),
+        config=config,
+        env=env,
+        clock=lambda: datetime.now(UTC),
+        monotonic=time.monotonic,
+        sleep=time.sleep,
+        new_id=new_id,
+        listener=listener,
+        answers=Nobody(),
+        stop=StopSwitch(time.monotonic, config.settings.steps.stop_grace_seconds),
+        redactor=redactor,
+    )
+    listener.world = world
+    return world
+
+
+def find_place(workspace: str | os.PathLike[str], env: dict[str, str]) -> Path:
+    place = Path(workspace)
+    if not place.is_dir():
+        raise Usage(f"workspace {place}: there is no such directory")
+    found = place.resolve()
+    home = env.get("HOME") or env.get("USERPROFILE") or ""
+    if found == Path(found.anchor) or (home and os.path.realpath(home) == os.fspath(found)):
+        raise UnsafeWorkspace(
+            f"{found} is too wide a place for a workspace", hint="Name your project's directory: workspace=…"
+        )
+    return found
+
+
+def new_id() -> str:
+    from uuid_utils import uuid7
+
+    return str(uuid7())
