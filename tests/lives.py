@@ -70,6 +70,10 @@ class Hook(Ears):
     def at(self, event: str, act: Callable[[], object], step: str | None = None) -> None:
         self._waiting.append((event, step, act))
 
+    def forget(self) -> None:
+        """What has not happened yet is not waited for any more."""
+        self._waiting.clear()
+
     def tell(self, notice: Notice) -> None:
         super().tell(notice)
         for one in list(self._waiting):
