@@ -103,15 +103,31 @@ class Cutting:
         with Line(socket_of(self.server), cut=cut) as line:
             for number in range(1, 5):
                 try:
-                    ledger = connect(url_of(self.dsn, line.port), lambda: False)
-                    try:
-                        Courier(self.world, self.store, ledger).deliver(self.session_id, self.last)
-                        return line, number
-                    finally:
-                        ledger.close()
+                    self._deliver(line)
+                    return line, number
                 except Trouble:
                     continue
         raise AssertionError("not even the fourth try succeeded")
+
+    def push_through(self, cut: Cut) -> None:
+        """The cut kills the server: it is started again, and then everything must arrive."""
+        empty(self.admin)
+        self.store.db.execute("DELETE FROM sync_cursor")
+        with Line(socket_of(self.server), cut=cut) as line:
+            with pytest.raises(Trouble):
+                self._deliver(line)
+            assert line.was_cut.wait(30)
+            self.server.restart()
+            self.admin.close()
+            self.admin = psycopg.connect(self.dsn, autocommit=True)
+            self._deliver(line)
+
+    def _deliver(self, line: Line) -> None:
+        ledger = connect(url_of(self.dsn, line.port), lambda: False)
+        try:
+            Courier(self.world, self.store, ledger).deliver(self.session_id, self.last)
+        finally:
+            ledger.close()
 
     def assert_level(self) -> None:
         query = "SELECT seq, body, mac FROM acode_events ORDER BY session_id, seq"
@@ -196,6 +212,31 @@ def test_a_server_killed_in_the_middle_of_a_batch_gets_the_rest_when_it_is_back(
             assert there >= held, "what was acknowledged is gone"
             pushed_at_last(machine)
         assert_level(machine, database, session_id)
+
+
+@pytest.mark.release
+@pytest.mark.timeout(3_600)
+def test_a_server_killed_a_thousand_times_loses_and_repeats_nothing(
+    machine: Machine, postgres_server: Server, database: str
+) -> None:
+    """At every message of a push, again and again, before it is heard and after."""
+    session_id = machine.run(PLAN)
+    connect(url_of(database), lambda: False).close()
+    work = Cutting(machine, postgres_server, database, session_id)
+    total = work.push(None)[0].messages["to the server"]
+    try:
+        for number in range(1_000):
+            work.admin.execute("SELECT 1")
+            cut = Cut(
+                way="to the server",
+                message=number % total,
+                delivered=number // total % 2 == 1,
+                then=postgres_server.kill,
+            )
+            work.push_through(cut)
+            work.assert_level()
+    finally:
+        work.close()
 
 
 def outbox_of(machine: Machine, session_id: str) -> int:

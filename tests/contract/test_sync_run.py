@@ -212,6 +212,17 @@ def test_sync_now_says_why_it_could_not(machine: Machine) -> None:
     assert machine("sync", "now").exit_code == 3 and machine("sync", "status", "--json").json["status"] == "disabled"
 
 
+def test_another_server_is_owed_everything(machine: Machine, postgres_server: Server, database: str) -> None:
+    machine.connect(url_of(database))
+    session_id = machine.run(PLAN)
+    with postgres_server.database() as other:
+        machine.connect(url_of(other))
+        sync = machine("status", "--json").json["sync"]
+        assert (sync["status"], sync["pending_events"]) == ("pending", len(machine.log(session_id)))
+        assert machine("sync", "now").exit_code == 0
+        assert_level(machine, other, session_id)
+
+
 def test_only_what_is_durable_is_pushed(machine: Machine, database: str) -> None:
     """A row that a power cut could take is not sent: the pusher stops where the engine's word stops."""
     from acode.engine.world import Notice

@@ -6,8 +6,10 @@ written would be a second history.
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
 from typing import Any, Literal
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
@@ -39,10 +41,22 @@ DISABLED = SyncState(status="disabled")
 
 
 def sync_state(world: World, store: Store, session_id: str) -> SyncState:
-    if world.config.settings.sync.url is None:
+    url = world.config.settings.sync.url
+    if url is None:
         return DISABLED
-    cursor = outbox.cursor_of(store, session_id)
+    cursor = outbox.as_seen_by(outbox.cursor_of(store, session_id), server_id(url))
     return state_of(cursor, last_seq=outbox.last_seq(store, session_id), now=world.clock())
+
+
+def server_id(url: str) -> str:
+    """Which server and database a URL means, whoever connects and however; a hash, because it is kept."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # connecting says what is wrong with it
+        return "unreadable"
+    place = {name: value for name, value in parse_qsl(parts.query) if name in ("host", "hostaddr", "port", "dbname")}
+    where = [parts.netloc.rpartition("@")[2], parts.path, *(f"{name}={place[name]}" for name in sorted(place))]
+    return hashlib.sha256("\0".join(where).encode()).hexdigest()[:16]
 
 
 def state_of(cursor: Cursor, *, last_seq: int, now: datetime) -> SyncState:

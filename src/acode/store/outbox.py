@@ -37,6 +37,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
     """What is known here of a session's shared copy."""
 
     session_id: str
+    server: str = ""
     pushed_seq: int = 0
     taken_seq: int = 0
     generation: int = 0
@@ -57,6 +58,16 @@ def cursor_of(store: Store, session_id: str) -> Cursor:
         row = store.db.execute(f"SELECT {_NAMES} FROM sync_cursor WHERE session_id = ?", (session_id,)).fetchone()
     return (
         Cursor(session_id=session_id) if row is None else msgspec.convert(dict(zip(_FIELDS, row, strict=True)), Cursor)
+    )
+
+
+def as_seen_by(cursor: Cursor, server: str) -> Cursor:
+    """What was heard from another server says nothing about this one; that another machine has the session stays."""
+    if cursor.server in ("", server):
+        return msgspec.structs.replace(cursor, server=server)
+    standing: Standing = "owner" if cursor.standing == "released" else cursor.standing
+    return msgspec.structs.replace(
+        cursor, server=server, pushed_seq=0, standing=standing, attempted_at=None, retry_at=None, reason=None
     )
 
 

@@ -73,6 +73,7 @@ CREATE TABLE blobs(
         """
 CREATE TABLE sync_cursor(
   session_id TEXT NOT NULL PRIMARY KEY,
+  server TEXT NOT NULL DEFAULT '', -- of which all this was heard
   pushed_seq INTEGER NOT NULL DEFAULT 0, -- a hint for people: what the server holds, the server says
   taken_seq INTEGER NOT NULL DEFAULT 0, -- events up to here were written on another machine
   generation INTEGER NOT NULL DEFAULT 0, -- of the lease that this workspace held last

@@ -6,10 +6,14 @@ the events that name them, so that the shared copy never names what it does not 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import assert_never
 
+import msgspec
+
 from acode.engine.listing import lock_seen
+from acode.engine.sharing import server_id
 from acode.engine.world import World, short
 from acode.errors import AcodeError, HistoryDiverged, LeaseLost, LogRolledBack
 from acode.store import outbox
@@ -24,14 +28,21 @@ from acode.sync.protocol import Behind, Diverged, Fenced, Mine, Refusal, RolledB
 class Courier:
     """One workspace and one line to the server."""
 
-    def __init__(self, world: World, store: Store, ledger: PostgresLedger) -> None:
+    def __init__(
+        self, world: World, store: Store, ledger: PostgresLedger, *, breathe: Callable[[], object] = lambda: None
+    ) -> None:
         self.world = world
         self.store = store
         self.ledger = ledger
+        self.server = server_id(ledger.url)
+        self.breathe = breathe  # between two batches: whoever pushes beside a run leaves it the processor
         self.node = node_of(world.state_dir, world.workspace)
 
+    def cursor(self, session_id: str) -> outbox.Cursor:
+        return outbox.as_seen_by(outbox.cursor_of(self.store, session_id), self.server)
+
     def mine(self, session_id: str) -> Mine:
-        generation = outbox.cursor_of(self.store, session_id).generation
+        generation = self.cursor(session_id).generation
         return Mine(node=self.node, generation=generation, seq=outbox.last_seq(self.store, session_id))
 
     def deliver(self, session_id: str, through: int) -> Pushed | Refusal:
@@ -48,6 +59,7 @@ class Courier:
                 if shown is not None:
                     self.ledger.describe(session_id, shown, node=self.node, generation=done.generation)
                 return done
+            self.breathe()
 
     def _deliver_blobs(self, session_id: str) -> None:
         for sha256, purpose in self.ledger.lacks(session_id, outbox.shared_blobs(self.store, session_id)):
@@ -63,6 +75,7 @@ class Courier:
             outbox.change_cursor(
                 self.store,
                 session_id,
+                server=self.server,
                 pushed_seq=done.seq,
                 generation=done.generation,
                 standing="owner",
@@ -73,7 +86,12 @@ class Courier:
             )
             return
         standing = "diverged" if isinstance(done, Diverged) else "fenced"
-        changes = {"attempted_at": now, "retry_at": None, "reason": as_error(session_id, done).message}
+        changes = {
+            "server": self.server,
+            "attempted_at": now,
+            "retry_at": None,
+            "reason": as_error(session_id, done).message,
+        }
         if not isinstance(done, RolledBack):
             changes |= {"standing": standing, "holder": getattr(done, "holder", "")}
         outbox.change_cursor(self.store, session_id, **changes)
@@ -91,7 +109,7 @@ class Courier:
         """Sessions that nobody works on and that owe something, with the last event of each, durable from here on."""
         found = []
         for session_id in self.store.session_ids():
-            cursor = outbox.cursor_of(self.store, session_id)
+            cursor = self.cursor(session_id)
             last = outbox.last_seq(self.store, session_id)
             held = lock_seen(self.world, session_id, self.store.generation(session_id)).held
             if (
@@ -106,8 +124,11 @@ class Courier:
         return found
 
 
-def note_failure(store: Store, session_id: str, *, reason: str, at: datetime, retry_at: datetime | None) -> None:
-    outbox.change_cursor(store, session_id, attempted_at=at, retry_at=retry_at, reason=reason)
+def note_failure(
+    store: Store, session_id: str, url: str, *, reason: str, at: datetime, retry_at: datetime | None
+) -> None:
+    seen = outbox.as_seen_by(outbox.cursor_of(store, session_id), server_id(url))
+    outbox.keep_cursor(store, msgspec.structs.replace(seen, attempted_at=at, retry_at=retry_at, reason=reason))
 
 
 def as_error(session_id: str, refusal: Refusal) -> AcodeError:

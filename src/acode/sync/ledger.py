@@ -127,8 +127,8 @@ def _bounded() -> Any:
     class Bounded(psycopg.Connection[Any]):
         give_up: Callable[[], bool] = staticmethod(lambda: False)
 
-        def wait(self, gen: Any, interval: float = GLANCE_S, timeout: float | None = None) -> Any:
-            return super().wait(self._watched(gen), min(interval, GLANCE_S))
+        def wait(self, gen: Any, *_: Any, **__: Any) -> Any:
+            return super().wait(self._watched(gen), GLANCE_S)
 
         def _watched(self, work: Any) -> Generator[Any, Any, Any]:
             """The same work, asked at every glance whether it is still wanted."""
@@ -153,7 +153,7 @@ class PostgresLedger:
 
     def __init__(self, connection: psycopg.Connection[Any], url: str) -> None:
         self._connection = connection
-        self._url = url
+        self.url = url
         self._known_blobs: dict[str, set[tuple[str, str]]] = {}
 
     def close(self) -> None:
@@ -162,11 +162,11 @@ class PostgresLedger:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        with translated(self._url), self._connection.transaction():
+        with translated(self.url), self._connection.transaction():
             yield
 
     def ping(self) -> None:
-        with translated(self._url):
+        with translated(self.url):
             self._connection.execute("SELECT 1")
 
     # One session.
@@ -200,7 +200,7 @@ WHERE session_id = %s"""
 
     def describe(self, session_id: str, about: About, *, node: str, generation: int) -> None:
         """For lists only; whoever lost the lease meanwhile describes nothing."""
-        with translated(self._url):
+        with translated(self.url):
             self._connection.execute(
                 """
 UPDATE acode_sessions SET title = %s, state = %s, source = %s, steps_done = %s, steps_total = %s, created_at = %s,
@@ -264,7 +264,7 @@ SELECT session_id, seq, generation, body, mac, %s FROM gone""",
 
     def sessions(self) -> list[SharedSession]:
         names = SharedSession.__struct_fields__
-        with translated(self._url):
+        with translated(self.url):
             rows = self._connection.execute(
                 f"SELECT {', '.join(names)} FROM acode_sessions ORDER BY coalesce(updated_at, renewed_at) DESC"
             ).fetchall()
@@ -290,7 +290,7 @@ SELECT session_id, seq, generation, body, mac, %s FROM gone""",
             f"SELECT {columns} FROM {table} WHERE session_id = %s AND seq > %s AND seq <= %s ORDER BY seq LIMIT 1000"
         )
         while True:
-            with translated(self._url):
+            with translated(self.url):
                 rows = self._connection.execute(query, (session_id, after, through), binary=True).fetchall()
             for seq, body, mac in rows:
                 yield seq, bytes(body), bytes(mac)
@@ -326,14 +326,14 @@ SELECT session_id, seq, generation, body, mac, %s FROM gone""",
         self._known_blobs.setdefault(session_id, set()).add((sha256, purpose))
 
     def blobs(self, session_id: str) -> list[tuple[str, str]]:
-        with translated(self._url):
+        with translated(self.url):
             return self._connection.execute(
                 "SELECT sha256, purpose FROM acode_session_blobs WHERE session_id = %s ORDER BY 1, 2", (session_id,)
             ).fetchall()
 
     def blob(self, sha256: str) -> bytes:
         query = "SELECT data FROM acode_blob_parts WHERE sha256 = %s ORDER BY part"
-        with translated(self._url):
+        with translated(self.url):
             data = b"".join(bytes(row[0]) for row in self._connection.execute(query, (sha256,), binary=True))
         if hashlib.sha256(data).hexdigest() != sha256:
             raise BlobDamaged(f"blob {sha256[:12]} of the shared copy does not have the content its name says")

@@ -9,7 +9,7 @@ import msgspec
 
 from acode.engine.listing import lock_seen
 from acode.engine.opening import opened, resolve_id
-from acode.engine.sharing import SyncState, sync_state
+from acode.engine.sharing import SyncState, server_id, sync_state
 from acode.engine.world import World
 from acode.errors import AcodeError, NoResumableSession, SyncDisabled
 from acode.store import outbox
@@ -65,10 +65,10 @@ def connected(world: World) -> Iterator[PostgresLedger]:
 
 def deliver_now(world: World, text: str | None, *, force: bool = False, reason: str = "") -> list[Delivered]:
     """All that is pending, of one session or of all."""
-    server_of(world)
     with opened(world, look_only=False) as store:
         wanted = [resolve_id(world, store, text)] if text is not None else store.session_ids()
-        wanted = [one for one in wanted if force or owes(store, one)]
+        server = server_id(server_of(world))
+        wanted = [one for one in wanted if force or owes(store, one, server)]
         if not wanted:
             return []
         try:
@@ -77,22 +77,22 @@ def deliver_now(world: World, text: str | None, *, force: bool = False, reason: 
                 return [deliver_one(world, courier, one, force=force, reason=reason) for one in wanted]
         except AcodeError as error:
             for one in wanted:
-                if outbox.last_seq(store, one) > outbox.cursor_of(store, one).pushed_seq:
+                if owes(store, one, server):
                     why = str(error.message).removeprefix("the server of the shared copy cannot be used: ")
-                    note_failure(store, one, reason=why, at=world.clock(), retry_at=None)
+                    note_failure(store, one, server_of(world), reason=why, at=world.clock(), retry_at=None)
             raise
 
 
-def owes(store: Store, session_id: str) -> bool:
+def owes(store: Store, session_id: str, server: str) -> bool:
     """A copy owes nothing, and a lease that was given back with everything is not taken again for nothing."""
-    cursor = outbox.cursor_of(store, session_id)
+    cursor = outbox.as_seen_by(outbox.cursor_of(store, session_id), server)
     level = outbox.last_seq(store, session_id) == cursor.pushed_seq
     return cursor.standing != "copy" and not (cursor.standing == "released" and level)
 
 
 def deliver_one(world: World, courier: Courier, session_id: str, *, force: bool, reason: str) -> Delivered:
     store, aside = courier.store, 0
-    before = outbox.cursor_of(store, session_id).pushed_seq
+    before = courier.cursor(session_id).pushed_seq
     done = _delivered(courier, session_id)
     if not isinstance(done, Pushed) and force:
         aside = choose_ours(world, courier, session_id, reason=reason)

@@ -25,6 +25,7 @@ from acode.sync.ledger import PostgresLedger, Trouble, connect
 from acode.sync.pacing import Link, after_failure, after_success
 
 EXIT_S_MAX = 1.0
+BREATH_S = 0.1  # between two batches of a backlog
 OWNERSHIP_S_MAX = 1.0  # how long a resume may wait for the word that the session is still ours
 TICK_S = 0.5
 SUSPENDED_S = 2.0  # a thread that did not wake for so long was stopped, and its machine may have lost the session
@@ -199,7 +200,7 @@ class Pusher:
             elif self._link.open:
                 ledger.ping()
             with self._store() as store:
-                self._exchange(Courier(self._world, store, ledger))
+                self._exchange(Courier(self._world, store, ledger, breathe=self._breathe))
             return ledger
         except Trouble as trouble:
             self._failed(trouble)
@@ -235,6 +236,11 @@ class Pusher:
                 courier.release(session_id)
             self._parted = True
 
+    def _breathe(self) -> None:
+        """A long backlog is sent in pieces, so that the steps do not feel it."""
+        with self._news:
+            self._news.wait_for(lambda: self._closing_at is not None, BREATH_S)
+
     def _succeeded(self, seq: int) -> None:
         with self._news:
             self._link = after_success()
@@ -266,7 +272,7 @@ class Pusher:
         at = self._world.clock()
         with contextlib.suppress(AcodeError), self._store() as store:
             retry_at = at + timedelta(seconds=retry_in_s)
-            note_failure(store, self._session_id, reason=reason, at=at, retry_at=retry_at)
+            note_failure(store, self._session_id, self._url, reason=reason, at=at, retry_at=retry_at)
 
     def _note_end(self) -> None:
         """Nobody is going to try again when this process has ended."""

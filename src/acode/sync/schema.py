@@ -84,10 +84,6 @@ CREATE TABLE acode_set_aside( -- a history that a person did not choose
 """,
     ),
 )
-TABLES = (
-    *("acode_sessions", "acode_events", "acode_checkpoints", "acode_snapshots"),
-    *("acode_blobs", "acode_blob_parts", "acode_session_blobs", "acode_set_aside"),
-)
 _MAKE = """
 CREATE TABLE IF NOT EXISTS acode_migrations(
   version int PRIMARY KEY,

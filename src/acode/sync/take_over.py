@@ -18,8 +18,9 @@ from acode import lock as locks
 from acode import seal
 from acode.engine.hold import held
 from acode.engine.opening import opened
+from acode.engine.sharing import server_id
 from acode.engine.world import World, short
-from acode.errors import SyncFailed, UnknownSession
+from acode.errors import LeaseLost, SyncFailed, UnknownSession
 from acode.events import types as ev
 from acode.events.definition import Write
 from acode.seal import Anchor
@@ -98,10 +99,11 @@ def send_ours_first(world: World, store: Store, ledger: PostgresLedger, text: st
         session_id = find_session(store.session_ids(), text)
     except UnknownSession:
         return
-    cursor, last = outbox.cursor_of(store, session_id), outbox.last_seq(store, session_id)
+    courier = Courier(world, store, ledger)
+    cursor, last = courier.cursor(session_id), outbox.last_seq(store, session_id)
     if last > cursor.pushed_seq and cursor.standing in ("owner", "released"):
         outbox.make_durable(store)
-        done = Courier(world, store, ledger).deliver(session_id, last)
+        done = courier.deliver(session_id, last)
         if isinstance(done, Pushed) and done.seq < last:
             raise SyncFailed(f"events of session {short(session_id)} are still pending here")
 
@@ -149,14 +151,12 @@ def looked(ledger: PostgresLedger, session_id: str) -> Remote:
 def refuse_lease(session_id: str, node: str, remote: Remote, *, own: bool, force: bool) -> None:
     verdict = decide_take(node, remote, force=force) if own else None
     if isinstance(verdict, Fenced):
-        error = as_error(session_id, verdict)
-        error.message = f"session {short(session_id)} is owned by {remote.holder}, which has not given it back"
-        error.args = (error.message,)
-        error.hint = (
-            f"Pause it there, or let it end. If that machine is gone: acode resume {short(session_id)} --remote --force"
-            " (what it does meanwhile cannot be prevented; the decision is recorded)"
+        raise LeaseLost(
+            f"session {short(session_id)} is owned by {remote.holder}, which has not given it back",
+            hint=f"Pause it there, or let it end. If that machine is gone: acode resume {short(session_id)} --remote"
+            " --force (what it does meanwhile cannot be prevented; the decision is recorded)",
+            holder=remote.holder,
         )
-        raise error
 
 
 def planned(
@@ -195,6 +195,7 @@ def come_down(
     def cursor(last: int) -> outbox.Cursor:
         return outbox.Cursor(
             session_id=session_id,
+            server=server_id(ledger.url),
             pushed_seq=last,
             taken_seq=last,
             generation=remote.generation,
