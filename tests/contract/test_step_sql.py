@@ -137,7 +137,7 @@ def test_looking_makes_no_database_and_no_table(bench: Bench, target: Target) ->
         assert not target.has("acode_applied")
 
 
-@pytest.mark.req("FR-011c-053")
+@pytest.mark.req("FR-011c-053", "CODE-011c-07")
 def test_the_same_key_with_other_content_is_a_conflict(bench: Bench, target: Target) -> None:
     bench.run(step_for(target))
     change(bench, "INSERT INTO rows VALUES (2)")
