@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import textwrap
+import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -166,7 +167,16 @@ class Life:
 def end_all_in(place: Path) -> None:
     """What still works in the workspace dies without a word, as if the machine had gone down."""
     here = os.path.realpath(place / "workspace")
+    while _killed_in(here):  # until none is left: a kill takes a moment, and a shell may have forked meanwhile
+        time.sleep(0.01)
+
+
+def _killed_in(here: str) -> bool:
+    found = False
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
+            # The directory of a zombie cannot be read any more: it has ended.
             if os.readlink(f"/proc/{name}/cwd") == here and int(name) != os.getpid():
                 os.kill(int(name), signal.SIGKILL)
+                found = True
+    return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import psutil
 import pytest
 
 from acode.events.definition import Run, Step
@@ -71,7 +70,8 @@ def test_a_command_that_was_settled_as_never_begun_cannot_begin_any_more(workspa
     assert isinstance(bench.run(step, attempt=2), Done)
     assert isinstance(bench.execute(step, asleep), Failed)
     assert (workspace / "done.txt").read_text() == "done\n"
-    psutil.wait_procs(psutil.Process().children())  # its keeper holds the lock until it is really gone
+    for keeper in list(commands._KEEPERS.values()):  # it holds the lock until it is really gone
+        keeper.wait()
     assert bench.look(step, asleep).outcome is Outcome.NOT_APPLIED
     bench.close()
 

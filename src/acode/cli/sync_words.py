@@ -26,8 +26,8 @@ ELSEWHERE = {
 
 def in_brief(sync: dict[str, Any]) -> str:
     """For one line: “2 events pending”."""
-    if sync["status"] != "disabled" and sync["standing"] in ELSEWHERE:
-        return ELSEWHERE[sync["standing"]]
+    if sync["status"] != "disabled" and sync.get("standing") in ELSEWHERE:
+        return ELSEWHERE[sync.get("standing")]
     match sync["status"]:
         case "disabled":
             return "off (no remote configured)"
@@ -44,7 +44,7 @@ def in_full(sync: dict[str, Any], now: datetime) -> list[str]:
     lines = [f"Sync: {in_brief(sync)}"]
     if sync["status"] != "degraded":
         return lines
-    if sync["standing"] in ELSEWHERE:
+    if sync.get("standing") in ELSEWHERE:
         return [*lines, f"  Reason: {one_line(sync.get('reason') or '')}"]
     if sync.get("last_attempt_at"):
         lines.append(f"  Last sync attempt: {ago_brief(datetime.fromisoformat(sync['last_attempt_at']), now)}")
