@@ -105,9 +105,11 @@ class Running:
             acode = psutil.Process(self.pid)
             # Stopped first, so that it cannot start another child between the look and the kill.
             acode.suspend()
-            for process in [*acode.children(recursive=True), acode]:
+            everybody = [*acode.children(recursive=True), acode]
+            for process in everybody:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
+            psutil.wait_procs(everybody, timeout=WAIT_S_MAX)  # a kill takes a moment
         return self.finish()
 
     def finish(self, *, timeout_s: float = WAIT_S_MAX) -> Ended:
