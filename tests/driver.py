@@ -105,11 +105,11 @@ class Running:
             acode = psutil.Process(self.pid)
             # Stopped first, so that it cannot start another child between the look and the kill.
             acode.suspend()
-            everybody = [*acode.children(recursive=True), acode]
-            for process in everybody:
+            children = acode.children(recursive=True)
+            for process in [*children, acode]:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
-            psutil.wait_procs(everybody, timeout=WAIT_S_MAX)  # a kill takes a moment
+            psutil.wait_procs(children, timeout=WAIT_S_MAX)  # a kill takes a moment
         return self.finish()
 
     def finish(self, *, timeout_s: float = WAIT_S_MAX) -> Ended:
