@@ -135,9 +135,10 @@ def test_an_exception_in_the_middle_of_a_run_still_ends_the_json_lines(
 
 
 def test_help_is_there_for_every_command_and_says_more_than_its_name(acode: Acode) -> None:
-    from acode.cli import app, config, key, session
+    from acode.cli import app, config, key, session, sync
 
-    tables = {"": app.COMMANDS, "session": session.COMMANDS, "config": config.COMMANDS, "key": key.COMMANDS}
+    groups = {"session": session, "config": config, "key": key, "sync": sync}
+    tables = {"": app.COMMANDS, **{name: module.COMMANDS for name, module in groups.items()}}
     for group, table in tables.items():
         for name in table:
             shown = acode(*([group] if group else []), name, "--help")

@@ -198,7 +198,7 @@ def test_a_server_killed_in_the_middle_of_a_batch_gets_the_rest_when_it_is_back(
         machine.connect(url_of(database, line.port))
         pushed_at_last(machine)
         total = line.messages["to the server"]
-    for part in (0.4, 0.7, 0.9):
+    for part in (0.5, 0.9):
         forget(machine, database, session_id)
         cut = Cut(way="to the server", message=int(total * part), delivered=False, then=postgres_server.kill)
         with Line(socket_of(postgres_server), cut=cut) as line:
@@ -242,6 +242,26 @@ def test_a_server_killed_a_thousand_times_loses_and_repeats_nothing(
 def outbox_of(machine: Machine, session_id: str) -> int:
     with machine.store() as store:
         return outbox.cursor_of(store, session_id).pushed_seq
+
+
+def test_several_who_push_the_same_at_once_write_it_once(machine: Machine, database: str) -> None:
+    session_id = long_session(machine, 1_000)
+    machine.connect(url_of(database))
+    troubles: list[Exception] = []
+
+    def push() -> None:
+        try:
+            pushed_at_last(machine)
+        except Exception as error:
+            troubles.append(error)
+
+    threads = [threading.Thread(target=push) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert troubles == []
+    assert_level(machine, database, session_id)
 
 
 # Secrets.

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
@@ -23,9 +23,6 @@ from acode.engine.world import Answers, Listener, Nobody, Notice, Result, World,
 from acode.errors import AcodeError, Interrupted
 from acode.observe import Several, flush_metrics, log_of, meter
 from acode.state import TERMINAL, Session
-
-if TYPE_CHECKING:
-    from acode.sync.pusher import Pusher
 
 SILENT_ENDINGS = (2, 3, 14, 15)  # refusals after which the same command would be refused again
 
@@ -78,21 +75,7 @@ class Execution:
         measured = meter(world.env, world.monotonic)
         if measured is not None:
             heard.append(measured)
-        self.world = msgspec.structs.replace(world, answers=answers)
-        self.pusher = self._second_tier(heard)
-        self.world = msgspec.structs.replace(self.world, listener=Several(*heard))
-
-    def _second_tier(self, heard: list[Listener]) -> Pusher | None:
-        """Where a server is configured, the log is pushed in the background; without one nothing of it is loaded."""
-        if self.world.config.settings.sync.url is None:
-            return None
-        from acode.sync.pusher import Pusher
-
-        pusher = Pusher(self.world, self.world.config.settings.sync.url)
-        pusher.speak_to = Several(*heard)
-        heard.append(pusher)
-        self.world = msgspec.structs.replace(self.world, confirm_ownership=pusher.confirm_ownership)
-        return pusher
+        self.world = msgspec.structs.replace(world, listener=Several(*heard), answers=answers)
 
     def _begun(self) -> None:
         self.signals.interrupts = False
@@ -100,16 +83,14 @@ class Execution:
     def carry_out(self, work: Callable[[World], Result]) -> int:
         began = self.world.monotonic()
         try:
-            with self.signals:
-                result = work(self.world)
+            with self.signals, shared(self.world) as ready:
+                result = work(ready)
         except (AcodeError, KeyboardInterrupt, Exception) as problem:
             error = self._as_error(problem)
             self._stopped(error)
             raise error from problem
         finally:
             self.progress.line.stop()
-            if self.pusher is not None:
-                self.pusher.close()
             flush_metrics()
         return self._ended(result, self.world.monotonic() - began)
 
@@ -172,6 +153,15 @@ class Execution:
             say_error(self.screen, result.error)
         how = "Paused" if result.state not in TERMINAL else f"Ended as {result.state}"
         say(f"{how}: session {name} ({numbers}). Remaining: {count(result.remaining_steps, 'step')}")
+
+
+def shared(world: World) -> AbstractContextManager[World]:
+    """Where a server is configured, the log is pushed in the background; without one nothing of it is loaded."""
+    if world.config.settings.sync.url is None:
+        return nullcontext(world)
+    from acode.sync.pusher import pushing
+
+    return pushing(world)
 
 
 def way_on(name: str) -> str:

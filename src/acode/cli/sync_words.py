@@ -26,8 +26,9 @@ ELSEWHERE = {
 
 def in_brief(sync: dict[str, Any]) -> str:
     """For one line: “2 events pending”."""
-    if sync["status"] != "disabled" and sync.get("standing") in ELSEWHERE:
-        return ELSEWHERE[sync.get("standing")]
+    standing = sync.get("standing", "owner")
+    if sync["status"] != "disabled" and standing in ELSEWHERE:
+        return ELSEWHERE[standing]
     match sync["status"]:
         case "disabled":
             return "off (no remote configured)"

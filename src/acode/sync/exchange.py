@@ -66,13 +66,9 @@ def push(ledger: Ledger, session_id: str, mine: Mine, outbox: Outbox, *, holder:
         if batch.events:
             seq, head = batch.events[-1][0], batch.events[-1][3]
         lease = Remote(generation=verdict.generation, owner=mine.node, seq=seq, head=head, holder=holder)
-        if verdict.new or batch.events or lease != remote:
-            if remote is None:
-                ledger.put(session_id, lease, new=True)  # the session's row first: its events refer to it
-            if batch.events and ledger.append(session_id, batch) != len(batch.events):
-                raise Contradiction(f"events past {verdict.after} of session {session_id} are there already")
-            if remote is not None:
-                ledger.put(session_id, lease, new=False)
+        ledger.put(session_id, lease, new=remote is None)  # the session's row first: its events refer to it
+        if batch.events and ledger.append(session_id, batch) != len(batch.events):
+            raise Contradiction(f"events past {verdict.after} of session {session_id} are there already")
         return Pushed(generation=verdict.generation, seq=seq, sent=len(batch.events))
 
 

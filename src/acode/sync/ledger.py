@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Generator, Iterator, Sequence
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -73,6 +74,7 @@ class SharedSession(msgspec.Struct, frozen=True, kw_only=True):
     holder: str
     generation: int
     seq: int
+    renewed_at: str | None
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,12 +175,15 @@ class PostgresLedger:
 
     def look(self, session_id: str) -> Remote | None:
         row = self._connection.execute(
-            "SELECT generation, owner, seq, head, holder FROM acode_sessions WHERE session_id = %s FOR UPDATE",
+            "SELECT generation, owner, seq, head, holder, renewed_at FROM acode_sessions"
+            " WHERE session_id = %s FOR UPDATE",
             (session_id,),
         ).fetchone()
         if row is None:
             return None
-        return Remote(generation=row[0], owner=row[1], seq=row[2], head=bytes(row[3]), holder=row[4])
+        generation, owner, seq, head, holder, renewed_at = row
+        heard_at = renewed_at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        return Remote(generation=generation, owner=owner, seq=seq, head=bytes(head), holder=holder, heard_at=heard_at)
 
     def code_at(self, session_id: str, seq: int) -> bytes | None:
         query = "SELECT mac FROM acode_events WHERE session_id = %s AND seq = %s"
@@ -270,8 +275,9 @@ SELECT session_id, seq, generation, body, mac, %s FROM gone""",
             ).fetchall()
         plain = [dict(zip(names, row, strict=True)) for row in rows]
         for one in plain:
-            for name in ("created_at", "updated_at"):
-                one[name] = one[name].isoformat().replace("+00:00", "Z") if one[name] is not None else None
+            for name in ("created_at", "updated_at", "renewed_at"):
+                at = one[name]
+                one[name] = at.astimezone(UTC).isoformat().replace("+00:00", "Z") if at is not None else None
         return msgspec.convert(plain, list[SharedSession])
 
     def events(self, session_id: str, after: int, through: int) -> Iterator[tuple[int, bytes, bytes]]:

@@ -20,6 +20,7 @@ class Remote(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     head: bytes
     holder: str = ""  # the owner in words
+    heard_at: str = ""  # when the owner last confirmed its lease; for people, nothing is decided by it
 
 
 class Mine(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,12 +11,16 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Literal
+
+import msgspec
 
 from acode import seal
 from acode.engine.world import Listener, Notice, World
 from acode.errors import AcodeError, SyncUnsupported
+from acode.observe import Several
 from acode.store import outbox
 from acode.store.store import Store
 from acode.sync.courier import Courier, as_error, note_failure
@@ -288,3 +292,19 @@ class Pusher:
         store = Store(world.agent_dir, keyring, clock=world.clock, new_id=world.new_id)
         store.db.pragma("wal_autocheckpoint", 0)  # moving the WAL is the writer's work, at the writer's time
         return store
+
+
+@contextlib.contextmanager
+def pushing(world: World) -> Iterator[World]:
+    """A world whose runs are pushed while they run, if a server is configured; for whoever carries a session out."""
+    url = world.config.settings.sync.url
+    if url is None:
+        yield world
+        return
+    pusher = Pusher(world, url)
+    pusher.speak_to = world.listener
+    heard = Several(world.listener, pusher)
+    try:
+        yield msgspec.structs.replace(world, listener=heard, confirm_ownership=pusher.confirm_ownership)
+    finally:
+        pusher.close()

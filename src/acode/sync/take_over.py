@@ -152,7 +152,8 @@ def refuse_lease(session_id: str, node: str, remote: Remote, *, own: bool, force
     verdict = decide_take(node, remote, force=force) if own else None
     if isinstance(verdict, Fenced):
         raise LeaseLost(
-            f"session {short(session_id)} is owned by {remote.holder}, which has not given it back",
+            f"session {short(session_id)} is owned by {remote.holder}, which has not given it back"
+            f" (last heard of at {remote.heard_at})",
             hint=f"Pause it there, or let it end. If that machine is gone: acode resume {short(session_id)} --remote"
             " --force (what it does meanwhile cannot be prevented; the decision is recorded)",
             holder=remote.holder,
