@@ -6,13 +6,16 @@ The names below are the library: durable steps in ordinary programs. They are lo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # the checker's word for itself; importing it from typing would cost more than all the rest
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from acode.errors import AcodeError, InputRequired, NonDeterminism, OutcomeUnknown, StepFailed, StepTimeout
     from acode.library.entry import current, durable, step
     from acode.library.opening import resolve, session
     from acode.library.session import Session
+    from acode.library.undoing import rollback
     from acode.library.work import Begun, Retry
 
 __version__ = "0.1.0"
@@ -20,6 +23,7 @@ __version__ = "0.1.0"
 _PLACES = {
     **dict.fromkeys(("current", "durable", "step"), "acode.library.entry"),
     **dict.fromkeys(("resolve", "session"), "acode.library.opening"),
+    "rollback": "acode.library.undoing",
     "Session": "acode.library.session",
     **dict.fromkeys(("Begun", "Retry"), "acode.library.work"),
     **dict.fromkeys(
@@ -41,6 +45,7 @@ __all__ = [
     "current",
     "durable",
     "resolve",
+    "rollback",
     "session",
     "step",
 ]

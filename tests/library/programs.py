@@ -1,4 +1,4 @@
-"""Programs for tests of the library: each runs in a process of its own, keeps a ledger of effects, and can be killed."""
+"""Programs for tests of the library: each runs in a process of its own, keeps a ledger, and can be killed."""
 
 from __future__ import annotations
 

@@ -51,7 +51,8 @@ def test_a_name_asked_for_again_gets_a_counter_and_loops_go_on_where_they_stoppe
     with acode.session("k") as s:
         for n in range(5):
             s.step("fetch", work, n)
-        assert (begun := s.begin("fetch", 5)).id == "fetch#6"
+        begun = s.begin("fetch", 5)
+        assert begun.id == "fetch#6"
         s.complete(begun)
     assert [args[0] for args in work.calls] == [0, 1, 2, 3, 4]
 

@@ -13,9 +13,13 @@ from acode.cli.picking import said_to_wait, to_look_at, to_resume
 from acode.cli.screen import Screen
 from acode.cli.world import build_world
 from acode.engine.carry_on import resume
-from acode.engine.world import Options
+from acode.engine.hold import ended
+from acode.engine.opening import opened, resolve_id
+from acode.engine.world import Options, Result, World
 from acode.errors import Usage
+from acode.events.types import SessionCreated
 from acode.plan import Strategy
+from acode.state import LIBRARY
 
 
 @click.command(cls=Command, name="resume")
@@ -95,4 +99,19 @@ def command(
         given = ask_for_text(screen, "Why is it forced? (for the record; Enter for none given)")
         options = msgspec.structs.replace(options, reason=given or None)
     execution = Execution(flags, world, asks=not auto, name=name)
-    return execution.carry_out(lambda ready: resume(said_to_wait(ready, screen, name, wait=wait), name, options))
+    return execution.carry_out(lambda ready: carry_on(said_to_wait(ready, screen, name, wait=wait), name, options))
+
+
+def carry_on(world: World, name: str, options: Options) -> Result:
+    """A plan is walked by acode itself; a program's session is carried on by its program, which is called again."""
+    with opened(world, look_only=True) as store:
+        session_id = resolve_id(world, store, name)
+        session, _ = store.peek(session_id)
+        created = store.first_event(session_id, session)[0].event if session.kind == LIBRARY else None
+    if not isinstance(created, SessionCreated):
+        return resume(world, name, options)
+    if session.terminal:
+        raise ended(session)
+    from acode.library.entry import carry_on as call_program
+
+    return call_program(world, session, created, options)

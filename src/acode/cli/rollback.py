@@ -10,10 +10,11 @@ from acode.cli.flags import Command, Flags
 from acode.cli.screen import Screen, one_line
 from acode.cli.signals import Signals
 from acode.cli.world import build_world
-from acode.engine.take_back import Undoing, plan_rollback, roll_back
+from acode.engine.take_back import UndoCall, Undoing, plan_rollback, roll_back
 from acode.engine.world import Notice, short
 from acode.errors import InputRequired, Interrupted
 from acode.observe import Several, log_of
+from acode.state import LIBRARY
 
 WAYS = {
     "files": "put back",
@@ -73,13 +74,19 @@ def command(flags: Flags, *, session: str, to: str | None, dry_run: bool, yes: b
     signals = Signals(world.stop, grace_s=world.config.settings.steps.stop_grace_seconds, waits_for=lambda: None)
     ready = msgspec.structs.replace(world, listener=Several(Told(screen), log_of(world)))
     with signals:
-        done = roll_back(ready, session, to)
+        done = roll_back(ready, session, to, undo_of_programs() if found.kind == LIBRARY else None)
     if flags.json:
         screen.document({"session_id": found.session_id, **msgspec.to_builtins(done)})
     kept = f", {len(done.kept)} kept because somebody changed them" if done.kept else ""
     screen.say(f"Rolled back: {len(done.steps)} steps are pending again, {len(done.restored)} files put back{kept}")
     screen.insist(f"To resume: acode resume {name}")
     return 0
+
+
+def undo_of_programs() -> UndoCall:
+    from acode.library.undoing import call
+
+    return call
 
 
 def show(screen: Screen, name: str, to: str | None, undoing: tuple[Undoing, ...]) -> None:

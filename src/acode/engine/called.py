@@ -15,6 +15,7 @@ from acode import __version__
 from acode import lock as locks
 from acode.engine.begin import TITLE_CHARACTERS_MAX
 from acode.engine.hold import Held, created
+from acode.engine.perform import NAMES_IN_EVENT_MAX, in_pieces
 from acode.engine.validate import git_position
 from acode.engine.world import World
 from acode.events import make_key
@@ -132,7 +133,8 @@ def end(
     durable: bool = False,
 ) -> ev.StepCompleted:
     """The completion; after a durable start it is power-safe with the next durable word, or within a second."""
-    files = (*done.files, *changed_meanwhile(run, started)) if started.kind == "call" and not settled else done.files
+    found = (*done.files, *changed_meanwhile(run, started)) if started.kind == "call" and not settled else done.files
+    seen, files = in_pieces(started.step, started.attempt, found)
     completed = ev.StepCompleted(
         step=started.step,
         task=started.task,
@@ -142,12 +144,12 @@ def end(
         settled=settled,
         output=done.output,
         files=files,
-        touched=done.touched,
+        touched=done.touched[:NAMES_IN_EVENT_MAX],
         result=done.result,
         asked=started.asked,
     )
     synced = durable or settled or not careful(started)
-    said = run.say(*before, completed, durable=synced, blobs=done.blobs, actor=actor)
+    said = run.say(*before, *seen, completed, durable=synced, blobs=done.blobs, actor=actor)
     run.executed += not settled
     run.tell(
         "step_completed",
@@ -267,9 +269,16 @@ def gate_digest(run: Held, step: Step) -> str:
 
 
 def gate_passed(run: Held, step: Step, asked: ev.Asked) -> ev.StepStarted:
-    """What a gate begins with; it is never said, because nothing happens between the answer and the passing."""
+    """What a gate begins with; said together with its passing, because nothing happens in between."""
     number = run.session.next_attempt(step.id)
     key = make_key(run.session.session_id, step.id, number)
     return ev.StepStarted(
-        step=step.id, task=step.task, kind="approve", attempt=number, key=key, action_digest="", asked=asked
+        step=step.id,
+        task=step.task,
+        kind="approve",
+        attempt=number,
+        key=key,
+        action_digest="",
+        asked=asked,
+        definition=step,
     )

@@ -7,6 +7,7 @@ crash in the middle is finished by giving the command again. Undo commands run u
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -19,9 +20,9 @@ from acode.engine.world import World, short
 from acode.errors import CannotContinue, OutcomeUnknown, StepFailed, StepStillRunning, Usage
 from acode.events import make_key
 from acode.events import types as ev
-from acode.events.definition import Commit, Run, Sql, Step, Write, command_line, describe, execution_order
+from acode.events.definition import Call, Commit, Run, Sql, Step, Write, command_line, describe, execution_order
 from acode.plan import Outcome
-from acode.state import Session, State
+from acode.state import LIBRARY, NESTED, Session, State
 from acode.steps import run as commands
 from acode.steps.shape import Failed
 from acode.store.store import Store
@@ -50,6 +51,9 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     left: tuple[ev.FileState, ...]
 
 
+UndoCall = Callable[[Held, Step, Past], None]
+
+
 class TakenBack(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[str, ...]
     restored: tuple[str, ...]
@@ -64,8 +68,8 @@ def plan_rollback(world: World, text: str, to: str | None) -> tuple[Session, tup
         return session, steps_to_undo(store, session, to)
 
 
-def roll_back(world: World, text: str, to: str | None) -> TakenBack:
-    """Do it: every later step, the latest first."""
+def roll_back(world: World, text: str, to: str | None, call: UndoCall | None = None) -> TakenBack:
+    """Do it: every later step, the latest first. `call` runs the undo functions of a program's steps."""
     with held(world, text) as run:
         if run.session.in_flight:
             step = next(iter(run.session.in_flight))
@@ -79,7 +83,8 @@ def roll_back(world: World, text: str, to: str | None) -> TakenBack:
         restored: list[str] = []
         kept: list[str] = []
         for one in undoing:
-            some, others = take_back(run, step_named(run.session, one.step), past.get(one.step), to)
+            defined = step_taken_back(run.session, one.step, past)
+            some, others = take_back(run, defined, past.get(one.step), to, call)
             restored.extend(some)
             kept.extend(others)
         return TakenBack(steps=tuple(one.step for one in undoing), restored=tuple(restored), kept=tuple(kept))
@@ -87,6 +92,8 @@ def roll_back(world: World, text: str, to: str | None) -> TakenBack:
 
 def steps_to_undo(store: Store, session: Session, to: str | None) -> tuple[Undoing, ...]:
     """Finished steps after `to`, the latest first; refused as a whole where one cannot be taken back."""
+    if session.kind == LIBRARY:
+        return program_steps_to_undo(store, session, to)
     assert session.plan is not None
     order = [step for task in execution_order(session.plan) for step in task.steps]
     if to is not None and to not in {step.id for step in order}:
@@ -106,6 +113,21 @@ def steps_to_undo(store: Store, session: Session, to: str | None) -> tuple[Undoi
     return tuple(how_to_undo(step, past.get(step.id)) for step in reversed(finished))
 
 
+def program_steps_to_undo(store: Store, session: Session, to: str | None) -> tuple[Undoing, ...]:
+    """The finished steps of a program, in the order in which they ended: there is no plan that would know another."""
+    past = finished_steps(store, session)
+    done = [step for step in past if (known := session.record(step)) is None or known.status == "completed"]
+    if to is not None and to not in done:
+        raise Usage(f"step {to} is not done, so nothing can be rolled back to it")
+    after = done if to is None else done[done.index(to) + 1 :]
+    return tuple(how_to_undo(step_taken_back(session, step, past), past[step]) for step in reversed(after))
+
+
+def step_taken_back(session: Session, step: str, past: dict[str, Past]) -> Step:
+    defined = past[step].started.definition if session.kind == LIBRARY and step in past else None
+    return defined if defined is not None else step_named(session, step)
+
+
 def how_to_undo(step: Step, past: Past | None) -> Undoing:
     title = describe(step)
     paths = tuple(image.path for image in images(step, past))
@@ -116,7 +138,9 @@ def how_to_undo(step: Step, past: Past | None) -> Undoing:
             return Undoing(step=step.id, title=title, way="files", paths=paths)
         case Run(outputs=outputs) if outputs:
             return Undoing(step=step.id, title=title, way="files", paths=paths)
-        case Run():
+        case Call(undo=str(function)):
+            return Undoing(step=step.id, title=title, way="undo", detail=function)
+        case Run() | Call():
             return Undoing(step=step.id, title=title, way="stays", detail="its effects are not declared and stay")
         case _:
             return Undoing(step=step.id, title=title, way="nothing")
@@ -136,6 +160,7 @@ def finished_steps(store: Store, session: Session) -> dict[str, Past]:
                 seen[step] = (*seen.get(step, ()), *files)
             case ev.StepCompleted() as completed if completed.step in starts:
                 files = (*seen.pop(completed.step, ()), *completed.files)
+                past.pop(completed.step, None)  # a step that was done again has its place where it ended last
                 past[completed.step] = Past(started=starts[completed.step], completed=completed, left=files)
     return past
 
@@ -161,21 +186,22 @@ def images(step: Step, past: Past | None) -> tuple[ev.PreImage, ...]:
     return (*known.values(), *made)
 
 
-def take_back(run: Held, step: Step, past: Past | None, to: str | None) -> tuple[list[str], list[str]]:
+def take_back(
+    run: Held, step: Step, past: Past | None, to: str | None, call: UndoCall | None
+) -> tuple[list[str], list[str]]:
     """One step: its undo command first, then its files, then the record that it is pending again."""
     run.tell("step_taken_back", step=step.id, title=describe(step))
     if step.undo is not None:
         run_undo(run, step, to)
+    elif isinstance(step.action, Call) and step.action.undo is not None:
+        call_undo(run, step, past, to, call)
     restored, kept = put_files_back(run, step, past)
-    assert run.session.plan is not None
-    task = next(one for one in run.session.plan.tasks if one.id == step.task)
-    was_whole = all(run.session.done(one.id) for one in task.steps)
     known = {state.path for state in past.completed.files} if past else set()
     # Directories that went are not remembered as absent: made again by the next attempt, they would look changed.
     files = tuple(hash_file(run.root, path) for path in restored if path in known)
     run.say(
         ev.StepsRolledBack(
-            to=to, steps=(step.id,), tasks=(task.id,) if was_whole else (), files=files, kept=tuple(kept)
+            to=to, steps=(step.id,), tasks=tasks_opened(run.session, step), files=files, kept=tuple(kept)
         ),
         *asleep(run),
         actor="user",
@@ -186,6 +212,31 @@ def take_back(run: Held, step: Step, past: Past | None, to: str | None) -> tuple
 def asleep(run: Held) -> tuple[ev.Known, ...]:
     """A session that was executing, or waited at a gate that lies ahead of it again, is paused by its rollback."""
     return () if run.session.state is State.PAUSED else (ev.SessionPaused(reason="rolled_back"),)
+
+
+def tasks_opened(session: Session, step: Step) -> tuple[str, ...]:
+    """The task that was complete and is no longer; in a program's session every step of its own is one."""
+    if session.kind == LIBRARY:
+        return () if NESTED in step.id else (step.id,)
+    assert session.plan is not None
+    task = next(one for one in session.plan.tasks if one.id == step.task)
+    return (task.id,) if all(session.done(one.id) for one in task.steps) else ()
+
+
+def call_undo(run: Held, step: Step, past: Past | None, to: str | None, call: UndoCall | None) -> None:
+    """The undo function of a program's step. What became of one that was killed, nobody can tell but a person."""
+    if past is None or call is None:
+        raise CannotContinue(f"the undo of step {step.id} is a function, and nobody is here who could call it")
+    if run.session.undoing is not None and run.session.undoing.step == step.id:
+        raise OutcomeUnknown(
+            f"the undo of step {step.id} was interrupted and its outcome is unknown",
+            hint="Finish it by hand, then abandon the session and begin anew under another key.",
+            step=step.id,
+        )
+    attempt = past.started.attempt
+    key = make_key(run.session.session_id, f"{step.id}{UNDO}", attempt)
+    run.say(ev.UndoStarted(step=step.id, attempt=attempt, key=key, to=to, boot_id=locks.boot_id()), actor="user")
+    call(run, step, past)
 
 
 def put_files_back(run: Held, step: Step, past: Past | None) -> tuple[list[str], list[str]]:

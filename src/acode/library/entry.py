@@ -7,30 +7,28 @@ for its steps as before, and finds what is done.
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import msgspec
 
 from acode.engine.world import Options, Result, World, short
 from acode.errors import AcodeError, CannotContinue, NotStorable, Usage
+from acode.events.types import SessionCreated
 from acode.library import values
+from acode.library.naming import find_function, name_to_find
 from acode.library.opening import OPEN, OnCompleted, Opening
 from acode.library.scope import CURRENT, checked_name
 from acode.library.session import Session
-from acode.library.work import How, OnChange, Retry, Undo, how, is_async
+from acode.library.work import Begun, How, OnChange, Retry, Undo, how, is_async
 from acode.library.world import LENT, Lent
 from acode.state import Session as State
 
 P = ParamSpec("P")
 R = TypeVar("R")
 RETURN = "return"  # the step that holds what a durable function returned
-SCRIPT = "acode_program"  # the module name under which a script is loaded: never __main__, or it would start itself
 
 
 def current() -> Session:
@@ -113,7 +111,7 @@ def durable(
                 on_change=on_change,
                 probes={},
                 options=options,
-                entry=entry_of(function),
+                entry=name_to_find(function),
                 arguments=stored_arguments(args, kwargs),
             )
 
@@ -147,9 +145,9 @@ def durable(
     return decorate
 
 
-def returned_before(session: Session) -> Any:
-    """The recorded return value of a completed session."""
-    return session.begin(RETURN) if session._run.session.terminal else None
+def returned_before(session: Session) -> Begun | None:
+    """The recorded return value of a completed session; its steps need not be asked for."""
+    return session.recall(RETURN) if session._run.session.terminal else None
 
 
 def keep_return(session: Session, value: Any) -> None:
@@ -179,30 +177,21 @@ def stored_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str,
         raise Usage(f"the arguments of a durable function are recorded with its session: {error.message}") from error
 
 
-def entry_of(function: Callable[..., Any]) -> str | None:
-    """module:function, or script.py:function; None where no later process could find it."""
-    name = getattr(function, "__qualname__", "")
-    if "<" in name:  # made inside another function
-        return None
-    if function.__module__ not in (values.MAIN, SCRIPT):
-        return f"{function.__module__}:{name}"
-    script = getattr(sys.modules.get(function.__module__), "__file__", None)
-    return f"{os.path.realpath(script)}:{name}" if script else None
-
-
 # From the command line.
 
 
-def carry_on(world: World, session: State, options: Options) -> Result:
+def carry_on(world: World, session: State, created: SessionCreated, options: Options) -> Result:
     """Call the session's program again; its session takes the world of this command, with its terminal."""
-    created = session.created
     name = short(session.session_id)
-    if created is None or created.entry is None:
+    if created.entry is None:
         raise CannotContinue(
             f"session {name} belongs to a program that did not record how to call it",
             hint=f"Run the program again: with the key {session.run_id} it carries the session on.",
         )
-    function = find_entry(world, created.entry)
+    here = os.fspath(world.workspace)
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    function = find_function(created.entry, "the program of this session")
     stored = created.entry_arguments
     args, kwargs = values.decode(stored.get("args", [])), values.decode(stored.get("kwargs", {}))
     lent = Lent(session.session_id, world, options, [])
@@ -213,6 +202,9 @@ def carry_on(world: World, session: State, options: Options) -> Result:
             import asyncio
 
             asyncio.run(finished(outcome))
+    except KeyboardInterrupt:
+        if not lent.endings:
+            raise
     except AcodeError:
         raise
     except Exception as error:
@@ -234,34 +226,3 @@ def failed(error: Exception) -> AcodeError:
     from acode.errors import StepFailed
 
     return StepFailed(f"the program ended with {type(error).__name__}: {error}")
-
-
-def find_entry(world: World, entry: str) -> Callable[..., Any]:
-    place, _, name = entry.rpartition(":")
-    here = os.fspath(world.workspace)
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        module = load_script(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-        found: Any = module
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, OSError) as error:
-        raise CannotContinue(
-            f"the program of this session, {entry}, cannot be found: {error}",
-            hint="Call acode where the program can be imported: in its environment, with PYTHONPATH if need be.",
-        ) from error
-    if not callable(found):
-        raise CannotContinue(f"{entry} is no function")
-    return cast("Callable[..., Any]", found)
-
-
-def load_script(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(SCRIPT, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[SCRIPT] = module
-    values.stands_for_main(module)
-    spec.loader.exec_module(module)
-    return module

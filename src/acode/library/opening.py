@@ -113,8 +113,8 @@ def session(
     probes: by step name, functions of the idempotency key that say what became of a step that was killed:
     "applied", ("applied", result), "not_applied", or None. changed_files: if files that it wrote were changed by
     somebody else. automatic: obey the resume policy's cool-down and limits like `acode resume --auto`. wait: for the
-    lock, if another process holds it. force: why one more attempt is granted to a session whose attempts are used up, or
-    whose files were changed. entry: `module:function` that `acode resume` calls to carry it on.
+    lock, if another process holds it. force: why one more attempt is granted to a session whose attempts are used up,
+    or whose files were changed. entry: `module:function` that `acode resume` calls to carry it on.
     """
     return Opening(
         key,
@@ -320,14 +320,17 @@ def pause(run: Held, error: BaseException, told: AcodeError | None = None) -> Re
         return ending(run, shown, "approval_required", 0)
     if run.session.state is not State.PAUSED:
         run.say(pause_event(run, error), actor="user" if isinstance(error, KeyboardInterrupt) else "system")
-    result = ending(run, shown, "paused", 0, exit_code=None if shown else 1)
+    by_signal = isinstance(error, KeyboardInterrupt)
+    code = (130 if run.world.stop.signal in (None, "SIGINT") else 143) if by_signal else (None if shown else 1)
+    result = ending(run, shown, "paused_by_user" if by_signal else "paused", 0, exit_code=code)
     return escalate_if_due(run, result) if shown else result
 
 
 def pause_event(run: Held, error: BaseException) -> ev.SessionPaused:
     message = run.world.redactor.text(f"{type(error).__name__}: {error}")[:2000]
     if isinstance(error, KeyboardInterrupt):
-        return ev.SessionPaused(reason="user", signal="SIGINT")
+        signal = run.world.stop.signal or "SIGINT"
+        return ev.SessionPaused(reason="user" if signal == "SIGINT" else "signal", signal=signal)
     failure = run.session.failure
     step = failure.step if failure is not None else None
     if isinstance(error, StepTimeout):

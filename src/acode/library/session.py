@@ -347,7 +347,8 @@ class Session:
         begun.started = called.gate_passed(run, begun.work.step, begun.work.asked)
         done = self._record.pack(granted)
         actor = "user" if before else "system"
-        called.end(run, begun.started, done, took_ms=0, before=(*before, *called.awake(run)), actor=actor, durable=True)
+        before = (*before, *called.awake(run), begun.started)
+        called.end(run, begun.started, done, took_ms=0, before=before, actor=actor, durable=True)
         self._finished(begun)
         return granted
 
@@ -398,6 +399,14 @@ class Session:
             if starts:
                 self._begin(begun)
             return begun
+
+    def recall(self, step_id: str) -> Begun | None:
+        """A step of the session itself by its id, out of its turn; None where it is not on record."""
+        with self._run.turn:
+            completed = self._record.find(step_id, self._top)
+            if completed is None:
+                return None
+            return Begun(step_id, self._top, completed=completed, result=self._record.unpack(completed))
 
     def _refuse_what_cannot_run(self, step_id: str) -> None:
         session = self._run.session
@@ -523,6 +532,8 @@ class Session:
     def _usable(self) -> None:
         if self._closed:
             raise Usage(f"the session {self.key} is closed: its block has ended")
+        if self._run.world.stop.at_boundary():
+            raise KeyboardInterrupt  # somebody at the command line wants it to end, and this is a boundary
         if os.getpid() != self._pid:
             raise Usage(
                 f"the session {self.key} belongs to process {self._pid}",

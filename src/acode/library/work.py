@@ -14,6 +14,7 @@ from acode.errors import StepFailed, Usage
 from acode.events import types as ev
 from acode.events.definition import Call, Command, Step
 from acode.library import values
+from acode.library.naming import name_to_find
 from acode.library.scope import Scope, runner
 
 ATTEMPTS_MAX = 100
@@ -73,6 +74,11 @@ def how(
         raise Usage(
             "retry: a step that is not idempotent may only be tried again after exceptions that prove it had no effect",
             hint="Name them: Retry(attempts=3, on=(ConnectionRefusedError,)); or declare the step idempotent=True.",
+        )
+    if callable(undo) and name_to_find(undo) is None:
+        raise Usage(
+            "undo: a function made inside another one, or a lambda, cannot be found by a later process",
+            hint="Use a function of a module, or a command.",
         )
     if timeout is not None and timeout <= 0:
         raise Usage(f"timeout: expected seconds above 0, found {timeout}")
@@ -189,8 +195,7 @@ def is_async(function: Callable[..., Any]) -> bool:
 def call_of(function: Callable[..., Any], undo: Undo | None) -> Call:
     while isinstance(function, functools.partial):
         function = function.func
-    back = values.name_of(undo) if callable(undo) and "<" not in values.name_of(undo) else None
-    return Call(function=values.name_of(function), undo=back)
+    return Call(function=values.name_of(function), undo=name_to_find(undo) if callable(undo) else None)
 
 
 def bound_arguments(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:

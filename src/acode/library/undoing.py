@@ -1,0 +1,42 @@
+"""Take a program's finished steps back: their undo functions, in reverse order, each given what the step returned."""
+
+from __future__ import annotations
+
+import os
+
+from acode.engine.hold import Held
+from acode.engine.take_back import Past, TakenBack, roll_back
+from acode.errors import StepFailed, UnknownSession
+from acode.events.definition import Call, Step
+from acode.library.naming import find_function
+from acode.library.opening import find_session
+from acode.library.record import Record
+from acode.library.world import world_of
+
+
+def rollback(key: str, *, to: str | None = None, workspace: str | os.PathLike[str] = ".") -> TakenBack:
+    """Take back every step that ended after `to`, the latest first; without `to`, all of them.
+
+    Files are put back where nobody changed them since, undo commands and functions run. The steps are pending then:
+    the next run of the program does them again. It is `acode session rollback`.
+    """
+    world = world_of(workspace)
+    known = find_session(world, key)
+    if known is None:
+        raise UnknownSession(f"there is no session under the key {key}")
+    return roll_back(world, known[0], to, call)
+
+
+def call(run: Held, step: Step, past: Past) -> None:
+    """One undo function; if it fails, the rollback stops there, and nothing more is taken back."""
+    assert isinstance(step.action, Call) and step.action.undo is not None
+    function = find_function(step.action.undo, f"the undo of step {step.id}")
+    result = Record(run, "raise").unpack(past.completed)
+    try:
+        function(result)
+    except Exception as error:
+        raise StepFailed(
+            f"the undo of step {step.id} failed: {type(error).__name__}: {error}",
+            hint="Finish it by hand, then abandon the session and begin anew under another key.",
+            step=step.id,
+        ) from error

@@ -1,0 +1,291 @@
+"""Async steps, retries, time-outs, decorators, entry points and undo: how a program may be written."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import acode
+from acode.errors import CannotContinue, StepTimeout, Usage
+from tests.library.counted import Counted, Stop, interrupted
+from tests.library.programs import Place
+
+# Async.
+
+
+def test_async_functions_are_steps_and_run_once(place: Place) -> None:
+    calls: list[int] = []
+
+    async def fetch(n: int) -> int:
+        await asyncio.sleep(0)
+        calls.append(n)
+        return n * 2
+
+    async def program(stops: bool) -> list[int]:
+        async with acode.session("k") as s:
+            first = await s.step("first", fetch, 1)
+            rest = await asyncio.gather(*(s.step(f"fetch-{n}", fetch, n) for n in range(5)))
+            if stops:
+                raise Stop
+            return [first, *rest]
+
+    with pytest.raises(Stop):
+        asyncio.run(program(True))
+    assert asyncio.run(program(False)) == [2, 0, 2, 4, 6, 8]
+    assert sorted(calls) == [0, 1, 1, 2, 3, 4]
+
+
+def test_a_cancelled_async_step_is_open_like_a_killed_one(place: Place) -> None:
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    async def program() -> None:
+        async with acode.session("k") as s:
+            await s.step("a", forever)
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(program())
+        await asyncio.sleep(0.1)
+        task.cancel()
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancelled())
+    with pytest.raises(acode.OutcomeUnknown), acode.session("k"):
+        pass
+
+
+# Retries and time.
+
+
+def test_a_transient_failure_is_tried_again_and_a_permanent_one_is_not(place: Place) -> None:
+    flaky = Counted(ConnectionError("one"), ConnectionError("two"), "there")
+    broken = Counted(KeyError("permanent"), "never")
+    retry = acode.Retry(attempts=3, on=(ConnectionError,))
+    with acode.session("k") as s:
+        assert s.step("flaky", flaky, idempotent=True, retry=retry) == "there"
+        with pytest.raises(KeyError):
+            s.step("broken", broken, idempotent=True, retry=retry)
+    assert (len(flaky.calls), len(broken.calls)) == (3, 1)
+
+
+def test_the_count_of_failures_survives_a_resume(place: Place) -> None:
+    work = Counted(*[ConnectionError(str(n)) for n in range(9)])
+    retry = acode.Retry(attempts=2, on=(ConnectionError,))
+    with pytest.raises(ConnectionError, match="1"), acode.session("k") as s:
+        s.step("a", work, idempotent=True, retry=retry)
+    with pytest.raises(ConnectionError, match="2"), acode.session("k") as s:
+        s.step("a", work, idempotent=True, retry=retry)
+    assert len(work.calls) == 3  # a person's resume is one more try, and no more than that
+
+
+def test_a_step_that_may_not_be_repeated_is_not_retried_after_just_any_failure(place: Place) -> None:
+    with pytest.raises(Usage, match="not idempotent"), acode.session("k") as s:
+        s.step("a", Counted(), retry=3)
+    refused = Counted(ConnectionRefusedError(), "sent")
+    with acode.session("k") as s:
+        retry = acode.Retry(attempts=2, on=(ConnectionRefusedError,))
+        assert s.step("send", refused, retry=retry) == "sent"
+
+
+def test_waiting_grows_with_each_failure_up_to_a_limit() -> None:
+    retry = acode.Retry(attempts=9, backoff_s=1, factor=3, backoff_max_s=5)
+    assert [retry.wait_s(failures) for failures in (1, 2, 3)] == [1, 3, 5]
+
+
+def test_a_function_that_runs_out_of_time_is_open_unless_it_may_be_repeated(place: Place) -> None:
+    release = threading.Event()
+    with pytest.raises(StepTimeout), acode.session("k") as s:
+        s.step("a", release.wait, timeout=0.05)
+    release.set()
+    with pytest.raises(acode.OutcomeUnknown), acode.session("k"):
+        pass
+    slow_once = Counted("done")
+
+    def slow() -> str:
+        if not slow_once.calls:
+            slow_once()
+            time.sleep(0.3)
+        return str(slow_once())
+
+    with acode.session("other") as s:
+        assert s.step("a", slow, timeout=0.1, idempotent=True, retry=2) == "done"
+
+
+def test_an_async_function_that_runs_out_of_time_is_stopped(place: Place) -> None:
+    ended: list[str] = []
+
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("stopped")
+
+    async def program() -> None:
+        async with acode.session("k") as s:
+            await s.step("a", slow, timeout=0.05)
+
+    with pytest.raises(StepTimeout):
+        asyncio.run(program())
+    assert ended == ["stopped"]
+
+
+# Decorators.
+
+CALLS: list[Any] = []
+
+
+@acode.step(idempotent=True)
+def double(n: int, *, plus: int = 0) -> int:
+    CALLS.append(n)
+    return 2 * n + plus
+
+
+@acode.durable(key="sum-{n}")
+def total(n: int) -> int:
+    found = sum(double(k, plus=1) for k in range(n))
+    if not acode.current().resumed:
+        raise Stop
+    return found
+
+
+def test_decorated_functions_are_steps_inside_a_session_and_functions_outside(place: Place) -> None:
+    CALLS.clear()
+    assert double(4) == 8
+    CALLS.clear()
+    with pytest.raises(Stop):
+        total(3)
+    assert total(3) == 9  # the session knows the three steps
+    assert total(3) == 9  # it is complete: nothing is called
+    assert CALLS == [0, 1, 2]
+    with pytest.raises(Usage, match="no open session"):
+        acode.current()
+
+
+def test_a_decorated_step_in_a_thread_without_a_session_is_refused_not_run_in_silence(place: Place) -> None:
+    caught: list[BaseException] = []
+
+    def lost() -> None:
+        try:
+            double(1)
+        except BaseException as error:
+            caught.append(error)
+
+    with acode.session("k"):
+        thread = threading.Thread(target=lost)
+        thread.start()
+        thread.join()
+    assert isinstance(caught[0], Usage)
+
+
+PROGRAM = """
+@acode.step
+def work(n):
+    note("work", n)
+    return n
+
+@acode.durable(key="nightly-{day}")
+def nightly(day):
+    found = [work(n) for n in range(3)]
+    if acode.current().approve("Publish?"):
+        found.append(work(99))
+    if not Path("mended").exists():
+        raise RuntimeError("not mended")
+    tell(found=found)
+    return found
+
+if __name__ == "__main__":
+    nightly("monday")
+"""
+
+
+def test_acode_resume_calls_the_program_again(place: Place) -> None:
+    first = place.run(PROGRAM)
+    assert first.status == 1 and "InputRequired" in first.errors
+    (row,) = place.json("session", "list")
+    assert (row["title"], row["state"], row["steps_done"]) == ("nightly-monday", "AWAITING_APPROVAL", 3)
+    name = row["short_id"]
+    assert place.acode("session", "approve", name).returncode == 0
+    failed = place.acode("resume", name)
+    assert failed.returncode == 1 and "not mended" in failed.stderr, failed.stderr
+    assert "To resume: acode resume" in failed.stderr
+    Path("mended").touch()
+    done = place.acode("resume", name)
+    assert done.returncode == 0, done.stderr
+    assert '{"found": [0, 1, 2, 99]}' in done.stdout
+    assert place.effects() == ["work 0", "work 1", "work 2", "work 99"]
+    assert place.json("session", "verify", name)["ok"]
+
+
+def test_acode_resume_says_how_to_go_on_where_no_entry_point_is_on_record(place: Place) -> None:
+    interrupted("k", lambda s: s.step("a", Counted()))
+    (row,) = place.json("session", "list")
+    refused = place.json("resume", row["short_id"])
+    assert refused["error"]["code"] == CannotContinue.code and "key k" in refused["error"]["hint"]
+
+
+# Undo.
+
+TRIP = """
+def book(what):
+    note("book", what)
+    return {"id": what}
+
+def cancel(booking):
+    note("cancel", booking["id"])
+
+def trip():
+    with acode.session("trip") as s:
+        s.step("hotel", book, "hotel", undo=cancel)
+        s.write("itinerary.txt", "hotel\\n")
+        s.step("flight", book, "flight", undo=cancel)
+        s.run("echo paid >> paid", undo="echo refunded >> paid")
+        if "fails" in sys.argv:
+            raise RuntimeError("the card was refused")
+
+if __name__ == "__main__":
+    if "undo" in sys.argv:
+        tell(taken_back=acode.rollback("trip").steps)
+    else:
+        trip()
+"""
+
+
+@pytest.mark.parametrize("by", ["the command line", "the program"])
+def test_undo_runs_in_reverse_order_and_the_steps_are_pending_again(place: Place, by: str) -> None:
+    assert place.run(TRIP, "fails").status == 1
+    (row,) = place.json("session", "list")
+    if by == "the program":
+        undone = place.run(TRIP, "undo")
+        assert undone.told == [{"taken_back": ["run-echo-paid-paid", "flight", "write-itinerary-txt", "hotel"]}]
+    else:
+        preview = place.json("session", "rollback", row["short_id"], "--dry-run")
+        assert [one["way"] for one in preview["steps"]] == ["undo", "undo", "files", "undo"]
+        done = place.acode("session", "rollback", row["short_id"], "--yes")
+        assert done.returncode == 0, done.stderr
+    assert place.effects() == ["book hotel", "book flight", "cancel flight", "cancel hotel"]
+    assert not Path("itinerary.txt").exists() and Path("paid").read_text() == "paid\nrefunded\n"
+    assert place.json("status", row["short_id"])["steps_done"] == 0
+    assert place.run(TRIP).status == 0
+    assert place.effects()[-2:] == ["book hotel", "book flight"]
+
+
+def test_a_rollback_to_a_step_keeps_what_ended_before_it(place: Place) -> None:
+    assert place.run(TRIP, "fails").status == 1
+    (row,) = place.json("session", "list")
+    assert place.acode("session", "rollback", row["short_id"], "--to", "hotel", "--yes").returncode == 0
+    assert place.effects() == ["book hotel", "book flight", "cancel flight"]
+    assert place.run(TRIP).status == 0
+    assert place.effects()[3:] == ["book flight"]
+
+
+def test_an_undo_that_no_later_process_could_find_is_refused_before_the_step_runs(place: Place) -> None:
+    work = Counted()
+    with pytest.raises(Usage, match="undo"), acode.session("k") as s:
+        s.step("a", work, undo=lambda result: None)
+    assert work.calls == []
