@@ -102,10 +102,10 @@ def classify(
     """
     last = session.last_lifecycle
     at = last.at if last is not None else session.updated_at
-    if session.state is State.PAUSED and session.pause is not None:
-        return _classify_pause(session, at)
     if context_lost is not None:
         return Interruption(cls=InterruptionClass.CONTEXT_RESET, at=at, evidence=context_lost)
+    if session.state is State.PAUSED and session.pause is not None:
+        return _classify_pause(session, at)
     if session.state is State.AWAITING_APPROVAL:
         return Interruption(cls=None, at=at, evidence="waits for an approval")
     if lock_touched_at is not None and lock_touched_at > at:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from acode.errors import BadTransition, ReplayDisorder, SequenceGap
+from acode.errors import BadTransition, MissingArtifacts, ReplayDisorder, SequenceGap
 from acode.events import types as ev
 from acode.events.codec import Envelope
 from acode.events.definition import Plan, Step
@@ -185,7 +185,11 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
 
         if self.kind == LIBRARY:
             return ()  # its steps are known when its program asks for them
-        assert self.plan is not None
+        if self.plan is None:
+            raise MissingArtifacts(
+                f"the plan snapshot of session {self.session_id[-8:]} is gone",
+                hint="Bring .agent/blobs back from a backup, or start anew: acode run --new PLAN.yml",
+            )
         return (step for task in execution_order(self.plan) for step in task.steps)
 
 

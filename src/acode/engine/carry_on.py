@@ -59,7 +59,6 @@ def make_ready(run: Held, options: Options) -> tuple[Survey, Options]:
     if options.reason:  # a person's words go into events
         options = msgspec.structs.replace(options, reason=run.world.redactor.text(options.reason))
     began = run.world.monotonic()
-    run.world.confirm_ownership(run.session.session_id)
     announce(run)
     accept_unknown_events(run, options)
     refuse_half_undone(run.session)
@@ -217,7 +216,11 @@ def refusal(run: Held, found: Survey) -> AcodeError:
         case Reason.MISSING_CHECKPOINT:
             return CheckpointMissing(f"session {name} has no valid checkpoint: {because}", **details)
         case Reason.MISSING_ARTIFACTS:
-            return MissingArtifacts(f"session {name} cannot be resumed: {because}", **details)
+            return MissingArtifacts(
+                f"session {name} cannot be resumed: {because}",
+                hint=f"Bring .agent/blobs back from a backup; or give it up: acode session abandon {name}",
+                **details,
+            )
         case Reason.LIMIT:
             return Escalated(
                 f"session {name} is escalated: {because}; it needs a person",

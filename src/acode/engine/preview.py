@@ -20,7 +20,7 @@ from acode.engine.world import Options, World, short
 from acode.errors import AcodeError
 from acode.events import Envelope
 from acode.lock import Seen
-from acode.policy import Decision
+from acode.policy import Decision, Reason
 from acode.state import Session, State
 from acode.store.checkpoints import Checkpoint
 from acode.store.verification import Problem, Verified
@@ -204,6 +204,8 @@ def next_action(found: Preview) -> str:
     assert found.survey is not None
     if found.lock.held:
         return f"wait, or pause it: acode session pause {name}"
+    if found.survey.decision.reason is Reason.MISSING_ARTIFACTS:
+        return f"bring .agent/blobs back from a backup, or: acode session abandon {name}"
     settlement = found.survey.continuation.in_progress
     if found.survey.continuation.needs_person and settlement is not None:
         return f"acode session resolve {name} {settlement.step} --applied|--not-applied|--retry"

@@ -22,6 +22,9 @@ from acode.steps.shape import Site
 from acode.store.outbox import cursor_of
 from acode.store.store import Store
 
+PLAN_SNAPSHOT = "plan snapshot"
+NOTHING_KNOWN = Continuation(skipped_tasks=(), skipped_steps=(), in_flight=(), pending=())
+
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is known before the first change."""
@@ -45,10 +48,17 @@ def survey(
 ) -> Survey:
     """The whole look, in the order in which a person would ask."""
     scenario = detect_scenario(session)
-    interruption = classify(session, lock_touched_at=lock_touched_at)
-    findings = look_at_flights(session, site)
-    continuation = continue_plan(
-        session, findings, strategy=chosen_strategy(world, options), retry_unknown=retries_unknown(world)
+    lost = PLAN_SNAPSHOT in artifacts_missing
+    interruption = classify(
+        session, lock_touched_at=lock_touched_at, context_lost="the plan snapshot is gone" if lost else None
+    )
+    findings = {} if lost else look_at_flights(session, site)
+    continuation = (
+        NOTHING_KNOWN
+        if lost
+        else continue_plan(
+            session, findings, strategy=chosen_strategy(world, options), retry_unknown=retries_unknown(world)
+        )
     )
     facts = facts_of(session, continuation, findings, artifacts_missing)
     decision = decide(
@@ -114,7 +124,7 @@ def step_named(session: Session, step_id: str) -> Step:
 def missing_artifacts(store: Store, session: Session) -> tuple[str, ...]:
     """Files or rows that the log says exist and that a resume would need."""
     assert session.records is not None
-    missing = [] if session.plan is not None or session.kind != "plan" else ["plan snapshot"]
+    missing = [] if session.plan is not None or session.kind == LIBRARY else [PLAN_SNAPSHOT]
     for step, output in session.records.outputs.items():
         if output.blob is not None and not store.has_blob(session.session_id, output.blob):
             missing.append(f"output of {step}")
@@ -138,6 +148,8 @@ def facts_of(
     unknown = next((one for one in continuation.in_flight if one.action is Action.ASK), None)
     if unknown is not None:
         return Facts(artifacts_missing=artifacts_missing, unknown_step=unknown.step, unsafe_because=unknown.evidence)
+    if PLAN_SNAPSHOT in artifacts_missing:
+        return Facts(artifacts_missing=artifacts_missing)
     unsafe, because = _unsafe_failure(session, findings)
     return Facts(artifacts_missing=artifacts_missing, unsafe_step=unsafe, unsafe_because=because)
 

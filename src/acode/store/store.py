@@ -287,12 +287,9 @@ class Store:
         name = session.plan_blob or session.created.plan_blob
         if name is None:
             return session.created.plan
-        try:
-            return msgspec.json.decode(self.blob(session.session_id, name), type=Plan)
-        except BlobDamaged:
-            if session.terminal and (session.created.plan_sensitive or session.plan_blob):
-                return None  # a plan with secrets in it goes when its session ends
-            raise
+        if not self.has_blob(session.session_id, name):
+            return None  # gone with its session's end, or lost: a context that nobody can restore
+        return msgspec.json.decode(self.blob(session.session_id, name), type=Plan)
 
     # Blobs.
 
