@@ -104,6 +104,22 @@ def test_a_copy_is_looked_at_and_not_written_on(machines: tuple[Machine, Machine
     assert one("resume", session_id).exit_code == 0, "a look elsewhere has taken nothing"
 
 
+@pytest.mark.req("FR-011c-055")
+def test_a_word_said_about_a_session_that_another_machine_has_is_refused(
+    machines: tuple[Machine, Machine], database: str, tmp_path: Path
+) -> None:
+    """The one that gave it back does not know yet that it was taken; it asks before it writes."""
+    one, two = machines
+    session_id = one.run(counting(tmp_path))
+    assert two("resume", session_id, "--remote", "--yes").exit_code == 10
+    before = one.log(session_id)
+    assert one("session", "approve", session_id).exit_code == 16
+    assert one.log(session_id) == before
+    assert two("session", "approve", session_id).exit_code == 0
+    assert_level(two, database, session_id)
+    assert lease(database, session_id)[1] is None, "given back again with everything that was said"
+
+
 @pytest.mark.req("FR-011c-055", "FR-011c-053")
 def test_of_two_machines_that_race_for_a_session_one_wins_and_each_step_runs_once(
     machines: tuple[Machine, Machine], database: str, tmp_path: Path
@@ -112,7 +128,6 @@ def test_of_two_machines_that_race_for_a_session_one_wins_and_each_step_runs_onc
     three = Machine(tmp_path / "three", url_of(database))
     session_id = one.run(counting(tmp_path))
     one("session", "approve", session_id)
-    one("sync", "now")
     racers = [machine.process("resume", session_id, "--remote", "--yes", "--no-input") for machine in (two, three)]
     ended = [racer.finish() for racer in racers]
     assert sorted(end.exit_code for end in ended) in ([0, 15], [0, 16]), [end.stderr for end in ended]

@@ -8,7 +8,7 @@ from acode.cli import report, sync_words
 from acode.cli.foreign_rows import RunRow, row_json
 from acode.cli.jsonlines import redacted
 from acode.cli.screen import Screen, one_line
-from acode.engine.listing import rows
+from acode.engine.listing import Row, rows
 from acode.engine.world import Options, Result, World
 from acode.errors import AcodeError, InputRequired, NoResumableSession, TerminalState
 from acode.formats import format_of, locate, present
@@ -230,9 +230,18 @@ def status_json(world: World, standing: Standing, one: RunRow) -> dict[str, Any]
         "tasks_total": len(standing.done) + len(standing.remaining),
         "decision": decision(world, standing, known, Options(actor="system")),
         "lock": lock_json(row.lock) if row is not None and row.lock is not None else free,
-        "sync": sync_words.DISABLED,
+        "sync": carried_sync(world, row),
         **standing.extra,
     }
+
+
+def carried_sync(world: World, row: Row | None) -> dict[str, Any]:
+    """Of the session that carries the run; a run that nobody carries is not shared."""
+    if row is None or world.config.settings.sync.url is None:
+        return sync_words.DISABLED
+    from acode.sync.now import standings
+
+    return standings(world, row.session_id)[0].sync.as_json()
 
 
 def is_carried(world: World, run: Run) -> bool:

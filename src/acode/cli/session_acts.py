@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from acode.cli import foreign
-from acode.cli.execution import way_on
+from acode.cli.execution import shared, way_on
 from acode.cli.flags import Command, Flags
 from acode.cli.screen import Screen, one_line
 from acode.cli.world import build_world
@@ -26,8 +26,9 @@ NOTE = click.option("--note", metavar="TEXT", default="", help="A remark for the
 
 
 def begin(flags: Flags) -> tuple[World, Screen]:
+    """What is said is pushed like any other event; another machine may have the session meanwhile."""
     world = build_world(flags)
-    return world, Screen(flags, world.env)
+    return click.get_current_context().with_resource(shared(world)), Screen(flags, world.env)
 
 
 def tell(screen: Screen, session: Session, sentence: str, **more: Any) -> int:

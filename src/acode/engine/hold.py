@@ -268,6 +268,7 @@ def held(world: World, text: str, *, wait: bool = False, ended_ok: bool = False)
         )
         try:
             refuse_not_ours(store, session_id)
+            world.confirm_ownership(session_id)
             loaded, warnings = load_verified(world, store, session_id)
             if loaded.session.terminal and not ended_ok:
                 raise ended(loaded.session)

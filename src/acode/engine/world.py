@@ -154,7 +154,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     answers: Answers
     stop: StopSwitch
     redactor: Redactor
-    # Asked before a resume changes anything. It raises where another machine has the session, takes a second at the
+    # Asked before a session is written on. It raises where another machine has the session, takes a second at the
     # most, and never fails for want of a network.
     confirm_ownership: Callable[[str], None] = lambda session_id: None
 

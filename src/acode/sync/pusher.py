@@ -85,7 +85,7 @@ class Pusher:
         self._speak()
 
     def confirm_ownership(self, session_id: str) -> None:
-        """Before a resume changes anything: is it still ours? Without an answer in time it goes on, offline first."""
+        """Before a session is written on: is it still ours? Without an answer in time it is, offline first."""
         self._begin(session_id)
         with self._news:
             self._news.wait_for(lambda: self._pushed >= 0 or self._link.failures > 0 or self._refusal, OWNERSHIP_S_MAX)
