@@ -88,6 +88,8 @@ def test_a_session_that_was_given_back_is_carried_on_elsewhere_and_comes_home(
     assert_level(one, database, session_id)
     for machine in machines:
         assert machine("session", "verify", session_id[-8:]).exit_code == 0
+    assert one("resume", session_id[-8:], "--remote").exit_code == 15
+    assert lease(database, session_id)[1] is None, "what has ended needs no owner"
 
 
 def test_a_copy_is_looked_at_and_not_written_on(machines: tuple[Machine, Machine], tmp_path: Path) -> None:

@@ -244,6 +244,25 @@ def outbox_of(machine: Machine, session_id: str) -> int:
         return outbox.cursor_of(store, session_id).pushed_seq
 
 
+def test_a_repaired_session_is_shared_and_can_be_brought_elsewhere(
+    machine: Machine, database: str, tmp_path: Path
+) -> None:
+    """A repair makes new checkpoints; those that it does not believe go from the shared copy too."""
+    machine.connect(url_of(database))
+    session_id = machine.run(PLAN + "      - approve: Go on?\n")
+    assert_level(machine, database, session_id)
+    with machine.store(look_only=False) as store:
+        store.db.execute("DELETE FROM checkpoints WHERE seq > 1")
+    assert machine("session", "verify", session_id).exit_code == 20 or machine("resume", session_id).exit_code == 20
+    assert machine("session", "repair", session_id, "--yes").exit_code == 0
+    assert machine("sync", "now").exit_code == 0
+    assert_level(machine, database, session_id)
+    other = Machine(tmp_path / "other", url_of(database))
+    assert other("pull", session_id).exit_code == 0
+    assert other.log(session_id) == machine.log(session_id)
+    assert other("session", "verify", session_id).exit_code == 0
+
+
 def test_several_who_push_the_same_at_once_write_it_once(machine: Machine, database: str) -> None:
     session_id = long_session(machine, 1_000)
     machine.connect(url_of(database))

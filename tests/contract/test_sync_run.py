@@ -173,6 +173,7 @@ def test_what_an_earlier_run_owed_goes_with_the_next_one(machine: Machine, datab
     second = machine.run(PLAN.replace("Make and greet", "Another"))
     for session_id in (first, second):
         assert_level(machine, database, session_id)
+        assert lease(database, session_id)[1] is None
 
 
 def test_without_the_extra_the_run_goes_on_and_says_what_is_missing(machine: Machine, tmp_path: Path) -> None:

@@ -233,7 +233,9 @@ class Pusher:
         if self._others is None:
             self._others = courier.owing(without=session_id)
         while self._others and not self._out_of_time():
-            courier.deliver(*self._others[0])  # what is refused is noted there, and is that session's matter
+            other, last = self._others[0]
+            if isinstance(courier.deliver(other, last), Pushed):  # a refusal is noted there: that session's matter
+                courier.release(other)
             self._others.pop(0)
         if self._closing_at is not None:
             if outbox.last_seq(courier.store, session_id) == done.seq:

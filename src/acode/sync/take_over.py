@@ -122,7 +122,7 @@ def fetch(world: World, store: Store, ledger: PostgresLedger, session_id: str, *
             if plan.aside:
                 aside, backup = plan.aside, store.back_up()
             events += come_down(world, store, ledger, remote, session_id=session_id, plan=plan, node=node)
-        if not own:
+        if not own or store.peek(session_id)[0].terminal:  # what has ended needs no owner
             return Brought(
                 session_id=session_id,
                 events=events,
