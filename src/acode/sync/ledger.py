@@ -46,7 +46,7 @@ CREATE TEMPORARY TABLE IF NOT EXISTS acode_arrivals(seq bigint, body bytea, mac 
 _PERMANENT_STATES = ("28", "3D", "3F", "42", "0A", "22", "23")
 _PERMANENT_WORDS = (
     *("authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist", "permission denied"),
-    *("certificate", "invalid connection option", "invalid sslmode", "could not translate host name"),
+    *("certificate", "invalid connection option", "invalid sslmode"),
 )
 
 

@@ -29,6 +29,7 @@ from acode.sync.ledger import PostgresLedger, Trouble, connect
 from acode.sync.pacing import Link, after_failure, after_success
 
 EXIT_S_MAX = 1.0
+GIVING_UP_S = 0.15  # of it, for the thread to notice that the time is over
 BREATH_S = 0.1  # between two batches of a backlog
 OWNERSHIP_S_MAX = 1.0  # how long a resume may wait for the word that the session is still ours
 TICK_S = 0.5
@@ -117,9 +118,9 @@ class Pusher:
         with self._news:
             if self._thread is None:
                 return
-            self._closing_at = self._world.monotonic() + EXIT_S_MAX
+            self._closing_at = self._world.monotonic() + EXIT_S_MAX - GIVING_UP_S
             self._news.notify_all()
-        self._thread.join(EXIT_S_MAX + 0.2)
+        self._thread.join(EXIT_S_MAX)
 
     def _begin(self, session_id: str) -> None:
         with self._news:
