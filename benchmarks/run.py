@@ -1,7 +1,7 @@
 """All benchmarks in one command; JSON on stdout, a table with targets on stderr.
 
     python3 dev.py bench                 everything (some minutes: it builds a session of a million events)
-    python3 dev.py bench steps           one of: cold_start, formats, recovery, redaction, steps, sync, validation
+    python3 dev.py bench steps           one of: cold_start, formats, library, recovery, redaction, steps, sync, validation
 
 Figures are medians measured in one run. Ratios are what counts; absolute times are those of the machine.
 """
@@ -73,6 +73,9 @@ TARGETS: list[tuple[str, str, str, float, float]] = [
     ("BENCH-011c-04", "a step with its checkpoint and fsync (ms)", "steps.step_ms_median", 50, 100),
     ("NFR-040b-10", "a counter, inside the step's transaction (ms)", "steps.step_ms_median", 5, 5),
     ("durability", "a read step beside a bare commit (ratio)", "steps.ratio_of_medians", 1.3, 3.0),
+    ("library", "a step of a program beside a bare commit (ratio)", "library.idempotent.ratio_of_medians", 1.3, 3.0),
+    ("library", "import acode (ms)", "library.import_ms", 40, 40),
+    ("library", "first new step after 10,000 (ms)", "library.resume_10_000.first_new_step_ms", 300, 600),
     ("PROTO-06", "list 1,000 agent-memory runs (ms)", "formats.agent_memory_list.median_ms", 1000, 1000),
     ("PROTO-09", "diagnose a run of 1,000 events (ms)", "formats.agent_memory_diagnose.median_ms", 100, 100),
     ("ARC-01", "list 1,000 arc runs (ms)", "formats.arc_list.median_ms", 1000, 1000),

@@ -82,20 +82,26 @@ def begin(
         shown=shown,
     )
     run.say(*before, *awake(run), started, durable=careful(started), blobs=prepared.blobs)
-    run.tell(
-        "step_started",
-        step=step.id,
-        kind=step.kind,
-        title=run.world.redactor.text(describe(step)),
-        attempt=number,
-        number=0,
-        of=0,
-        key=started.key,
-    )
+    if heard(run, "step_started"):
+        run.tell(
+            "step_started",
+            step=step.id,
+            kind=step.kind,
+            title=run.world.redactor.text(describe(step)),
+            attempt=number,
+            number=0,
+            of=0,
+            key=started.key,
+        )
     return started
 
 
 NOTHING = Prepared()
+
+
+def heard(run: Held, event: str) -> bool:
+    """Whether anybody listens; a step is over so quickly that telling it to nobody would be felt."""
+    return event not in getattr(run.world.listener, "unheard", ())
 
 
 def careful(started: ev.StepStarted) -> bool:
@@ -151,16 +157,17 @@ def end(
     synced = durable or settled or not careful(started)
     said = run.say(*before, *seen, completed, durable=synced, blobs=done.blobs, actor=actor)
     run.executed += not settled
-    run.tell(
-        "step_completed",
-        seq=said[-1].seq,
-        step=started.step,
-        duration_ms=completed.duration_ms,
-        settled=settled,
-        touched=list(done.touched),
-        done=run.session.steps_done,
-        total=run.session.steps_total,
-    )
+    if heard(run, "step_completed"):
+        run.tell(
+            "step_completed",
+            seq=said[-1].seq,
+            step=started.step,
+            duration_ms=completed.duration_ms,
+            settled=settled,
+            touched=list(done.touched),
+            done=run.session.steps_done,
+            total=run.session.steps_total,
+        )
     return completed
 
 

@@ -12,7 +12,7 @@ from acode.engine.hold import Held
 from acode.errors import AcodeError, BlobDamaged, ChainBroken, MissingArtifacts, NonDeterminism
 from acode.events import types as ev
 from acode.library import values
-from acode.library.scope import Scope, Taken, runner
+from acode.library.scope import Scope, Taken
 from acode.library.work import OnChange
 from acode.state import StepRecord
 from acode.steps.shape import Done
@@ -69,7 +69,7 @@ class Record:
     ) -> ev.StepCompleted | None:
         """The completion, if it is one of what is asked for now; None where it was decided to do it again."""
         then = completed.asked or ev.Asked()
-        what = self._difference(then, asked, scope)
+        what = self._difference(then, asked, taken, scope)
         if what is None:
             return completed
         decided = choice or self._on_change
@@ -95,12 +95,12 @@ class Record:
             asked=now,
         )
 
-    def _difference(self, then: ev.Asked, asked: ev.Asked, scope: Scope) -> str | None:
+    def _difference(self, then: ev.Asked, asked: ev.Asked, taken: Taken, scope: Scope) -> str | None:
         if then.arguments != asked.arguments:
             return "arguments"
         if then.version != asked.version:
             return "version"
-        skipped = then.after is not None and runner() == scope.owner and not scope.asked(then.after)
+        skipped = taken.ordered and then.after is not None and not scope.asked(then.after)
         return "order" if skipped else None
 
     def _sides(

@@ -41,6 +41,7 @@ class Taken(NamedTuple):
 
     id: str
     after: str | None
+    ordered: bool  # whether the order of steps is certain for whoever asks
 
 
 class Scope:
@@ -73,7 +74,7 @@ class Scope:
         after, ordered = self.last, who == self.owner
         if ordered:
             self.last = local
-        return Taken(f"{self.path}{NESTED}{local}" if self.path else local, after if ordered else None)
+        return Taken(f"{self.path}{NESTED}{local}" if self.path else local, after if ordered else None, ordered)
 
     def asked(self, local: str) -> bool:
         """Whether the step, named as in this scope, was asked for already."""

@@ -59,6 +59,10 @@ class How(msgspec.Struct, frozen=True, kw_only=True):
     on_change: OnChange | None = None
 
 
+PLAIN, REPEATABLE = How(), How(idempotent=True)
+UNDECLARED = (None, None, None, None, None)
+
+
 def how(
     *,
     idempotent: bool = False,
@@ -69,6 +73,8 @@ def how(
     on_change: OnChange | None = None,
 ) -> How:
     """Declarations as a caller writes them; contradictions are refused before anything runs."""
+    if (retry, timeout, undo, version, on_change) == UNDECLARED:
+        return REPEATABLE if idempotent else PLAIN
     tries = Retry(attempts=retry) if isinstance(retry, int) else retry
     if tries is not None and not idempotent and tries.on == (Exception,):
         raise Usage(

@@ -27,18 +27,19 @@ class Lent(NamedTuple):
 
 
 LENT: ContextVar[Lent | None] = ContextVar("acode_lent", default=None)
-QUIET = frozenset({"step_started", "step_completed", "step_output"})  # the session's own events tell these
 
 
 class LogFile:
     """The log file hears what a person would look for; it is opened when there is something to write."""
+
+    unheard = frozenset({"step_started", "step_completed", "step_output"})  # the session's own events tell these
 
     def __init__(self) -> None:
         self.world: World | None = None
         self._log: Any = None
 
     def tell(self, notice: Notice) -> None:
-        if notice.event in QUIET or self.world is None:
+        if notice.event in self.unheard or self.world is None:
             return
         if self._log is None:
             from acode.observe import log_of

@@ -7,8 +7,9 @@ log's order, because a program asks for its steps in the order in which it once 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from acode.errors import AcodeError, KeyMissing
 from acode.events import decode
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 AHEAD_ROWS = 512
 _MARK = b'"event":{"type":"step_completed","step":"'
+_MARK_BYTES = len(_MARK)
 _PLACE = "SELECT seq FROM finished WHERE session = ? AND step = ?"
+_RANGE = """
+SELECT seq, CAST(body AS BLOB), mac FROM events WHERE id BETWEEN ? AND ? AND session_id = ? ORDER BY id"""
 _FIRST = """
 SELECT s.session_id, CAST(e.body AS BLOB) FROM sessions s JOIN events e ON e.id = s.number * 1099511627776 + 1
 WHERE instr(e.body, '"kind":"library"') ORDER BY s.number DESC"""
@@ -86,20 +90,19 @@ class Finished:
         if len(self._ahead) > AHEAD_ROWS:
             self._ahead.clear()  # what was not asked for in its turn is looked up again
         for row in self._rows(seq, AHEAD_ROWS):
-            at = row.body.find(_MARK)
-            if at >= 0:
-                start = at + len(_MARK)
-                self._ahead[row.body[start : row.body.index(b'"', start)].decode("utf-8", "replace")] = row
+            body = row[1]
+            start = body.find(_MARK) + _MARK_BYTES
+            if start >= _MARK_BYTES:
+                self._ahead[body[start : body.index(b'"', start)].decode("utf-8", "replace")] = row
 
     def _rows(self, seq: int, limit: int) -> list[_Row]:
         """Rows from `seq` on, each with the code before it."""
-        rows = list[_Row]()
-        head = b""
-        for number, body, mac in self._store.rows(self._session_id, seq - 2, limit + 1):
-            if number >= seq and head:
-                rows.append(_Row(number, body, mac, head))
-            head = mac
-        return rows if rows and rows[0].seq == seq else []
+        place = (self._base + seq - 1, self._base + seq + limit - 1, self._session_id)
+        with database.translated(self._store.path):
+            found: list[Any] = self._store.db.execute(_RANGE, place).fetchall()
+        if len(found) < 2 or found[1][0] != seq:
+            return []
+        return [_Row(row[0], row[1], row[2], before[2]) for before, row in itertools.pairwise(found)]
 
     def _verified(self, row: _Row, step: str) -> ev.StepCompleted | None:
         event = self._open(row)
