@@ -116,7 +116,8 @@ def test_a_word_said_about_a_session_that_another_machine_has_is_refused(
     assert two("resume", session_id, "--remote", "--yes").exit_code == 10
     before = one.log(session_id)
     assert one("session", "approve", session_id).exit_code == 16
-    assert one.log(session_id) == before
+    assert one("session", "rollback", session_id, "--yes").exit_code == 16
+    assert one.log(session_id) == before and (one.workspace / "a.txt").exists()
     assert two("session", "approve", session_id).exit_code == 0
     assert_level(two, database, session_id)
     assert lease(database, session_id)[1] is None, "given back again with everything that was said"

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from acode.cli.asking import confirm
+from acode.cli.execution import shared
 from acode.cli.flags import Command, Flags
 from acode.cli.screen import Screen, one_line
 from acode.cli.signals import Signals
@@ -73,8 +74,8 @@ def command(flags: Flags, *, session: str, to: str | None, dry_run: bool, yes: b
             raise Interrupted("nothing was changed")
     signals = Signals(world.stop, grace_s=world.config.settings.steps.stop_grace_seconds, waits_for=lambda: None)
     ready = msgspec.structs.replace(world, listener=Several(Told(screen), log_of(world)))
-    with signals:
-        done = roll_back(ready, session, to, undo_of_programs() if found.kind == LIBRARY else None)
+    with signals, shared(ready) as pushed:
+        done = roll_back(pushed, session, to, undo_of_programs() if found.kind == LIBRARY else None)
     if flags.json:
         screen.document({"session_id": found.session_id, **msgspec.to_builtins(done)})
     kept = f", {len(done.kept)} kept because somebody changed them" if done.kept else ""
