@@ -12,10 +12,14 @@ from typing import Any
 import psycopg
 import pytest
 
+from acode.errors import SyncFailed
 from acode.events import decode
 from acode.events import types as ev
+from acode.sync.local import node_of
 from acode.sync.pusher import SUSPENDED_S
-from tests.machines import Machine, assert_level, everything, lease, shared_log, url_of
+from acode.sync.take_over import bring
+from tests.line import Cut, Line, Way
+from tests.machines import Machine, assert_level, everything, lease, shared_log, socket_of, url_of
 from tests.postgres import Server
 
 NOBODY = "postgresql://127.0.0.1:1/x"
@@ -255,6 +259,47 @@ def test_a_database_that_was_put_back_is_noticed_by_what_the_server_knows(
     assert refused.exit_code in (16, 20) and marks(tmp_path) == 1
     assert one("pull", session_id).exit_code == 0
     assert_level(one, database, session_id)
+
+
+@pytest.mark.req("FR-011c-053", "FR-011c-055")
+@pytest.mark.parametrize("way", ["to the server", "to the client"])
+def test_a_take_over_that_is_cut_off_anywhere_is_finished_by_the_next_try(
+    machines: tuple[Machine, Machine], postgres_server: Server, database: str, tmp_path: Path, way: Way
+) -> None:
+    """All rows or none, and the lease only with them; also where it was taken and the answer was lost."""
+    one, two = machines
+    session_id = one.run(counting(tmp_path))
+    with Line(socket_of(postgres_server)) as line:
+        assert taken_over(two, url_of(database, line.port), session_id) == 1
+        total = line.messages[way]
+    for message in range(0, total, 3):
+        forget_take_over(two, database, session_id, one.log(session_id))
+        cut = Cut(way=way, message=message, delivered=message % 2 == 0)
+        with Line(socket_of(postgres_server), cut=cut) as line:
+            taken_over(two, url_of(database, line.port), session_id)
+            assert line.cuts == 1
+        assert two.log(session_id)[: len(one.log(session_id))] == one.log(session_id)
+        assert lease(database, session_id)[1] == node_of(two.place / "state", two.workspace)
+
+
+def taken_over(machine: Machine, url: str, session_id: str) -> int:
+    machine.connect(url)
+    for number in range(1, 5):
+        try:
+            bring(machine.world(), session_id, own=True)
+            return number
+        except SyncFailed:
+            if (machine.workspace / ".agent" / "workspace.db").exists():
+                with machine.store() as store:
+                    assert all(store.verify(one).problems == () for one in store.session_ids())
+    raise AssertionError("not even the fourth try succeeded")
+
+
+def forget_take_over(machine: Machine, dsn: str, session_id: str, log: list[Any]) -> None:
+    shutil.rmtree(machine.workspace / ".agent")
+    shutil.rmtree(machine.place / "state" / "anchors")
+    with psycopg.connect(dsn) as connection:
+        connection.execute("UPDATE acode_sessions SET owner = NULL, seq = %s, head = %s", (log[-1][0], log[-1][2]))
 
 
 # What comes down is proved.
