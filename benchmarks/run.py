@@ -1,7 +1,8 @@
 """All benchmarks in one command; JSON on stdout, a table with targets on stderr.
 
     python3 dev.py bench                 everything (some minutes: it builds a session of a million events)
-    python3 dev.py bench steps           one of: cold_start, formats, library, recovery, redaction, steps, sync, validation
+    python3 dev.py bench steps           one of: cold_start, formats, library, recovery, redaction, steps, sync,
+                                         validation
 
 Figures are medians measured in one run. Ratios are what counts; absolute times are those of the machine.
 """
