@@ -32,7 +32,7 @@ from typing import Any, NoReturn
 ROOT = Path(__file__).resolve().parent
 DEV = ROOT / ".dev"
 PYTHON_MIN = (3, 11)
-ENVIRONMENTS_KEPT_MAX = 3
+ENVIRONMENTS_KEPT_MAX = 5
 LOG_TAIL_LINES = 25
 WORKERS = 2
 
@@ -83,10 +83,20 @@ def test(args: list[str]) -> int:
         python.become("-m", "pytest", *default_marks, *args)
     failed = failed_checks(python, CHECKS_BEFORE_TESTS)
     status = python("-m", "pytest", "-n", str(WORKERS), "--inline-snapshot=disable", *default_marks)
+    status = status or integrations()
     if failed and status == 0:
         say(f"the tests passed, but these checks failed: {', '.join(failed)}")
         return 1
     return status
+
+
+def integrations() -> int:
+    """Tests with other frameworks, in an environment of their own: what those need would hold our packages back."""
+    say("with LangGraph, in an environment of its own:")
+    place = "tests/integrations"
+    return Environment.ready("integrations")(
+        "-m", "pytest", "-q", "--confcutdir", place, "-p", "no:cacheprovider", place
+    )
 
 
 def check(_args: list[str]) -> int:
@@ -167,11 +177,11 @@ class Environment:
         return Path.cwd() if command[:2] == ("-m", "acode") else ROOT
 
     @classmethod
-    def ready(cls) -> Environment:
-        place = DEV / f"env-{environment_key()}"
+    def ready(cls, extra: str = "dev") -> Environment:
+        place = DEV / f"env-{environment_key(extra)}"
         with only_one_at_a_time():
             if not (place / "ready").exists():
-                set_up(place)
+                set_up(place, extra)
             os.utime(place)
         python = python_of(place)
         if python.exists():
@@ -180,21 +190,21 @@ class Environment:
         return cls(Path(sys.executable), {"PYTHONPATH": os.pathsep.join(seen)})
 
 
-def environment_key() -> str:
+def environment_key(extra: str) -> str:
     """Changes when other packages are wanted, not when a lint rule does."""
     project = project_table()
-    wanted = json.dumps([project["dependencies"], project["optional-dependencies"], sys.version, sys.executable])
+    wanted = json.dumps([extra, project["dependencies"], project["optional-dependencies"], sys.version, sys.executable])
     lock = ROOT / "uv.lock"
     return hashlib.sha256(wanted.encode() + (lock.read_bytes() if lock.exists() else b"")).hexdigest()[:12]
 
 
-def set_up(place: Path) -> None:
+def set_up(place: Path, extra: str) -> None:
     """Leave a complete environment behind, marked as such at the very end, or stop with what each way said."""
     reasons = []
     for name, install in (("uv", with_uv), ("venv and pip", with_venv), ("pip", with_pip_alone)):
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
-        reason = unusable(name) or install(place)
+        reason = unusable(name) or install(place, extra)
         if reason is None:
             show_the_source(place)
             (place / "ready").write_text(f"{name}\n")
@@ -214,19 +224,19 @@ def unusable(name: str) -> str | None:
     return None
 
 
-def with_uv(place: Path) -> str | None:
+def with_uv(place: Path, extra: str) -> str | None:
     # Behind a company's own certificate authority uv needs the system's certificates, as pip takes them by itself.
     variables = {"UV_PROJECT_ENVIRONMENT": str(place), "UV_SYSTEM_CERTS": os.environ.get("UV_SYSTEM_CERTS", "1")}
-    command = ["uv", "sync", "--frozen", "--quiet", "--extra", "dev", "--no-install-project", "--compile-bytecode"]
+    command = ["uv", "sync", "--frozen", "--quiet", "--extra", extra, "--no-install-project", "--compile-bytecode"]
     return complaint([*command, "--python", sys.executable], variables)
 
 
-def with_venv(place: Path) -> str | None:
+def with_venv(place: Path, extra: str) -> str | None:
     made = complaint([sys.executable, "-m", "venv", "--clear", str(place)])
-    return made or complaint([str(python_of(place)), "-m", "pip", "install", "--quiet", *what_to_install(place)])
+    return made or complaint([str(python_of(place)), "-m", "pip", "install", "--quiet", *what_to_install(place, extra)])
 
 
-def with_pip_alone(place: Path) -> str | None:
+def with_pip_alone(place: Path, extra: str) -> str | None:
     pip: list[str] = ["-m", "pip"]
     if importlib.util.find_spec("pip") is None:
         wheel = pip_from_debian(place)
@@ -234,7 +244,7 @@ def with_pip_alone(place: Path) -> str | None:
             return "this Python has no pip (on Debian the packages python3-pip or python3-venv)"
         pip = [str(wheel / "pip")]
     target = str(place / "site")
-    return complaint([sys.executable, *pip, "install", "--quiet", "--target", target, *what_to_install(place)])
+    return complaint([sys.executable, *pip, "install", "--quiet", "--target", target, *what_to_install(place, extra)])
 
 
 def pip_from_debian(place: Path) -> Path | None:
@@ -247,10 +257,10 @@ def pip_from_debian(place: Path) -> Path | None:
     return next(iter(sorted((place / "usr/share/python-wheels").glob("pip-*.whl"))), None)
 
 
-def what_to_install(place: Path) -> list[str]:
+def what_to_install(place: Path, extra: str) -> list[str]:
     """pip's arguments: the project's own requirements, held to the versions of the lock file."""
     requirements, pins = place / "requirements.txt", place / "constraints.txt"
-    requirements.write_text("\n".join(wanted_packages("dev")) + "\n", encoding="utf-8")
+    requirements.write_text("\n".join(wanted_packages(extra)) + "\n", encoding="utf-8")
     pins.write_text("\n".join(locked_versions()) + "\n", encoding="utf-8")
     return ["-r", str(requirements), "-c", str(pins)]
 

@@ -345,7 +345,7 @@ def test_a_database_with_another_schema_is_refused_and_left_alone(
 
 
 @pytest.mark.parametrize("look_only", [False, True], ids=["to write", "to look"])
-@pytest.mark.parametrize("version", [5, 99, -1])
+@pytest.mark.parametrize("version", [6, 99, -1])
 def test_a_database_of_a_newer_acode_is_refused_with_the_hint_to_upgrade(
     place: Place, session_id: str, version: int, look_only: bool
 ) -> None:

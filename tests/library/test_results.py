@@ -128,21 +128,6 @@ def test_arguments_that_are_no_values_count_by_their_type(place: Place) -> None:
     assert values.digest_of([1.0]) != values.digest_of([1.5])
 
 
-def test_a_pydantic_model_is_a_result_where_pydantic_is_installed(place: Place) -> None:
-    pydantic = pytest.importorskip("pydantic")
-    global Mail  # noqa: PLW0603 - restoring it looks it up in this module
-
-    class Mail(pydantic.BaseModel):  # type: ignore[name-defined, misc, no-redef]
-        to: str
-        sent: datetime
-
-    Mail.__qualname__ = "Mail"
-    value = Mail(to="a@example.org", sent=datetime(2026, 1, 1, tzinfo=UTC))
-    interrupted("k", lambda s: s.step("a", Counted(value)))
-    with acode.session("k") as s:
-        assert s.step("a", Counted()) == value
-
-
 def test_a_result_that_cannot_be_stored_leaves_its_step_open_for_a_person(place: Place) -> None:
     work = Counted(object())
     with pytest.raises(NotStorable, match="step a has run"), acode.session("k") as s:

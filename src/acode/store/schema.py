@@ -96,6 +96,41 @@ CREATE TABLE finished(
 ) STRICT, WITHOUT ROWID;
 """,
     ),
+    (
+        "graphs that other frameworks checkpoint here",
+        """
+CREATE TABLE graph_checkpoints(
+  thread TEXT NOT NULL,
+  space TEXT NOT NULL,
+  checkpoint TEXT NOT NULL,
+  parent TEXT,
+  run TEXT,
+  body BLOB NOT NULL, -- names its values by their hashes
+  key_id TEXT NOT NULL,
+  mac BLOB NOT NULL CHECK (length(mac) = 32),
+  PRIMARY KEY (thread, space, checkpoint)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE graph_values(
+  id INTEGER PRIMARY KEY,
+  thread TEXT NOT NULL,
+  sha256 BLOB NOT NULL CHECK (length(sha256) = 32),
+  data BLOB NOT NULL,
+  UNIQUE (thread, sha256)
+) STRICT;
+CREATE TABLE graph_writes(
+  id INTEGER PRIMARY KEY,
+  thread TEXT NOT NULL,
+  space TEXT NOT NULL,
+  checkpoint TEXT NOT NULL,
+  task TEXT NOT NULL,
+  place INTEGER NOT NULL, -- negative: one of a kind, the latest counts
+  body BLOB NOT NULL,
+  key_id TEXT NOT NULL,
+  mac BLOB NOT NULL CHECK (length(mac) = 32),
+  UNIQUE (thread, space, checkpoint, task, place)
+) STRICT;
+""",
+    ),
 )
 VERSION = len(MIGRATIONS)
 NOT_USED = "Nothing in it is used. Look at it with another tool, or bring back a backup."
