@@ -13,7 +13,7 @@ from tests.driver import Acode
 pytest_plugins = ["tests.postgres"]
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
-CLEARED_PREFIXES = ("ACODE_", "XDG_", "OTEL_", "GIT_", "NO_COLOR", "FORCE_COLOR")
+CLEARED_PREFIXES = ("ACODE_", "XDG_", "OTEL_", "GIT_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 KEPT = ("ACODE_TEST_PG_DSN",)
 
 
