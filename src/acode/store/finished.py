@@ -79,8 +79,11 @@ class Finished:
         return step not in self._all
 
     def find_in_log(self, step: str) -> ev.StepCompleted | None:
-        """The slow way, for a step that the log knows and the hint does not."""
+        """For a step that the log knows and the hint does not: one of a session that was brought here, for one."""
         assert self._all is not None
+        found = self.at(self._all[step], step)
+        if found is not None:
+            return found
         for envelope, _, _ in self._store.events(self._session_id):
             if envelope.seq == self._all[step] and isinstance(envelope.event, ev.StepCompleted):
                 return envelope.event
