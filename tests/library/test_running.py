@@ -289,3 +289,12 @@ def test_an_undo_that_no_later_process_could_find_is_refused_before_the_step_run
     with pytest.raises(Usage, match="undo"), acode.session("k") as s:
         s.step("a", work, undo=lambda result: None)
     assert work.calls == []
+
+
+def test_a_server_that_cannot_be_reached_stops_no_program(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACODE_POSTGRES_URL", "postgresql://nobody@127.0.0.1:1/none")
+    work = Counted("done")
+    for _ in range(2):
+        with acode.session("k") as s:
+            assert s.step("a", work) == "done"
+    assert len(work.calls) == 1

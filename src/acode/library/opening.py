@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Literal
 
+import msgspec
+
 from acode import lock as locks
 from acode import seal
 from acode.engine import called
@@ -147,7 +149,7 @@ def open_session(
     arguments: dict[str, Any],
 ) -> Session:
     lent = LENT.get()
-    world = lent.world if lent is not None else world_of(workspace)
+    world = lent.world if lent is not None else with_second_tier(stack, world_of(workspace))
     if lent is not None:
         options = lent.options
     with Root(world.workspace) as root:
@@ -167,6 +169,22 @@ def open_session(
     run = stack.enter_context(held(world, session_id, wait=options.wait))
     carry_on(run, options, probes)
     return made(run, on_change, resumed=True)
+
+
+def with_second_tier(stack: contextlib.ExitStack, world: World) -> World:
+    """Where a server is configured, the log is pushed in the background; without one nothing of it is loaded."""
+    url = world.config.settings.sync.url
+    if url is None:
+        return world
+    from acode.observe import Several
+    from acode.sync.pusher import Pusher
+
+    pusher = Pusher(world, url)
+    pusher.speak_to = world.listener
+    stack.callback(pusher.close)
+    return msgspec.structs.replace(
+        world, listener=Several(world.listener, pusher), confirm_ownership=pusher.confirm_ownership
+    )
 
 
 def made(run: Held, on_change: OnChange, *, resumed: bool) -> Session:

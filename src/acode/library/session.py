@@ -17,7 +17,6 @@ from acode.engine import called
 from acode.engine.hold import Held
 from acode.errors import (
     AcodeError,
-    InputRequired,
     NotStorable,
     OutcomeUnknown,
     StepFailed,
@@ -28,6 +27,7 @@ from acode.errors import (
 from acode.events import types as ev
 from acode.events.definition import Action, Approve, Run, Step, Write
 from acode.library import values
+from acode.library.gates import asked_a_person
 from acode.library.record import Record
 from acode.library.scope import CURRENT, Current, Scope, name_from
 from acode.library.work import (
@@ -46,7 +46,6 @@ from acode.library.work import (
     is_async,
     raised_again,
 )
-from acode.state import State
 from acode.steps import kind_of
 from acode.steps.shape import Done, Failed, Site
 
@@ -319,36 +318,15 @@ class Session:
             arguments = values.digest_of([question])
             name = name or name_from("approve", text)
             begun = self._ask(name, arguments, how(), lambda: action, lambda: text, starts=False)
-            return bool(begun.result) if begun.found else self._asked_a_person(begun)
+            return bool(begun.result) if begun.found else self._pass_gate(begun)
 
-    def _asked_a_person(self, begun: Begun) -> bool:
-        run, allowed = self._run, called.gate_digest(self._run, begun.work.step)
-        assert isinstance(begun.work.step.action, Approve) and run.session.records is not None
-        question = begun.work.step.action.question
-        known = run.session.records.approvals.get(begun.id)
-        granted = known.granted if known is not None and known.action_digest == allowed else None
-        before: tuple[ev.Known, ...] = ()
-        if granted is None:
-            if run.session.state is not State.AWAITING_APPROVAL:
-                waiting = ev.SessionAwaitingApproval(step=begun.id, question=question, action_digest=allowed)
-                run.say(*called.awake(run), waiting)
-            run.tell("approval_request", step=begun.id, question=question, covers=[])
-            answer = run.world.answers.approve(run.session, begun.id, question, [])
-            if answer not in ("yes", "no"):
-                name = self.id[-8:]
-                raise InputRequired(
-                    f"step {begun.id} needs an approval and nobody can be asked: {question}",
-                    hint=f"Answer with: acode session approve {name} (or deny), then run the program again.",
-                    gate=begun.id,
-                )
-            granted = answer == "yes"
-            said = ev.ApprovalGranted if granted else ev.ApprovalDenied
-            before = (said(step=begun.id, question=question, action_digest=allowed),)
-        begun.started = called.gate_passed(run, begun.work.step, begun.work.asked)
-        done = self._record.pack(granted)
+    def _pass_gate(self, begun: Begun) -> bool:
+        granted, before = asked_a_person(self._run, begun)
+        begun.started = called.gate_passed(self._run, begun.work.step, begun.work.asked)
         actor = "user" if before else "system"
-        before = (*before, *called.awake(run), begun.started)
-        called.end(run, begun.started, done, took_ms=0, before=before, actor=actor, durable=True)
+        said = (*before, *called.awake(self._run), begun.started)
+        done = self._record.pack(granted)
+        called.end(self._run, begun.started, done, took_ms=0, before=said, actor=actor, durable=True)
         self._finished(begun)
         return granted
 
