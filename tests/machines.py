@@ -91,7 +91,12 @@ def assert_level(machine: Machine, dsn: str, session_id: str) -> None:
     with machine.store() as store:
         local = list(store.rows(session_id))
         assert [seq for seq, _, _ in local] == list(range(1, len(local) + 1))
-        assert shared_log(dsn, session_id) == local
+        shared = shared_log(dsn, session_id)
+        if shared != local and shared == local[: len(shared)]:
+            # A run waits at its end for a second at the most; on a busy machine the rest goes with the next word.
+            machine("sync", "now", session_id)
+            local, shared = list(store.rows(session_id)), shared_log(dsn, session_id)
+        assert shared == local
         query = "SELECT seq, body, mac FROM acode_checkpoints WHERE session_id = %s ORDER BY seq"
         assert _rows(dsn, query, session_id) == store.checkpoint_rows(session_id)
         query = "SELECT seq, body FROM acode_snapshots WHERE session_id = %s ORDER BY seq"
