@@ -64,22 +64,7 @@ def settle_one(run: Held, settlement: Settlement, *, actor: str = "system", note
         evidence=settlement.evidence,
     )
     if settlement.action is Action.SKIP:
-        event = ev.StepSettled(
-            step=step.id, attempt=started.attempt, outcome=ev.Settled.APPLIED, evidence=settlement.evidence, note=note
-        )
-        done = kind.adopt(step, site, started)
-        record_done(
-            run,
-            task_of(run, step),
-            step,
-            started,
-            done,
-            took_ms=0,
-            durable=True,
-            settled=True,
-            before=(event,),
-            actor=actor,
-        )
+        record_applied(run, step, started, evidence=settlement.evidence, note=note, actor=actor)
         return
     forestall(run, started)
     failed = commands.collect(step, site, started) if failed_by_itself(run, settlement) else None
@@ -246,17 +231,13 @@ def resolve(run: Held, step_id: str, answer: str, *, evidence: str, note: str) -
         started = start_of(
             step, task_of(run, step), number, make_key(run.session.session_id, step_id, number), Prepared()
         )
-    event = ev.StepSettled(step=step_id, attempt=number, outcome=ev.Settled.APPLIED, evidence=evidence, note=note)
+    record_applied(run, step, started, evidence=evidence, note=note, actor="user")
+
+
+def record_applied(run: Held, step: Step, started: ev.StepStarted, *, evidence: str, note: str, actor: str) -> None:
+    """It took effect: completed with what an undisturbed run would have recorded, and said by whom or what."""
+    outcome = ev.Settled.APPLIED
+    event = ev.StepSettled(step=step.id, attempt=started.attempt, outcome=outcome, evidence=evidence, note=note)
     done = kind_of(started.kind).adopt(step, run.site(), started)
-    record_done(
-        run,
-        task_of(run, step),
-        step,
-        started,
-        done,
-        took_ms=0,
-        durable=True,
-        settled=True,
-        before=(event,),
-        actor="user",
-    )
+    task = task_of(run, step)
+    record_done(run, task, step, started, done, took_ms=0, durable=True, settled=True, before=(event,), actor=actor)
