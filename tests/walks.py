@@ -255,6 +255,7 @@ def remark(walk: Walk) -> None:
                 ev.PlanChanged(plan_blob="3" * 64, plan_digest="d", tasks=9, steps=9),
                 ev.Noted(what="repaired", data={"path": "x"}),
                 ev.FailureHandled(step="a.1"),
+                ev.ContextCompacted(step="a.1", reason="long"),
                 ev.Unknown(type="weather", ignorable=True),
                 ev.Unknown(type="approval_revoked"),
             ]

@@ -12,8 +12,21 @@ from enum import StrEnum
 import msgspec
 
 from acode.errors import CannotContinue
-from acode.events.definition import Approve, Call, Commit, Read, Run, Sql, Step, Task, Write, digest, execution_order
-from acode.state import LIBRARY, Session
+from acode.events.definition import (
+    Approve,
+    Call,
+    Commit,
+    Model,
+    Read,
+    Run,
+    Sql,
+    Step,
+    Task,
+    Write,
+    digest,
+    execution_order,
+)
+from acode.state import Session
 
 
 class Outcome(StrEnum):
@@ -81,7 +94,7 @@ def continue_plan(
         for step, flight in session.in_flight.items()
     )
     applied = {settlement.step for settlement in settlements if settlement.action is Action.SKIP}
-    if session.kind == LIBRARY:
+    if session.by_program:
         # What is left to do, only the program knows; what it will be asked about is what it left open.
         failed = (name for name, record in session.records.steps.items() if record.status != "completed")
         again = (*(name for name in session.in_flight if name not in applied), *failed)
@@ -125,7 +138,7 @@ def _action(finding: Finding, strategy: Strategy, retry_unknown: bool) -> Action
 def repeatable(step: Step) -> bool:
     """Whether a failed step may be tried again without a person: its kind or its declaration carries the evidence."""
     match step.action:
-        case Read() | Write() | Sql() | Commit() | Approve():
+        case Read() | Write() | Sql() | Commit() | Approve() | Model():
             return True
         case Call():
             return step.idempotent

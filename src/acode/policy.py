@@ -208,7 +208,8 @@ def counted(session: Session, limits: Limits) -> int:
 def _window_s(interruption: Interruption, limits: Limits) -> float:
     if interruption.cls is None:
         return 0.0
-    return float(limits.cooldown_s.get(interruption.cls.value, COOLDOWN_S[interruption.cls.value]))
+    window = float(limits.cooldown_s.get(interruption.cls.value, COOLDOWN_S[interruption.cls.value]))
+    return max(window, float(interruption.retry_after_s))
 
 
 def cooldown_remaining_s(interruption: Interruption, limits: Limits, now: datetime) -> int:

@@ -35,6 +35,7 @@ PAUSED_BY_ACODE = frozenset(
         "error",
         "environment",
         "rate_limit",
+        "context_reset",
         "rolled_back",
     }
 )
@@ -49,6 +50,7 @@ class Interruption(msgspec.Struct, frozen=True, kw_only=True):
     evidence: str
     by_person: bool = False
     known: bool = True
+    retry_after_s: int = 0  # a server asked not to be asked again earlier
 
 
 def find_resume_point(session: Session) -> Mark | None:
@@ -126,7 +128,12 @@ def _classify_pause(session: Session, at: datetime) -> Interruption:
         return Interruption(cls=None, at=at, evidence=how, by_person=True)
     if pause.reason not in PAUSED_BY_ACODE:
         return Interruption(cls=None, at=at, evidence=f"paused for an unknown reason: {pause.reason}", known=False)
-    return Interruption(cls=pause.interruption, at=at, evidence=_pause_evidence(session, pause.reason, pause.message))
+    return Interruption(
+        cls=pause.interruption,
+        at=at,
+        evidence=_pause_evidence(session, pause.reason, pause.message),
+        retry_after_s=pause.retry_after_s,
+    )
 
 
 def _pause_evidence(session: Session, reason: str, message: str) -> str:

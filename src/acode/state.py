@@ -46,6 +46,9 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 TERMINAL = frozenset({_S.COMPLETED, _S.FAILED, _S.CANCELLED})
 LIBRARY = "library"  # the kind of session whose steps a program asks for, one by one
+AGENT = "agent"  # likewise; the program is acode's own, and a model says what it asks for
+PROGRAMS = frozenset({LIBRARY, AGENT})
+PLANNING_TASKS = 1  # making the plan is itself the first task of an agent's session
 NESTED = "."  # in a step's id: what stands before it is the step, or branch, that asked for this one
 
 
@@ -113,6 +116,17 @@ class Records(msgspec.Struct, kw_only=True, omit_defaults=True):
     approvals: dict[str, Approval] = {}
 
 
+class Conversation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a model has been asked, as far as it must be known before the answers themselves are looked up."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float = 0.0
+    last: str | None = None  # the last request that was answered
+    compacted: tuple[str, ...] = ()  # requests before which the conversation was replaced by a summary
+
+
 class AcceptedPast(msgspec.Struct, frozen=True, kw_only=True):
     """Events signed with a lost key, which a person took as they stood; the hashes keep them as they stood then."""
 
@@ -155,6 +169,7 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     escalated: bool = False
     last_resume_seq: int = 0
     undoing: ev.UndoStarted | None = None
+    conversation: Conversation | None = None
     plan_blob: str | None = None  # set where the plan is not the one the session was created with
     unknown_types: dict[int, str] = {}
     quarantined: tuple[int, ...] = ()
@@ -168,6 +183,11 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     @property
     def terminal(self) -> bool:
         return self.state in TERMINAL
+
+    @property
+    def by_program(self) -> bool:
+        """Whether a program asks for its steps one by one, so that no plan holds them."""
+        return self.kind in PROGRAMS
 
     def record(self, step: str) -> StepRecord | None:
         return self.records.steps.get(step) if self.records else None
@@ -183,7 +203,7 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     def steps(self) -> Iterable[Step]:
         from acode.events.definition import execution_order
 
-        if self.kind == LIBRARY:
+        if self.by_program:
             return ()  # its steps are known when its program asks for them
         if self.plan is None:
             raise MissingArtifacts(
@@ -217,7 +237,7 @@ def begin(envelope: Envelope) -> Session:
         title=created.title,
         source=created.source,
         kind=created.kind,
-        run_id=created.task if created.kind in ("foreign", LIBRARY) else "",
+        run_id=created.task if created.kind in ("foreign", *PROGRAMS) else "",
         records=Records(),
         created=created,
         plan=created.plan,
@@ -280,6 +300,9 @@ def _planned(session: Session, event: ev.SessionPlanned, envelope: Envelope) -> 
 def _plan_changed(session: Session, event: ev.PlanChanged, envelope: Envelope) -> None:
     session.plan_blob = event.plan_blob
     session.plan = None  # whoever needs it loads it by its name
+    if session.by_program:
+        session.tasks_total = max(event.tasks + PLANNING_TASKS, session.tasks_done)
+        return
     session.tasks_total, session.steps_total = event.tasks, event.steps
 
 
@@ -319,21 +342,24 @@ def _step_started(session: Session, event: ev.StepStarted, envelope: Envelope) -
     session.in_flight[event.step] = InFlight(
         started=event, seq=envelope.seq, at=envelope.at, failures=before.failures if before else 0
     )
-    if session.kind == LIBRARY:
+    if session.by_program:
         session.steps_total = max(session.steps_total, session.steps_done + len(session.in_flight))
 
 
 def _step_completed(session: Session, event: ev.StepCompleted, envelope: Envelope) -> None:
-    session.in_flight.pop(event.step, None)
+    flight = session.in_flight.pop(event.step, None)
     session.last_completed = mark(envelope)
     session.last_attempted = event.step
     session.failure = None
     session.steps_done += 1
     if session.steps_done > session.furthest:  # new furthest progress: the attempts begin to count anew
         session.furthest = session.steps_done
-        session.resumes_since_progress = 0
-        session.escalated = False
-    if session.kind == LIBRARY:
+        if session.kind != AGENT or _is_progress(event, flight):
+            session.resumes_since_progress = 0
+            session.escalated = False
+    if event.spent is not None:
+        _spend(session, event.step, event.spent)
+    if session.by_program:
         _library_step_completed(session, event, envelope)
         return
     if session.records is None:
@@ -343,6 +369,29 @@ def _step_completed(session: Session, event: ev.StepCompleted, envelope: Envelop
     session.records.task_ms[event.task] = session.records.task_ms.get(event.task, 0) + event.duration_ms
     if event.output is not None:
         session.records.outputs[event.step] = event.output
+
+
+def _is_progress(event: ev.StepCompleted, flight: InFlight | None) -> bool:
+    """In an agent's session: a task that is done, or an effect. A model that only asks and reads gets nowhere."""
+    return NESTED not in event.step or (flight is not None and flight.started.kind not in ("model", "call"))
+
+
+def _spend(session: Session, step: str, spent: ev.Spent) -> None:
+    known = session.conversation or Conversation()
+    session.conversation = msgspec.structs.replace(
+        known,
+        requests=known.requests + 1,
+        input_tokens=known.input_tokens + spent.input_tokens,
+        output_tokens=known.output_tokens + spent.output_tokens,
+        usd=known.usd + (spent.usd or 0.0),
+        last=step,
+    )
+
+
+def _compacted(session: Session, event: ev.ContextCompacted, envelope: Envelope) -> None:
+    known = session.conversation or Conversation()
+    if event.step not in known.compacted:
+        session.conversation = msgspec.structs.replace(known, compacted=(*known.compacted, event.step))
 
 
 def _library_step_completed(session: Session, event: ev.StepCompleted, envelope: Envelope) -> None:
@@ -413,7 +462,7 @@ def _settled_record(session: Session, flight: InFlight | None, event: ev.StepSet
         resume_approved=not failed,
         failures=flight.failures if flight else (known.failures if known else 0),
         left_behind=flight.started
-        if failed and flight is not None and (flight.started.before or session.kind == LIBRARY)
+        if failed and flight is not None and (flight.started.before or session.by_program)
         else None,
     )
 
@@ -540,5 +589,6 @@ _APPLY: dict[type, Callable[[Session, Any, Envelope], None]] = {
     ev.Quarantined: _quarantined,
     ev.StepsRolledBack: _rolled_back,
     ev.UndoStarted: _undo_started,
+    ev.ContextCompacted: _compacted,
     ev.Unknown: _unknown,
 }

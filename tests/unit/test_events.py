@@ -69,6 +69,7 @@ EVERY_EVENT: list[Any] = [
     ev.Noted(what="checkpoint repaired", data={"schema_from": 6}),
     ev.UndoStarted(step="main.b", attempt=1, key=f"{SESSION}:main.b:1", to="main.a"),
     ev.StepsRolledBack(to="main.a", steps=("main.b",), tasks=("main",), files=(FILE,), kept=("mine.txt",)),
+    ev.ContextCompacted(step="main.ask-7", reason="long", messages=40, tokens=90_000),
 ]
 
 

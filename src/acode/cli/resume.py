@@ -19,7 +19,6 @@ from acode.engine.world import Options, Result, World
 from acode.errors import Usage
 from acode.events.types import SessionCreated
 from acode.plan import Strategy
-from acode.state import LIBRARY
 
 
 @click.command(cls=Command, name="resume")
@@ -107,7 +106,7 @@ def carry_on(world: World, name: str, options: Options) -> Result:
     with opened(world, look_only=True) as store:
         session_id = resolve_id(world, store, name)
         session, _ = store.peek(session_id)
-        created = store.first_event(session_id, session)[0].event if session.kind == LIBRARY else None
+        created = store.first_event(session_id, session)[0].event if session.by_program else None
     if not isinstance(created, SessionCreated):
         return resume(world, name, options)
     if session.terminal:

@@ -22,7 +22,7 @@ from acode.errors import CannotContinue, SessionLocked, StepStillRunning, Termin
 from acode.events import types as ev
 from acode.events.definition import Approve, Step
 from acode.plan import approval_digest
-from acode.state import LIBRARY, Session, State
+from acode.state import Session, State
 
 
 def resolve(world: World, text: str, step_id: str, answer: str, *, note: str, force: bool) -> Session:
@@ -58,7 +58,7 @@ def answer_gate(world: World, text: str, gate: str | None, *, granted: bool, not
         step = waiting_gate(run.session, gate)
         assert isinstance(step.action, Approve)
         waiting = run.session.waiting_for
-        asked_by_program = run.session.kind == LIBRARY and waiting is not None
+        asked_by_program = run.session.by_program and waiting is not None
         allowed = waiting.action_digest if asked_by_program and waiting else approval_digest(run.session, step)
         question, clean_note = world.redactor.text(step.action.question), world.redactor.text(note)
         if granted:
@@ -82,7 +82,7 @@ def after_denial(run: Held, step: Step) -> tuple[ev.Known, ...]:
 
 def waiting_gate(session: Session, gate: str | None) -> Step:
     """The gate that is asked about; a gate that is not the next open one cannot be answered in advance."""
-    if session.kind == LIBRARY:
+    if session.by_program:
         return gate_asked_for(session, gate)
     gates = [step for step in session.steps() if isinstance(step.action, Approve) and not session.done(step.id)]
     if session.state is State.AWAITING_APPROVAL and session.waiting_for is not None:

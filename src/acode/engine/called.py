@@ -7,7 +7,7 @@ that of any step: one that may be repeated ends durably, every other one begins 
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -21,21 +21,28 @@ from acode.engine.world import World
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Approve, Run, Step, Write, describe, digest
-from acode.state import NESTED, State
+from acode.state import AGENT, NESTED, State
 from acode.steps import kind_of
 from acode.steps.shape import Done, Failed, Prepared
 from acode.workspace import restat
 
 
 def create(
-    world: World, key: str, *, entry: str | None, arguments: dict[str, Any]
+    world: World,
+    key: str,
+    *,
+    entry: str | None,
+    arguments: dict[str, Any],
+    kind: Literal["library", "agent"] = "library",
+    model: dict[str, Any] | None = None,
 ) -> contextlib.AbstractContextManager[Held]:
-    """A new session for a program, under the key that the program gave it."""
+    """A new session for a program, under the key that the program gave it; an agent's begins with planning."""
     head, branch = git_position(world.workspace)
     event = ev.SessionCreated(
         title=key[:TITLE_CHARACTERS_MAX],
         task=key,
-        kind="library",
+        kind=kind,
+        model=model,
         config_digest=world.config.digest,
         git_head=head,
         git_branch=branch,
@@ -44,8 +51,11 @@ def create(
         owner=locks.owner(),
         acode_version=__version__,
     )
-    planned = ev.SessionPlanned(tasks=0, steps=0, plan_digest="")
-    return created(world, event, planned, ev.SessionExecuting(reason="run"), blobs={})
+    begun: tuple[ev.Known, ...] = () if kind == AGENT else (ev.SessionExecuting(reason="run"),)
+    return created(world, event, PLANNING, *begun, blobs={})
+
+
+PLANNING = ev.SessionPlanned(tasks=0, steps=0, plan_digest="")
 
 
 # One step.
@@ -106,12 +116,16 @@ def heard(run: Held, event: str) -> bool:
 
 def careful(started: ev.StepStarted) -> bool:
     """Whether the start must survive a power cut: the step may not be repeated, or it changes the workspace."""
-    return started.kind not in ("call", "run") or not started.idempotent or bool(started.before)
+    return started.kind not in ("call", "run", "model") or not started.idempotent or bool(started.before)
 
 
 def awake(run: Held) -> tuple[ev.Known, ...]:
-    """A session that waited at a gate, or was paused meanwhile, goes on."""
-    return () if run.session.state is State.EXECUTING else (ev.SessionExecuting(reason="the program goes on"),)
+    """A session that waited at a gate, or was paused meanwhile, goes on; with planning, if that is where it was."""
+    if run.session.state in (State.EXECUTING, State.PLANNING):
+        return ()
+    if run.session.state is State.PAUSED and run.session.before_pause is State.PLANNING:
+        return (PLANNING,)
+    return (ev.SessionExecuting(reason="the program goes on"),)
 
 
 def fit_for_the_log(run: Held, step: Step) -> Step:
@@ -153,6 +167,7 @@ def end(
         touched=done.touched[:NAMES_IN_EVENT_MAX],
         result=done.result,
         asked=started.asked,
+        spent=done.spent,
     )
     synced = durable or settled or not careful(started)
     said = run.say(*before, *seen, completed, durable=synced, blobs=done.blobs, actor=actor)

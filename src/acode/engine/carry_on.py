@@ -38,7 +38,7 @@ from acode.errors import (
 from acode.events import types as ev
 from acode.plan import Action
 from acode.policy import Reason, counted
-from acode.state import LIBRARY, State
+from acode.state import State
 from acode.steps.run import holds_output, private_outputs, put_output
 from acode.workspace import ChangedFile, changed, diff, restat
 
@@ -93,7 +93,7 @@ def refuse_to_walk_alone(run: Held, walk: Walk) -> None:
 
     A program's session has no plan at all: only the program knows its steps.
     """
-    if run.session.kind == LIBRARY and walk is perform_all:
+    if run.session.by_program and walk is perform_all:
         raise CannotContinue(
             f"session {short(run.session.session_id)} belongs to a program, which asks for its steps itself",
             hint="Run the program again; with the same key it carries the session on.",

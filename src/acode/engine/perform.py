@@ -24,7 +24,7 @@ from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Approve, Step, Task, definition_digest, describe, execution_order
 from acode.plan import approval_digest, covered_by, repeatable
-from acode.state import LIBRARY, State
+from acode.state import State
 from acode.steps import kind_of
 from acode.steps.run import private_outputs, put_output
 from acode.steps.shape import Done, Failed, Prepared, Site
@@ -243,7 +243,7 @@ def next_read(run: Held, task: Task, following: Step | None) -> tuple[ev.StepSta
 
 def keep_output(run: Held, step: Step, done: Done) -> None:
     """The captured output under the step's name, for the commands that follow; a copy that can always be made again."""
-    if done.output is None or done.output.blob is None or run.session.kind == LIBRARY:
+    if done.output is None or done.output.blob is None or run.session.by_program:
         return  # a program is given the output of its commands, and gives it to others itself
     directory = private_outputs(run.site())
     data = done.blobs.get(done.output.blob, ("", None))[1]

@@ -15,7 +15,7 @@ from acode.events import Envelope, make_key
 from acode.events import types as ev
 from acode.events.definition import Approve, Call, Plan, Step, Write, definition_digest, execution_order
 from acode.seal import GENESIS
-from acode.state import LIBRARY, Session, advance, begin
+from acode.state import Session, advance, begin
 from acode.store import checkpoints as ck
 from acode.store.scan import Gap, Judged, Past
 from acode.store.store import Store
@@ -156,7 +156,7 @@ class _Salvage:
     def _doubt(self, named: tuple[str, ...], first: int, last: int) -> None:
         """What the events up to here may have been about: one it names, one in flight, the next in line."""
         assert self.session is not None
-        if self.session.kind == LIBRARY and not named:
+        if self.session.by_program and not named:
             raise BeyondRepair(
                 f"events {first} to {last} of session {self.session_id[-8:]} cannot be read, and only its program knows"
                 " which steps they may have been about",
@@ -249,7 +249,7 @@ def still_open(session: Session, step: str, seq: int) -> bool:
     if step in session.in_flight:
         return session.in_flight[step].seq <= seq
     record = session.record(step)
-    known = session.kind == LIBRARY or any(
+    known = session.by_program or any(
         one.id == step and not isinstance(one.action, Approve) for one in in_order(session.plan)
     )
     return known and (record is None or record.seq <= seq)
@@ -260,7 +260,7 @@ def open_again(session: Session, steps: list[str]) -> tuple[ev.StepStarted, ...]
 
     Without a boot id nothing can be concluded from a command that left no trace.
     """
-    if session.kind == LIBRARY:
+    if session.by_program:
         calls = (Step(id=step, action=Call(function="")) for step in steps if step not in session.in_flight)
         return tuple(_as_started(session, step) for step in calls)
     return tuple(

@@ -16,7 +16,7 @@ from acode.events import types as ev
 from acode.events.definition import Step, Task
 from acode.plan import Action, Finding, Outcome, Settlement, Strategy, settle
 from acode.resume import Interruption
-from acode.state import LIBRARY, State
+from acode.state import AGENT, State
 from acode.steps import kind_of
 from acode.steps import run as commands
 from acode.steps.shape import Failed, Prepared
@@ -68,6 +68,9 @@ def settle_one(run: Held, settlement: Settlement, *, actor: str = "system", note
         return
     forestall(run, started)
     failed = commands.collect(step, site, started) if failed_by_itself(run, settlement) else None
+    if isinstance(failed, Failed) and run.session.kind == AGENT:
+        record_ended(run, step, started, failed, evidence=settlement.evidence)
+        return
     if isinstance(failed, Failed) and run.session.in_flight[step.id].stopped is None:
         record_failure(run, step, started, failed, 0)
         return
@@ -90,6 +93,14 @@ def settle_one(run: Held, settlement: Settlement, *, actor: str = "system", note
     )
     if rolled is not None and rolled.restored:
         run.tell("step_rolled_back", step=step.id, restored=list(rolled.restored), saved=len(rolled.saved))
+
+
+def record_ended(run: Held, step: Step, started: ev.StepStarted, failed: Failed, *, evidence: str) -> None:
+    """In an agent's session a command that failed has been run: the model is told how it ended, and goes on."""
+    event = ev.StepSettled(step=step.id, attempt=started.attempt, outcome=ev.Settled.APPLIED, evidence=evidence)
+    done = commands.as_ended(failed)
+    task = task_of(run, step)
+    record_done(run, task, step, started, done, took_ms=0, durable=True, settled=True, before=(event,))
 
 
 def forestall(run: Held, started: ev.StepStarted) -> None:
@@ -119,7 +130,7 @@ def settled_as(settlement: Settlement) -> ev.Settled:
 
 
 def task_of(run: Held, step: Step) -> Task:
-    if run.session.kind == LIBRARY:
+    if run.session.by_program:
         return Task(id=step.task, title="")
     assert run.session.plan is not None
     return next(task for task in run.session.plan.tasks if task.id == step.task)

@@ -16,7 +16,7 @@ from acode.events.definition import Call, Step
 from acode.plan import Action, Continuation, Finding, Outcome, Strategy, continue_plan, repeatable
 from acode.policy import Decision, Facts, decide
 from acode.resume import Interruption, Scenario, classify, detect_scenario, find_resume_point
-from acode.state import LIBRARY, Mark, Session
+from acode.state import Mark, Session
 from acode.steps import kind_of
 from acode.steps.shape import Site
 from acode.store.outbox import cursor_of
@@ -113,7 +113,7 @@ def look_at(step: Step, site: Site, session: Session) -> Finding:
 
 
 def step_named(session: Session, step_id: str) -> Step:
-    if session.kind == LIBRARY:
+    if session.by_program:
         return step_asked_for(session, step_id)
     for step in session.steps():
         if step.id == step_id:
@@ -124,7 +124,7 @@ def step_named(session: Session, step_id: str) -> Step:
 def missing_artifacts(store: Store, session: Session) -> tuple[str, ...]:
     """Files or rows that the log says exist and that a resume would need."""
     assert session.records is not None
-    missing = [] if session.plan is not None or session.kind == LIBRARY else [PLAN_SNAPSHOT]
+    missing = [] if session.plan is not None or session.by_program else [PLAN_SNAPSHOT]
     for step, output in session.records.outputs.items():
         if output.blob is not None and not store.has_blob(session.session_id, output.blob):
             missing.append(f"output of {step}")
@@ -159,7 +159,7 @@ def _unsafe_failure(session: Session, findings: dict[str, Finding]) -> tuple[str
     last = session.last_attempted
     if last is None or session.done(last):
         return None, ""
-    if session.kind == LIBRARY and last not in session.in_flight and session.record(last) is None:
+    if session.by_program and last not in session.in_flight and session.record(last) is None:
         return None, ""  # it is finished: nothing is kept of it but that
     step, record = step_named(session, last), session.record(last)
     if repeatable(step):

@@ -22,7 +22,7 @@ from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Call, Commit, Run, Sql, Step, Write, command_line, describe, execution_order
 from acode.plan import Outcome
-from acode.state import LIBRARY, NESTED, Session, State
+from acode.state import NESTED, Session, State
 from acode.steps import run as commands
 from acode.steps.shape import Failed
 from acode.store.store import Store
@@ -92,7 +92,7 @@ def roll_back(world: World, text: str, to: str | None, call: UndoCall | None = N
 
 def steps_to_undo(store: Store, session: Session, to: str | None) -> tuple[Undoing, ...]:
     """Finished steps after `to`, the latest first; refused as a whole where one cannot be taken back."""
-    if session.kind == LIBRARY:
+    if session.by_program:
         return program_steps_to_undo(store, session, to)
     assert session.plan is not None
     order = [step for task in execution_order(session.plan) for step in task.steps]
@@ -124,7 +124,7 @@ def program_steps_to_undo(store: Store, session: Session, to: str | None) -> tup
 
 
 def step_taken_back(session: Session, step: str, past: dict[str, Past]) -> Step:
-    defined = past[step].started.definition if session.kind == LIBRARY and step in past else None
+    defined = past[step].started.definition if session.by_program and step in past else None
     return defined if defined is not None else step_named(session, step)
 
 
@@ -216,7 +216,7 @@ def asleep(run: Held) -> tuple[ev.Known, ...]:
 
 def tasks_opened(session: Session, step: Step) -> tuple[str, ...]:
     """The task that was complete and is no longer; in a program's session every step of its own is one."""
-    if session.kind == LIBRARY:
+    if session.by_program:
         return () if NESTED in step.id else (step.id,)
     assert session.plan is not None
     task = next(one for one in session.plan.tasks if one.id == step.task)

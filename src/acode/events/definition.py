@@ -61,8 +61,15 @@ class Call(Definition, frozen=True, kw_only=True, tag="call"):
     undo: str | None = None  # module:name of the function that takes it back, given its result
 
 
-Action = Read | Write | Run | Sql | Commit | Approve | Call
-Kind = Literal["read", "write", "run", "sql", "commit", "approve", "call"]
+class Model(Definition, frozen=True, kw_only=True, tag="model"):
+    """A request to a model. In a plan that a model made, a piece of work in words: it is never executed as such."""
+
+    name: str = ""
+    text: str = ""
+
+
+Action = Read | Write | Run | Sql | Commit | Approve | Call | Model
+Kind = Literal["read", "write", "run", "sql", "commit", "approve", "call", "model"]
 
 
 class Retry(Definition, frozen=True, kw_only=True):
@@ -136,6 +143,8 @@ def describe(step: Step) -> str:
             return f"Approve: {question}"
         case Call(function=function):
             return f"Call {function}".rstrip()
+        case Model(name=name, text=text):
+            return text or f"Ask {name}"
 
 
 def command_line(command: Command) -> str:

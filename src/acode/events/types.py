@@ -72,6 +72,14 @@ class Output(Part, frozen=True, kw_only=True):
     tail: str = ""
 
 
+class Spent(Part, frozen=True, kw_only=True):
+    """What a request to a model cost."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float | None = None  # None: nobody knows the price
+
+
 class Owner(Part, frozen=True, kw_only=True):
     """The process behind an event, for people and for telling a reboot from a crash."""
 
@@ -141,6 +149,7 @@ class SessionPaused(Event, frozen=True, kw_only=True, tag="session_paused"):
     signal: str | None = None
     step: str | None = None
     message: str = ""
+    retry_after_s: int = 0  # the server asked not to come back earlier
 
 
 class SessionCompleted(Event, frozen=True, kw_only=True, tag="session_completed"):
@@ -195,6 +204,7 @@ class StepCompleted(Event, frozen=True, kw_only=True, tag="step_completed"):
     touched: tuple[str, ...] = ()  # files an undeclared command changed
     result: Any = None
     asked: Asked | None = None
+    spent: Spent | None = None  # of a request to a model
 
 
 class StepFailed(Event, frozen=True, kw_only=True, tag="step_failed"):
@@ -406,6 +416,15 @@ class Noted(Event, frozen=True, kw_only=True, tag="noted"):
     data: dict[str, Any] = {}
 
 
+class ContextCompacted(Event, frozen=True, kw_only=True, tag="context_compacted"):
+    """The conversation has become too long: before this request it is replaced by a summary of itself."""
+
+    step: str
+    reason: Literal["long", "refused"]  # by our own count, or the model refused it
+    messages: int = 0
+    tokens: int = 0
+
+
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
     """An event of a type that this version does not know. It may be a revocation, so nothing is executed past it."""
 
@@ -446,6 +465,7 @@ Known = (
     | UndoStarted
     | RollbackStarted
     | Noted
+    | ContextCompacted
 )
 
 LIFECYCLE: frozenset[type] = frozenset(

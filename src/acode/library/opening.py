@@ -147,6 +147,7 @@ def open_session(
     options: Options,
     entry: str | None,
     arguments: dict[str, Any],
+    model: dict[str, Any] | None = None,
 ) -> Session:
     lent = LENT.get()
     world = lent.world if lent is not None else with_second_tier(stack, world_of(workspace))
@@ -155,10 +156,13 @@ def open_session(
     with Root(world.workspace) as root:
         ensure_agent_dir(root)
     with one_beginner(world, key, wait=options.wait):
-        known = find_session(world, key)
+        known = find_lent(world, lent.session_id) if model is not None and lent else find_session(world, key)
         if known is None or (known[1].terminal and on_completed == "new" and lent is None):
             checked_key(world, key)
-            run = stack.enter_context(called.create(world, key, entry=entry, arguments=arguments))
+            kind: Literal["agent", "library"] = "agent" if model is not None else "library"
+            run = stack.enter_context(
+                called.create(world, key, entry=entry, arguments=arguments, kind=kind, model=model)
+            )
             announce(run)
             return made(run, on_change, resumed=False)
     session_id, found = known
@@ -236,6 +240,14 @@ def find_session(world: World, key: str) -> tuple[str, Any] | None:
                 sessions=[anchor.session_id],
             )
     return known
+
+
+def find_lent(world: World, session_id: str) -> tuple[str, Any] | None:
+    """The session that is to be carried on, by its id: an agent's key, its task in words, may be given twice."""
+    if not session_id:
+        return None
+    with opened(world, look_only=True) as store:
+        return session_id, store.peek(session_id)[0]
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ KINDS: dict[str, str] = {
     "sql": "acode.steps.sql",
     "commit": "acode.steps.commit",
     "call": "acode.steps.call",
+    "model": "acode.steps.model",
 }
 
 

@@ -335,6 +335,12 @@ def collect(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
     )
 
 
+def as_ended(failed: Failed) -> Done:
+    """A command that ended without success, for whoever only asked how it ends."""
+    how = {"reason": failed.reason, "exit": failed.exit_status, "message": failed.message}
+    return Done(output=failed.output, files=failed.files, touched=failed.touched, blobs=failed.blobs, result={"v": how})
+
+
 def _reap() -> None:
     for pid, process in list(_KEEPERS.items()):
         if process.poll() is not None:

@@ -71,6 +71,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     result: Any = None
     blobs: dict[str, Blob] = {}
     duration_ms: int | None = None  # where the evidence knows better than the clock
+    spent: ev.Spent | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True):

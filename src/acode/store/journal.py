@@ -19,7 +19,7 @@ from acode import seal
 from acode.errors import LockLost, WriteFailed
 from acode.events import ENVELOPE_VERSION, Envelope, encode
 from acode.events import types as ev
-from acode.state import LIBRARY, Session, advance, begin
+from acode.state import Session, advance, begin
 from acode.store import checkpoints as ck
 from acode.store import database
 from acode.store.schema import SEQ_SPAN
@@ -175,7 +175,7 @@ class Journal:
             self._head = seal.code(key, self._head, body)
             self._bytes_since_snapshot += len(body)
             self._insert_event(envelope, body)
-            if isinstance(event, ev.StepCompleted) and self.session.kind == LIBRARY:
+            if isinstance(event, ev.StepCompleted) and self.session.by_program:
                 row = (self._base // SEQ_SPAN, event.step, envelope.seq)
                 execute("INSERT OR REPLACE INTO finished VALUES (?, ?, ?)", row)
             envelopes.append(envelope)

@@ -1,0 +1,91 @@
+"""Steps of which it is known only after they were asked for what they will do; acode's own agent works at this bench.
+
+A tool call is asked for by its position, name and arguments. If it is on record, its answer is given back and nothing
+is looked at. If it is not, the tool looks around, and says what is to happen: nothing more, a write, a command.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from acode.engine import called
+from acode.engine.hold import Held
+from acode.events import types as ev
+from acode.events.definition import Action, Call
+from acode.library import values
+from acode.library.session import Session
+from acode.library.work import Begun, How
+from acode.steps import kind_of
+from acode.steps.run import as_ended
+from acode.steps.shape import Failed
+
+
+class Bench:
+    """An open session, seen by a program that finds out step by step what to do."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    @property
+    def run(self) -> Held:
+        return self.session._run
+
+    def offer(self, name: str, arguments: Any, *, shown: str = "") -> Begun:
+        """The step on record, or one that can be begun; `arguments` are what a later run must give again."""
+        digest = values.digest_of(arguments)
+        undecided = Call(function=name)
+        return self.session._ask(name, digest, How(), lambda: undecided, lambda: shown, starts=False)
+
+    def start(self, begun: Begun, action: Action, *, idempotent: bool = True) -> None:
+        """It begins now. Whoever began it ends it with `complete` or with the session's `fail`."""
+        self._decide(begun, action, idempotent=idempotent, timeout_s=None)
+        self.session._begin(begun)
+
+    def complete(
+        self, begun: Begun, result: Any, *, files: tuple[ev.FileState, ...] = (), spent: ev.Spent | None = None
+    ) -> None:
+        assert begun.started is not None
+        done = msgspec.structs.replace(self.session._record.pack(result), files=files, spent=spent)
+        with self.run.turn:
+            self.session._usable()
+            called.end(self.run, begun.started, done, took_ms=self.session._took_ms(begun))
+            self.session._finished(begun)
+
+    def answer(self, begun: Begun, action: Action, result: Any, *, files: tuple[ev.FileState, ...] = ()) -> None:
+        """A step that only looked: what it found is its result."""
+        self.start(begun, action)
+        self.complete(begun, result, files=files)
+
+    def execute(
+        self, begun: Begun, action: Action, *, idempotent: bool = False, timeout_s: float | None = None
+    ) -> ev.StepCompleted:
+        """A write, a command or a commit, done by the engine; one that ends without success has ended all the same."""
+        self._decide(begun, action, idempotent=idempotent, timeout_s=timeout_s)
+        step = begun.work.step
+        with self.run.turn:
+            self.session._usable()
+            site = self.run.site()
+            self.session._begin(begun, site)
+        assert begun.started is not None
+        outcome = kind_of(step.kind).execute(step, site, begun.started)
+        if isinstance(outcome, Failed) and outcome.reason == "signal":
+            called.fail(self.run, begun.started, outcome, took_ms=self.session._took_ms(begun))
+            raise KeyboardInterrupt  # a person stopped it in the middle: it is settled when the session goes on
+        done = as_ended(outcome) if isinstance(outcome, Failed) else outcome
+        with self.run.turn:
+            begun.completed = called.end(self.run, begun.started, done, took_ms=self.session._took_ms(begun))
+            self.session._finished(begun)
+        return begun.completed
+
+    def output(self, completed: ev.StepCompleted) -> str:
+        """What its command printed, as it was captured."""
+        return self.session._record.output(completed)
+
+    def result(self, completed: ev.StepCompleted) -> Any:
+        return self.session._record.unpack(completed)
+
+    def _decide(self, begun: Begun, action: Action, *, idempotent: bool, timeout_s: float | None) -> None:
+        step = msgspec.structs.replace(begun.work.step, action=action, idempotent=idempotent, timeout_s=timeout_s)
+        begun._work = msgspec.structs.replace(begun.work, step=step)
