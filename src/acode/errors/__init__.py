@@ -1,0 +1,526 @@
+"""Every way acode refuses to go on: a code, an exit status, a sentence, and the way out.
+
+Exceptions mean "cannot go on"; a refusal by the policy is a value until the command line turns it into one of these.
+The table in docs/reference/errors.md is generated from these classes, so a class is the only place a code is defined.
+"""
+
+from __future__ import annotations
+
+from acode.errors.model import BadReply as BadReply
+from acode.errors.model import BudgetSpent as BudgetSpent
+from acode.errors.model import ContextTooLong as ContextTooLong
+from acode.errors.model import ModelChanged as ModelChanged
+from acode.errors.model import ModelLoops as ModelLoops
+from acode.errors.model import ModelOverloaded as ModelOverloaded
+from acode.errors.model import ModelRefused as ModelRefused
+from acode.errors.model import ModelTimeout as ModelTimeout
+from acode.errors.model import ModelTrouble as ModelTrouble
+from acode.errors.model import ModelUnavailable as ModelUnavailable
+from acode.errors.model import ModelUnknown as ModelUnknown
+from acode.errors.model import ModelUnsupported as ModelUnsupported
+from acode.errors.root import AcodeError as AcodeError
+from acode.errors.root import every_error as every_error
+
+# What the caller typed.
+
+
+class Usage(AcodeError):
+    """The command line does not say something acode can do."""
+
+    code = "ACODE-CLI-001"
+    exit_code = 2
+    hint = "See acode --help."
+
+
+class InputRequired(AcodeError):
+    """A question must be answered and nobody can be asked."""
+
+    code = "ACODE-CLI-002"
+    exit_code = 10
+
+
+class Interrupted(AcodeError):
+    """A person stopped acode before it had begun, or at a question."""
+
+    code = "ACODE-CLI-003"
+    exit_code = 130
+
+
+class UnknownSession(AcodeError):
+    """The id names no session, or more than one."""
+
+    code = "ACODE-SESSION-002"
+    exit_code = 14
+    hint = "List the sessions: acode session list --all"
+
+
+class BadConfig(AcodeError):
+    """The configuration cannot be used; nothing was run."""
+
+    code = "ACODE-CFG-001"
+    exit_code = 3
+    hint = "Check it with: acode config check"
+
+
+class UntrustedConfig(AcodeError):
+    """The workspace's configuration wants to execute or send something and was never trusted."""
+
+    code = "ACODE-CFG-002"
+    exit_code = 3
+    hint = "Read .agent/config.yml, then: acode config trust"
+
+
+class BadPlan(AcodeError):
+    """The plan file cannot be used; nothing was run."""
+
+    code = "ACODE-PLAN-001"
+    exit_code = 2
+
+
+# Resuming.
+
+
+class NoResumableSession(AcodeError):
+    """There is nothing to resume here."""
+
+    code = "ACODE-RESUME-001"
+    exit_code = 14
+    hint = "Start one: acode run PLAN.yml"
+
+
+class TerminalState(AcodeError):
+    """The session has ended; terminal states are not resumed."""
+
+    code = "ACODE-RESUME-002"
+    exit_code = 15
+
+
+class SessionLocked(AcodeError):
+    """Another process works on the session."""
+
+    code = "ACODE-RESUME-003"
+    exit_code = 16
+
+
+class EnvironmentInvalid(AcodeError):
+    """The workspace is not what the session left; carries every mismatch in details."""
+
+    code = "ACODE-RESUME-004"
+    exit_code = 17
+
+
+class CheckpointMissing(AcodeError):
+    """Checkpoint rows that the log says exist are gone."""
+
+    code = "ACODE-RESUME-005"
+    exit_code = 20
+    hint = "Rebuild them from the verified log: acode session repair"
+
+
+class CannotContinue(AcodeError):
+    """The log's end fits no scenario, or the plan cannot be continued."""
+
+    code = "ACODE-RESUME-006"
+    exit_code = 1
+
+
+class IdempotencyConflict(AcodeError):
+    """The same key is recorded with other content."""
+
+    code = "ACODE-RESUME-007"
+    exit_code = 20
+
+
+class Escalated(AcodeError):
+    """The attempt limit is reached; a person must look."""
+
+    code = "ACODE-RESUME-008"
+    exit_code = 18
+
+
+class OutcomeUnknown(AcodeError):
+    """A step was in flight and nothing shows whether it took effect; a person decides."""
+
+    code = "ACODE-RESUME-009"
+    exit_code = 19
+
+
+class CoolingDown(AcodeError):
+    """An automatic attempt came before the cool-down ended."""
+
+    code = "ACODE-RESUME-010"
+    exit_code = 75
+
+
+class RefusedByPolicy(AcodeError):
+    """An automatic attempt is not allowed: disabled, paused by the user, or an unknown interruption class."""
+
+    code = "ACODE-RESUME-011"
+    exit_code = 13
+
+
+class StepStillRunning(AcodeError):
+    """The command of the step in flight lives on without acode."""
+
+    code = "ACODE-RESUME-012"
+    exit_code = 16
+
+
+class ChangedFiles(AcodeError):
+    """Files the session works on were changed by somebody else and nobody can be asked."""
+
+    code = "ACODE-RESUME-013"
+    exit_code = 17
+    hint = (
+        "Look with: acode resume --dry-run; then put the files back, or accept them with: --changed-files continue"
+        " (or --force), or start a new session: acode run --new PLAN.yml"
+    )
+
+
+class MissingArtifacts(AcodeError):
+    """Files or rows that the session needs are gone or unreadable."""
+
+    code = "ACODE-RESUME-014"
+    exit_code = 17
+
+
+class RecoveryTimeout(AcodeError):
+    """Recovery took longer than resume.recovery_timeout_seconds."""
+
+    code = "ACODE-RESUME-015"
+    exit_code = 1
+    hint = "Raise resume.recovery_timeout_seconds in .agent/config.yml, then resume again."
+
+
+class ApprovalDenied(AcodeError):
+    """A person said no at a gate."""
+
+    code = "ACODE-SESSION-007"
+    exit_code = 12
+
+
+class BadTransition(AcodeError):
+    """The session's state machine does not allow this step."""
+
+    code = "ACODE-SESSION-001"
+
+
+class StepFailed(AcodeError):
+    """A step ended by itself without success; the session is paused."""
+
+    code = "ACODE-STEP-001"
+
+
+class StepTimeout(StepFailed):
+    """A step ran out of time and was stopped; the session is paused."""
+
+    code = "ACODE-STEP-002"
+
+
+# Programs that ask for their steps themselves.
+
+
+class NonDeterminism(AcodeError):
+    """The program asks for other steps than the ones on record; details show both sides."""
+
+    code = "ACODE-LIB-001"
+
+
+class NotStorable(AcodeError):
+    """A step's result is of a type that cannot be stored, or a stored one cannot be restored."""
+
+    code = "ACODE-LIB-002"
+
+
+# Locks.
+
+
+class LockPermissions(AcodeError):
+    """The lock file can be read or written by others."""
+
+    code = "LOCK-001"
+    exit_code = 16
+
+
+class LockForeignOwner(AcodeError):
+    """The lock file belongs to another user."""
+
+    code = "LOCK-002"
+    exit_code = 16
+
+
+class LockForeignProcess(AcodeError):
+    """The lock is held by a process that is not acode."""
+
+    code = "LOCK-003"
+    exit_code = 16
+
+
+class LockLost(AcodeError):
+    """Somebody broke this process's lock while it slept; it must not write any more."""
+
+    code = "LOCK-004"
+    exit_code = 16
+    hint = "Another process carries the session on; see: acode status"
+
+
+class LockUnsafe(AcodeError):
+    """The lock file is a link or no regular file."""
+
+    code = "LOCK-005"
+    exit_code = 16
+
+
+# Integrity.
+
+
+class CheckpointForged(AcodeError):
+    """A checkpoint's seal does not fit: it was changed outside acode."""
+
+    code = "CKPT-001"
+    exit_code = 20
+    hint = "Look with: acode session verify; rebuild it from the verified log with: acode session repair"
+
+
+class FileModified(AcodeError):
+    """A file is not the one that was validated."""
+
+    code = "FILE-001"
+    exit_code = 17
+
+
+class UnsafePath(AcodeError):
+    """A path leaves the workspace, or goes through a link."""
+
+    code = "FILE-002"
+    exit_code = 17
+
+
+class FileTooLarge(AcodeError):
+    """A file is over the limit that acode holds in memory."""
+
+    code = "FILE-003"
+
+
+class ChainBroken(AcodeError):
+    """An event's code does not fit its content or its predecessor: the log was changed outside acode."""
+
+    code = "ACODE-LOG-001"
+    exit_code = 20
+    hint = "Name the first bad event with: acode session verify; the audited way out is: acode session repair"
+
+
+class SequenceGap(AcodeError):
+    """Events are missing from the log."""
+
+    code = "ACODE-LOG-002"
+    exit_code = 20
+    hint = "Name them with: acode session verify; the audited way out is: acode session repair"
+
+
+class UnreadableEvent(AcodeError):
+    """An event cannot be parsed."""
+
+    code = "ACODE-LOG-003"
+    exit_code = 20
+    hint = "Name it with: acode session verify; the audited way out is: acode session repair"
+
+
+class UnknownEventType(AcodeError):
+    """The log holds an event of a kind that this version does not know; it may be a revocation."""
+
+    code = "ACODE-LOG-004"
+    exit_code = 20
+    hint = "Upgrade acode, or go on without it (audited): acode resume --lenient"
+
+
+class ReplayDisorder(AcodeError):
+    """The order by time is not the order of the log: replay would not be deterministic."""
+
+    code = "ACODE-LOG-005"
+    exit_code = 20
+
+
+class LogRolledBack(AcodeError):
+    """The log is older than its anchor says: it was rolled back to an earlier state, or lost."""
+
+    code = "ACODE-LOG-006"
+    exit_code = 20
+    hint = "After an honest restore from a backup: acode session repair --accept-rollback"
+
+
+class EventTooLarge(AcodeError):
+    """An event is over 1 MiB; large payloads go to blobs."""
+
+    code = "ACODE-LOG-007"
+
+
+class BlobDamaged(AcodeError):
+    """A stored blob is gone or does not have the content its name says."""
+
+    code = "ACODE-LOG-008"
+    exit_code = 20
+
+
+class BeyondRepair(AcodeError):
+    """So much of the log is damaged that nothing is left to stand on; nothing was changed."""
+
+    code = "ACODE-LOG-009"
+    exit_code = 20
+    hint = "Bring .agent/ back from a backup."
+
+
+class BundleDamaged(AcodeError):
+    """An exported bundle cannot be read, or is not what was exported."""
+
+    code = "ACODE-LOG-010"
+    exit_code = 20
+
+
+class KeyUnusable(AcodeError):
+    """The signing key cannot be used: readable by others, owned by somebody else, too short, or unreadable."""
+
+    code = "ACODE-KEY-001"
+    exit_code = 20
+
+
+class KeyMissing(AcodeError):
+    """The log was signed with a key that is not here."""
+
+    code = "ACODE-KEY-002"
+    exit_code = 20
+
+
+# The store.
+
+
+class StoreUnusable(AcodeError):
+    """The database cannot be opened or does not keep its promises; nothing was changed."""
+
+    code = "ACODE-DB-001"
+
+
+class DatabaseCorrupt(AcodeError):
+    """The database file is damaged or is no database."""
+
+    code = "ACODE-DB-002"
+    exit_code = 20
+
+
+class NewerSchema(AcodeError):
+    """The database was written by a newer acode."""
+
+    code = "ACODE-DB-003"
+    exit_code = 20
+    hint = "Upgrade acode."
+
+
+class SchemaMismatch(AcodeError):
+    """The database's tables are not the ones acode made."""
+
+    code = "ACODE-DB-004"
+    exit_code = 20
+
+
+class DiskFull(AcodeError):
+    """The disk is full; nothing that was acknowledged is lost."""
+
+    code = "ACODE-DB-005"
+    hint = "Make room, then resume."
+
+
+class NotWritable(AcodeError):
+    """The workspace or its database cannot be written."""
+
+    code = "ACODE-DB-006"
+
+
+class WriteFailed(AcodeError):
+    """A commit or fsync failed; the run stops, and the next resume derives the state from the log."""
+
+    code = "ACODE-DB-007"
+
+
+class StoreBusy(AcodeError):
+    """Another process held the database's write lock for too long."""
+
+    code = "ACODE-DB-008"
+    exit_code = 16
+
+
+class OldSqlite(AcodeError):
+    """The SQLite library has a known corruption bug."""
+
+    code = "ACODE-DB-009"
+    hint = "Upgrade apsw: pip install -U apsw"
+
+
+class UnsafeWorkspace(AcodeError):
+    """The directory is not a place for a workspace."""
+
+    code = "ACODE-WS-001"
+    exit_code = 2
+
+
+# Runs that other tools began.
+
+
+class ForeignUnreadable(AcodeError):
+    """A foreign run's file cannot be read as what it should be; nothing was changed or deleted."""
+
+    code = "ACODE-FOREIGN-001"
+    exit_code = 20
+
+
+class ForeignTampered(AcodeError):
+    """A foreign run's own mark of integrity does not fit; it is shown and not carried on."""
+
+    code = "ACODE-FOREIGN-002"
+    exit_code = 20
+
+
+# The second tier.
+
+
+class SyncFailed(AcodeError):
+    """The server of the shared copy cannot be reached or refuses; sessions go on without it."""
+
+    code = "ACODE-SYNC-001"
+    hint = "Nothing is lost: what is pending stays here and is sent when the server answers. See: acode sync status"
+
+
+class SyncUnsupported(AcodeError):
+    """A server is configured and PostgreSQL support is not installed."""
+
+    code = "ACODE-SYNC-002"
+    exit_code = 3
+    hint = 'Install it: pip install "acode[postgres]"; or remove sync.url and ACODE_POSTGRES_URL.'
+
+
+class SyncDisabled(AcodeError):
+    """A shared copy is asked for and no server is configured."""
+
+    code = "ACODE-SYNC-003"
+    exit_code = 3
+    hint = "Set ACODE_POSTGRES_URL, or sync.url in .agent/config.yml (then: acode config trust)."
+
+
+class HistoryDiverged(AcodeError):
+    """Two machines have written after the same past; nothing is merged, a person chooses one side."""
+
+    code = "ACODE-SYNC-004"
+    exit_code = 20
+
+
+class StaysAtHome(AcodeError):
+    """The session cannot be carried on elsewhere: what it needs holds secrets, and those never leave their machine."""
+
+    code = "ACODE-SYNC-005"
+    exit_code = 17
+
+
+class LeaseLost(AcodeError):
+    """Another machine has the session, or this is only a copy of it."""
+
+    code = "LOCK-006"
+    exit_code = 16
