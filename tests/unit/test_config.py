@@ -27,37 +27,13 @@ from acode.config import (
     user_config_dir,
     workspace_config_path,
 )
-from acode.config.settings import Section
+from acode.config.settings import Section, ToolRule
 from acode.errors import BadConfig
 from tests.unit.bad_configs import BAD_FILES
 
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "configuration.md"
 # The whole file as the documentation shows it; every value is the default.
-EVERY_DEFAULT = """\
-resume:
-  enabled: true
-  in_progress_strategy: rollback
-  unknown_outcome: ask
-  validate_environment: true
-  validation: strict
-  changed_files_action: prompt
-  validation_timeout_seconds: 10
-  recovery_timeout_seconds: 300
-  max_resume_attempts: 3
-  attempts: since_progress
-  attempts_total_max: 20
-  cooldown_seconds: {tool_failure: 30, timeout: 120, context_reset: 10, process_crash: 60}
-  stale_after_days: 7
-  backup: false
-session: {lock_timeout_seconds: 60}
-steps: {timeout_seconds: 600, output_limit_bytes: 1048576, stop_grace_seconds: 30}
-limits: {plan_bytes: 262144}
-redaction: {strict: false}
-model: {name: llama3.2, base_url: "http://127.0.0.1:11434/v1", api_key_env: OPENAI_API_KEY}
-tools: {run_command: ask, write_file: allow, edit_file: allow, git_commit: ask}
-sync: {url: null}
-notify: {command: null}
-drivers: {}
-"""
+EVERY_DEFAULT = GUIDE.read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
 
 
 def put(path: Path, text: str | bytes) -> Path:
@@ -201,6 +177,16 @@ def test_flag_beats_environment_beats_workspace_beats_user_beats_default(workspa
         ("ACODE_LIMITS_PLAN_BYTES", "4096", "limits.plan_bytes", 4096),
         ("ACODE_TOOLS_RUN_COMMAND", "deny", "tools.run_command", "deny"),
         ("ACODE_NOTIFY_COMMAND", "tell me", "notify.command", "tell me"),
+        ("ACODE_MODEL_CONTEXT_TOKENS", "8192", "model.context_tokens", 8192),
+        ("ACODE_MODEL_BUDGET_USD", "2.5", "model.budget_usd", 2.5),
+        ("ACODE_MODEL_BUDGET_TOKENS", "null", "model.budget_tokens", None),
+        ("ACODE_TOOLS_READ_ONLY", '["make -n *"]', "tools.read_only", ("make -n *",)),
+        (
+            "ACODE_TOOLS_RULES",
+            '[{"tool": "run_command", "match": "pytest *", "answer": "allow"}]',
+            "tools.rules",
+            (ToolRule(tool="run_command", match="pytest *", answer="allow"),),
+        ),
     ],
 )
 def test_a_variable_sets_what_it_names(workspace: Path, variable: str, text: str, key: str, value: object) -> None:
@@ -229,6 +215,7 @@ def test_an_empty_variable_says_nothing(workspace: Path) -> None:
             "strickt",
             'resume.validation: expected strict or lenient, found the text "strickt"',
         ),
+        ("ACODE_TOOLS_READ_ONLY", "ls", 'tools.read_only: expected a list of patterns, found the text "ls"'),
         ("ACODE_MODEL", "\udcff", "model.name: a text may not hold a lone surrogate"),
         ("ACODE_MODEL", "\x1b[2J", 'model.name: expected a name, found the text "\\x1b[2J"'),
     ],
@@ -368,6 +355,67 @@ def test_a_setting_without_effect_needs_no_trust(workspace: Path) -> None:
     assert config.settings.sync.url == "postgresql://mine/x"
 
 
+ALLOWING = """\
+tools:
+  rules:
+    - {tool: run_command, match: "git push *", answer: ask}
+    - {tool: run_command, match: "make *", answer: allow}
+    - {tool: write_file, match: "deploy/*", answer: deny}
+"""
+ASK, ALLOW, DENY = (
+    ToolRule(tool="run_command", match="git push *", answer="ask"),
+    ToolRule(tool="run_command", match="make *", answer="allow"),
+    ToolRule(tool="write_file", match="deploy/*", answer="deny"),
+)
+MINE = ToolRule(tool="run_command", match="git *", answer="deny")
+
+
+def test_rules_that_allow_wait_for_trust_and_rules_that_restrict_do_not(workspace: Path) -> None:
+    config = loaded(workspace, ALLOWING)
+    assert config.executes == ("tools.rules",)
+    assert config.settings.tools.rules == (ASK, DENY)
+    assert "is not trusted" in config.origin("tools.rules")
+    assert effective(config, trusted=True).settings.tools.rules == (ASK, ALLOW, DENY)
+    restricting = loaded(workspace, ALLOWING.replace("allow}", "deny}"))
+    assert restricting.executes == ()
+    assert [rule.answer for rule in restricting.settings.tools.rules] == ["ask", "deny", "deny"]
+
+
+def test_a_workspaces_rules_stand_before_the_users_and_loosen_them_only_when_trusted(workspace: Path) -> None:
+    home = workspace / "state"
+    user = put(home / "config.yml", "tools: {rules: [{tool: run_command, match: 'git *', answer: deny}]}\n")
+    env = {"ACODE_HOME": str(home)}
+    config = loaded(workspace, ALLOWING, env=env)
+    assert config.settings.tools.rules == (DENY, MINE, ASK)
+    trusted = effective(config, trusted=True)
+    assert trusted.settings.tools.rules == (ASK, ALLOW, DENY, MINE)
+    assert trusted.origin("tools.rules") == f"{workspace_config_path(workspace)}:3, {user}:1"
+    only_asks = loaded(workspace, ALLOWING.replace("allow}", "ask}"), env=env)
+    assert only_asks.executes == ("tools.rules",), "before a deny of the user's it would loosen it"
+    emptied = loaded(workspace, "tools: {rules: []}\n", env=env)
+    assert (emptied.executes, emptied.settings.tools.rules) == ((), (MINE,))
+
+
+def test_only_additions_to_the_read_only_commands_need_trust(workspace: Path) -> None:
+    fewer = loaded(workspace, "tools: {read_only: [pwd]}\n")
+    assert (fewer.executes, fewer.settings.tools.read_only) == ((), ("pwd",))
+    more = loaded(workspace, "tools: {read_only: [pwd, 'rm *']}\n")
+    assert (more.executes, more.settings.tools.read_only) == (("tools.read_only",), Settings().tools.read_only)
+    assert effective(more, trusted=True).settings.tools.read_only == ("pwd", "rm *")
+
+
+@pytest.mark.parametrize(("mine", "theirs", "needs_trust"), [(5, 9, True), (5, "null", True), (5, 4, False)])
+def test_a_workspace_does_not_raise_the_users_budget_without_trust(
+    workspace: Path, mine: int, theirs: object, needs_trust: bool
+) -> None:
+    put(workspace / "state" / "config.yml", f"model: {{budget_usd: {mine}, budget_tokens: {mine}}}\n")
+    text = f"model: {{budget_usd: {theirs}, budget_tokens: {theirs}}}\n"
+    config = loaded(workspace, text, env={"ACODE_HOME": str(workspace / "state")})
+    assert config.executes == (("model.budget_usd", "model.budget_tokens") if needs_trust else ())
+    assert config.settings.model.budget_usd == (mine if needs_trust else theirs)
+    assert config.settings.model.budget_tokens == (mine if needs_trust else theirs)
+
+
 def test_trust_is_for_one_content_in_one_workspace(workspace: Path, tmp_path: Path) -> None:
     state = tmp_path / "state" / "acode"
     sha256 = loaded(workspace, PLANTED).workspace_file_sha256
@@ -497,6 +545,8 @@ def settings_or_refusal(place: Path, raw: bytes) -> None:
         assert config.settings.drivers == {}
         assert config.settings.notify.command is None
         assert config.settings.tools.run_command != "allow"
+        assert all(rule.answer != "allow" for rule in config.settings.tools.rules)
+        assert set(config.settings.tools.read_only) <= set(Settings().tools.read_only)
 
 
 @given(raw=st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda text: text.encode(errors="replace"))))

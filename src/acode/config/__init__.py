@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from acode.config.layers import Entry, Layer, from_environment, from_file, from_flags, strange_variables
+from acode.config.layers import Layer, from_environment, from_file, from_flags, strange_variables
+from acode.config.merging import executing, merge
 from acode.config.places import CONFIG_NAME, state_dir, user_config_dir, workspace_config_path
 from acode.config.rules import DRIVER_NAMES, DRIVERS, RULES
 from acode.config.settings import Driver, Section, Settings
@@ -39,7 +40,6 @@ __all__ = [
 
 CONFIG_BYTES_MAX = 65_536
 SectionT = TypeVar("SectionT", bound=Section)
-_SENDS = ("model.base_url", "model.api_key_env", "sync.url", "notify.command")
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         if key not in known_keys():
             raise BadConfig(f"unknown setting {shown(key)}{did_you_mean(key, known_keys())}")
         held_back = () if self.trusted else self.executes
-        merged = _merge(self.layers, self.workspace_layer, held_back)
+        merged = merge(self.layers, self.workspace_layer, held_back)
         where = merged[key].origin if key in merged else "default"
         if key in held_back:
             where += f" ({self.layers[self.workspace_layer][key].origin} is not trusted)"
@@ -90,7 +90,7 @@ def load_config(workspace: Path, env: Mapping[str, str], flags: Mapping[str, obj
     )
     config = Config(
         settings=Settings(),
-        executes=_executing(layers, workspace_layer=2),
+        executes=executing(layers, workspace_layer=2),
         workspace_file_sha256=None if workspace_raw is None else hashlib.sha256(workspace_raw).hexdigest(),
         warnings=strange_variables(env),
         trusted=False,
@@ -103,7 +103,7 @@ def load_config(workspace: Path, env: Mapping[str, str], flags: Mapping[str, obj
 def effective(config: Config, *, trusted: bool) -> Config:
     """The configuration with the workspace's executing settings in force, or with what would stand without them."""
     held_back = () if trusted else config.executes
-    merged = _merge(config.layers, config.workspace_layer, held_back)
+    merged = merge(config.layers, config.workspace_layer, held_back)
     settings = _assemble({key: entry.value for key, entry in merged.items()})
     return msgspec.structs.replace(config, settings=settings, trusted=trusted)
 
@@ -136,44 +136,6 @@ def _parse_file(raw: bytes | None, path: Path) -> Layer:
         return {}
     source = Source(str(path), BadConfig)
     return from_file(parse(decode_text(raw, source), source))
-
-
-def _executing(layers: tuple[Layer, ...], *, workspace_layer: int) -> tuple[str, ...]:
-    """The workspace's settings that would make something run or be sent that would not without them.
-
-    One that a flag overrides, or that repeats what is in force anyway, has no effect and needs no trust.
-    """
-    workspace = layers[workspace_layer]
-    candidates = tuple(key for key, entry in workspace.items() if _executes_or_sends(key, entry.value))
-    with_them, without = _merge(layers, workspace_layer, ()), _merge(layers, workspace_layer, candidates)
-    return tuple(key for key in candidates if with_them[key].value != _value_of(key, without))
-
-
-def _executes_or_sends(key: str, value: object) -> bool:
-    if key.startswith("tools."):
-        return value == "allow"
-    return value is not None and (key in _SENDS or key.startswith(f"{DRIVERS}."))
-
-
-def _value_of(key: str, merged: Layer) -> object:
-    if key in merged:
-        return merged[key].value
-    return None if key.startswith(f"{DRIVERS}.") else _default(key)
-
-
-def _default(key: str) -> object:
-    value: Any = Settings()
-    for name in key.split("."):
-        value = getattr(value, name)
-    return value
-
-
-def _merge(layers: tuple[Layer, ...], workspace_layer: int, held_back: tuple[str, ...]) -> dict[str, Entry]:
-    merged: dict[str, Entry] = {}
-    for index, layer in reversed(list(enumerate(layers))):
-        left_out = held_back if index == workspace_layer else ()
-        merged |= {key: entry for key, entry in layer.items() if key not in left_out}
-    return merged
 
 
 def _assemble(values: Mapping[str, object]) -> Settings:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from acode.config.settings import TOOLS, ToolRule
 from acode.yamlfile import Node
 
 DAY_S = 24 * 3600
@@ -17,6 +18,11 @@ COMMAND_CHARS_MAX = 10_000
 ARGUMENTS_MAX = 200
 PLAN_BYTES_MAX = 64 * 1024 * 1024
 OUTPUT_BYTES_MAX = 1024 * 1024 * 1024
+CONTEXT_TOKENS_MAX = 100_000_000
+BUDGET_TOKENS_MAX = 1_000_000_000_000
+BUDGET_USD_MAX = 1_000_000
+TOOL_RULES_MAX = 1_000
+PATTERN_CHARS_MAX = 1_000
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 # No password, no query: the key is sent as a header, and a URL is shown and logged.
@@ -118,7 +124,65 @@ def arguments(node: Node) -> tuple[str, ...]:
     return tuple(str(item.data) for item in items)
 
 
-_ANSWER = one_of("ask", "allow", "deny")
+def _or_none(rule: Rule) -> Rule:
+    return Rule(lambda node: None if node.data is None else rule.read(node), lambda text: _none_of(text, rule))
+
+
+def _none_of(text: str, rule: Rule) -> object:
+    return None if text.strip().lower() in ("null", "none") else rule.of_text(text)
+
+
+def _usd(node: Node) -> float:
+    return node.number(0, BUDGET_USD_MAX, above_low=True, unit="US dollars")
+
+
+# Of tools.
+
+ANSWERS = ("ask", "allow", "deny")
+
+
+def _list_of(text: str) -> object:
+    """A list in a variable is JSON; anything else is refused by the rule."""
+    try:
+        found: object = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return text
+    return found
+
+
+def _tool_rules(node: Node) -> tuple[ToolRule, ...]:
+    items = node.items("a list of rules", items_max=TOOL_RULES_MAX)
+    return tuple(_tool_rule(item) for item in items)
+
+
+def _tool_rule(node: Node) -> ToolRule:
+    keys = ("tool", "match", "answer")
+    entries = node.mapping(keys, "a mapping with tool, match and answer")
+    missing = next((key for key in keys if key not in entries), None)
+    if missing is not None:
+        raise node.problem(
+            f'expected the key "{missing}", found none',
+            hint='For example: {tool: run_command, match: "pytest *", answer: allow}',
+        )
+    return ToolRule(
+        tool=entries["tool"].choice(*TOOLS),
+        match=_pattern(entries["match"]),
+        answer=entries["answer"].choice(*ANSWERS),  # type: ignore[arg-type]  # it is one of these
+    )
+
+
+def _patterns(node: Node) -> tuple[str, ...]:
+    return tuple(_pattern(item) for item in node.items("a list of patterns", items_max=TOOL_RULES_MAX))
+
+
+def _pattern(node: Node) -> str:
+    text = node.text("a pattern", chars_max=PATTERN_CHARS_MAX)
+    if not text.isprintable():
+        raise node.wrong("a pattern in one line")
+    return text
+
+
+_ANSWER = one_of(*ANSWERS)
 
 RULES: Mapping[str, Rule] = {
     "resume.enabled": FLAG,
@@ -147,10 +211,16 @@ RULES: Mapping[str, Rule] = {
     "model.name": Rule(_name),
     "model.base_url": Rule(_http_url),
     "model.api_key_env": Rule(_env_name),
+    "model.context_tokens": whole(1_024, CONTEXT_TOKENS_MAX),
+    "model.timeout_seconds": seconds(),
+    "model.budget_tokens": _or_none(whole(1, BUDGET_TOKENS_MAX)),
+    "model.budget_usd": _or_none(Rule(_usd, _number_of)),
     "tools.run_command": _ANSWER,
     "tools.write_file": _ANSWER,
     "tools.edit_file": _ANSWER,
     "tools.git_commit": _ANSWER,
+    "tools.rules": Rule(_tool_rules, _list_of),
+    "tools.read_only": Rule(_patterns, _list_of),
     "sync.url": Rule(_postgres_url),
     "notify.command": Rule(_command_or_none),
 }

@@ -7,6 +7,16 @@ from typing import Literal
 import msgspec
 
 Answer = Literal["ask", "allow", "deny"]
+TOOLS = (
+    "read_file",
+    "list_files",
+    "search",
+    "write_file",
+    "edit_file",
+    "run_command",
+    "git_commit",
+    "ask_user",
+)  # all that an agent can be given
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +71,39 @@ class Model(Section, frozen=True, kw_only=True):
     name: str = "llama3.2"
     base_url: str = "http://127.0.0.1:11434/v1"
     api_key_env: str = "OPENAI_API_KEY"
+    context_tokens: int = 32_768
+    timeout_seconds: float = 300
+    budget_tokens: int | None = None  # of a session; None: no limit
+    budget_usd: float | None = None
+
+
+class ToolRule(Section, frozen=True, kw_only=True):
+    """An answer for some uses of a tool: `match` is compared with its command line, path or commit message."""
+
+    tool: str
+    match: str
+    answer: Answer
+
+
+# Commands that change nothing, whatever follows: no redirection gets past the matching, and none of these programs has
+# an option that writes. `git diff` and `git log` have one (--output), so they stand here word for word.
+READ_ONLY = (
+    "git status",
+    "git status *",
+    "git diff",
+    "git diff --stat",
+    "git diff --cached",
+    "git log --oneline",
+    "git branch --show-current",
+    "git rev-parse HEAD",
+    "pwd",
+    "ls *",
+    "cat *",
+    "head *",
+    "tail *",
+    "wc *",
+    "grep *",
+)
 
 
 class Tools(Section, frozen=True, kw_only=True):
@@ -68,6 +111,8 @@ class Tools(Section, frozen=True, kw_only=True):
     write_file: Answer = "allow"
     edit_file: Answer = "allow"
     git_commit: Answer = "ask"
+    rules: tuple[ToolRule, ...] = ()  # the first that matches decides, before the answers above
+    read_only: tuple[str, ...] = READ_ONLY  # commands that may be repeated after a crash without asking
 
 
 class Sync(Section, frozen=True, kw_only=True):
