@@ -81,6 +81,23 @@ def _explained(question: Question, found: ModelTrouble) -> ModelTrouble:
     return found if isinstance(models, ModelTrouble) else diagnosis.unknown(question.setup, models)
 
 
+def price(setup: Setup, reply: Reply) -> float | None:
+    """What the reply cost in US dollars by the public price list; None: this endpoint or model is not on it.
+
+    A model of one's own costs nothing that anybody lists, so None is not zero.
+    """
+    try:
+        from genai_prices import Usage, calc_price
+    except ImportError:
+        return None
+    usage = Usage(input_tokens=reply.input_tokens, output_tokens=reply.output_tokens)
+    try:
+        found = calc_price(usage, reply.model or setup.name, provider_api_url=setup.base_url)
+    except (LookupError, ValueError):
+        return None
+    return float(found.total_price)
+
+
 class _Ear:
     """When something was last heard of the endpoint."""
 
