@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.line import Cut, Line, Way
 from tests.machines import Machine, assert_level, everything, lease, shared_log, socket_of, url_of
 from tests.postgres import Server
 
+KILLS_IN_SWEEP = 1_000
 PLAN = """
 title: Make and greet
 tasks:
@@ -110,7 +112,7 @@ class Cutting:
         raise AssertionError("not even the fourth try succeeded")
 
     def push_through(self, cut: Cut) -> None:
-        """The cut kills the server: it is started again, and then everything must arrive."""
+        """The cut kills the server, and the client notices: it is started again, and then everything must arrive."""
         empty(self.admin)
         self.store.db.execute("DELETE FROM sync_cursor")
         with Line(socket_of(self.server), cut=cut) as line:
@@ -219,24 +221,28 @@ def test_a_server_killed_in_the_middle_of_a_batch_gets_the_rest_when_it_is_back(
 def test_a_server_killed_a_thousand_times_loses_and_repeats_nothing(
     machine: Machine, postgres_server: Server, database: str
 ) -> None:
-    """At every message of a push, again and again, before it is heard and after."""
+    """At every message of a push, again and again: before the server hears it, and after it has answered."""
     session_id = machine.run(PLAN)
     connect(url_of(database), lambda: False).close()
     work = Cutting(machine, postgres_server, database, session_id)
-    total = work.push(None)[0].messages["to the server"]
+    kills = 0
+
+    def kill() -> None:
+        nonlocal kills
+        kills += 1
+        postgres_server.kill()
+
     try:
-        for number in range(1_000):
-            work.admin.execute("SELECT 1")
-            cut = Cut(
-                way="to the server",
-                message=number % total,
-                delivered=number // total % 2 == 1,
-                then=postgres_server.kill,
-            )
-            work.push_through(cut)
+        messages = work.push(None)[0].messages
+        # The last message to the server is a farewell: whoever dies of it is not missed.
+        places: list[tuple[Way, int]] = [("to the server", one) for one in range(messages["to the server"] - 1)]
+        places += [("to the client", one) for one in range(messages["to the client"])]
+        for way, message in itertools.islice(itertools.cycle(places), KILLS_IN_SWEEP):
+            work.push_through(Cut(way=way, message=message, delivered=False, then=kill))
             work.assert_level()
     finally:
         work.close()
+    assert kills == KILLS_IN_SWEEP
 
 
 def outbox_of(machine: Machine, session_id: str) -> int:

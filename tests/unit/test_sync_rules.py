@@ -29,8 +29,12 @@ from acode.sync.protocol import (
 ME = Mine(node="me", generation=2, seq=10)
 
 
-def remote(owner: str | None, *, seq: int = 10, generation: int = 2) -> Remote:
-    return Remote(generation=generation, owner=owner, seq=seq, head=b"h" * 32, holder=f"{owner} there")
+HEAD = b"h" * 32
+
+
+def remote(owner: str | None, *, seq: int = 10, generation: int = 2, last: str | None = None) -> Remote:
+    holder = f"{owner} there"
+    return Remote(generation=generation, owner=owner, seq=seq, head=HEAD, holder=holder, last=last)
 
 
 def test_an_unknown_session_is_begun_under_a_new_generation() -> None:
@@ -60,6 +64,18 @@ def test_other_codes_are_another_history_and_more_events_are_not_ours_to_write_o
     assert isinstance(decide(ME, remote("me"), fits=False), Diverged)
     assert isinstance(decide(ME, remote(None), fits=False), Diverged)
     assert decide(ME, remote("me", seq=12), fits=True) == RolledBack(seq=12)
+
+
+@pytest.mark.parametrize("generation", [1, 2, 3, 9])
+def test_more_events_there_are_a_rollback_for_the_last_holder_and_news_for_anybody_else(generation: int) -> None:
+    """Whatever generation we remember: an older database remembers an older one, and a copy a foreign one."""
+    mine = remote(None, seq=12, generation=generation, last="me")
+    assert decide(ME, mine, fits=True) == RolledBack(seq=12)
+    yours = remote(None, seq=12, generation=generation, last="you")
+    assert decide(ME, yours, fits=True) == Behind(seq=12, generation=generation)
+
+
+def test_where_an_older_client_noted_no_holder_the_generation_tells() -> None:
     assert decide(ME, remote(None, seq=12), fits=True) == RolledBack(seq=12)
     assert decide(ME, remote(None, seq=12, generation=3), fits=True) == Behind(seq=12, generation=3)
 
@@ -76,8 +92,9 @@ def test_a_take_over_is_free_when_given_back_and_forced_otherwise() -> None:
     ("owner", "generation", "seq"), [("you", 2, 10), (None, 2, 10), ("me", 3, 10), ("me", 2, 9), ("me", 2, 11)]
 )
 def test_nobody_gives_back_what_is_not_theirs_or_not_all_there(owner: str | None, generation: int, seq: int) -> None:
-    assert may_release("me", 2, remote("me"), last_seq=10)
-    assert not may_release("me", 2, remote(owner, seq=seq, generation=generation), last_seq=10)
+    assert may_release(ME, remote("me"), head=HEAD)
+    assert not may_release(ME, remote(owner, seq=seq, generation=generation), head=HEAD)
+    assert not may_release(ME, remote("me"), head=b"x" * 32), "as many events, but others"
 
 
 @pytest.mark.parametrize(("force", "keep_ahead"), list(itertools.product([False, True], repeat=2)))

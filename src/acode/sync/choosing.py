@@ -101,7 +101,14 @@ def choose_ours(world: World, courier: Courier, session_id: str, *, reason: str)
         aside = ledger.set_aside(session_id, common, holder_in_words())
         generation = max(remote.generation, cursor.generation) + 1
         head = outbox.code_at(store, session_id, common) or b"" if common else b""
-        lease = Remote(generation=generation, owner=courier.node, seq=common, head=head, holder=holder_in_words())
+        lease = Remote(
+            generation=generation,
+            owner=courier.node,
+            last=courier.node,
+            seq=common,
+            head=head,
+            holder=holder_in_words(),
+        )
         ledger.put(session_id, lease, new=False)
     outbox.change_cursor(
         store, session_id, standing="owner", generation=generation, pushed_seq=common, holder="", reason=None

@@ -100,7 +100,9 @@ class Courier:
         """Give the lease back, if the session waits or has ended and the server has all of it."""
         if not ended_cleanly(self.store, session_id):
             return False
-        released = exchange.release(self.ledger, session_id, self.mine(session_id))
+        mine = self.mine(session_id)
+        head = outbox.code_at(self.store, session_id, mine.seq)
+        released = exchange.release(self.ledger, session_id, mine, head=head)
         if released:
             outbox.change_cursor(self.store, session_id, standing="released")
         return released

@@ -65,18 +65,20 @@ def push(ledger: Ledger, session_id: str, mine: Mine, outbox: Outbox, *, holder:
         seq, head = (remote.seq, remote.head) if remote else (0, b"")
         if batch.events:
             seq, head = batch.events[-1][0], batch.events[-1][3]
-        lease = Remote(generation=verdict.generation, owner=mine.node, seq=seq, head=head, holder=holder)
+        lease = Remote(
+            generation=verdict.generation, owner=mine.node, last=mine.node, seq=seq, head=head, holder=holder
+        )
         ledger.put(session_id, lease, new=remote is None)  # the session's row first: its events refer to it
         if batch.events and ledger.append(session_id, batch) != len(batch.events):
             raise Contradiction(f"events past {verdict.after} of session {session_id} are there already")
         return Pushed(generation=verdict.generation, seq=seq, sent=len(batch.events))
 
 
-def release(ledger: Ledger, session_id: str, mine: Mine) -> bool:
-    """Give the lease back, where everything is there; whether it was ours to give."""
+def release(ledger: Ledger, session_id: str, mine: Mine, *, head: bytes | None) -> bool:
+    """Give the lease back, where everything is there up to our end, `head`; whether it was ours to give."""
     with ledger.transaction():
         remote = ledger.look(session_id)
-        if remote is None or not may_release(mine.node, mine.generation, remote, last_seq=mine.seq):
+        if remote is None or not may_release(mine, remote, head=head):
             return False
-        ledger.put(session_id, msgspec.structs.replace(remote, owner=None), new=False)
+        ledger.put(session_id, msgspec.structs.replace(remote, owner=None, last=mine.node), new=False)
         return True

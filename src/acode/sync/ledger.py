@@ -175,15 +175,25 @@ class PostgresLedger:
 
     def look(self, session_id: str) -> Remote | None:
         row = self._connection.execute(
-            "SELECT generation, owner, seq, head, holder, renewed_at FROM acode_sessions"
-            " WHERE session_id = %s FOR UPDATE",
+            # A client that does not know of last_node leaves an older one there, and a generation that does not fit.
+            "SELECT generation, owner, seq, head, holder, renewed_at,"
+            " CASE WHEN last_generation = generation THEN last_node END"
+            " FROM acode_sessions WHERE session_id = %s FOR UPDATE",
             (session_id,),
         ).fetchone()
         if row is None:
             return None
-        generation, owner, seq, head, holder, renewed_at = row
+        generation, owner, seq, head, holder, renewed_at, last = row
         heard_at = renewed_at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        return Remote(generation=generation, owner=owner, seq=seq, head=bytes(head), holder=holder, heard_at=heard_at)
+        return Remote(
+            generation=generation,
+            owner=owner,
+            last=last,
+            seq=seq,
+            head=bytes(head),
+            holder=holder,
+            heard_at=heard_at,
+        )
 
     def code_at(self, session_id: str, seq: int) -> bytes | None:
         query = "SELECT mac FROM acode_events WHERE session_id = %s AND seq = %s"
@@ -191,15 +201,17 @@ class PostgresLedger:
         return bytes(row[0]) if row else None
 
     def put(self, session_id: str, remote: Remote, *, new: bool) -> None:
-        values = (remote.generation, remote.owner, remote.holder, remote.seq, remote.head, session_id)
+        values = msgspec.structs.asdict(remote) | {"session_id": session_id}
         if new:
             query = """
-INSERT INTO acode_sessions(generation, owner, holder, seq, head, session_id) VALUES (%s, %s, %s, %s, %s, %s)
+INSERT INTO acode_sessions(session_id, generation, owner, last_node, last_generation, holder, seq, head)
+VALUES (%(session_id)s, %(generation)s, %(owner)s, %(last)s, %(generation)s, %(holder)s, %(seq)s, %(head)s)
 ON CONFLICT DO NOTHING"""
         else:
             query = """
-UPDATE acode_sessions SET generation = %s, owner = %s, holder = %s, seq = %s, head = %s, renewed_at = now()
-WHERE session_id = %s"""
+UPDATE acode_sessions SET generation = %(generation)s, owner = %(owner)s, last_node = %(last)s,
+last_generation = %(generation)s, holder = %(holder)s, seq = %(seq)s, head = %(head)s, renewed_at = now()
+WHERE session_id = %(session_id)s"""
         if self._connection.execute(query, values).rowcount != 1:
             raise Contradiction(f"session {session_id} was made or removed by somebody else at the same time")
 

@@ -19,12 +19,13 @@ class Remote(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None
     seq: int
     head: bytes
+    last: str | None = None  # the node that held this generation, also after it gave it back; None: nobody noted it
     holder: str = ""  # the owner in words
     heard_at: str = ""  # when the owner last confirmed its lease; for people, nothing is decided by it
 
 
 class Mine(msgspec.Struct, frozen=True, kw_only=True):
-    """The same session here: who we are, the lease we last held, and where our log ends."""
+    """The same session here: who we are, the lease we last held (a log that only came down holds none), our end."""
 
     node: str
     generation: int
@@ -78,12 +79,15 @@ def decide(mine: Mine, remote: Remote | None, *, fits: bool) -> Verdict:
     if remote is None:
         return Write(generation=mine.generation + 1, after=0, new=True)
     ours = remote.owner == mine.node
+    # Whoever gets a lease has all events before it, and only its holder adds some: the last holder once had everything.
+    # An older client notes no holder; then the generation tells, which nobody else can have held.
+    had_all = remote.last == mine.node if remote.last is not None else remote.generation == mine.generation
     if remote.owner is not None and not ours:
         return Fenced(holder=remote.holder, generation=remote.generation)
     if not fits:
         return Diverged(holder=remote.holder, generation=remote.generation)
     if remote.seq > mine.seq:
-        if ours or remote.generation == mine.generation:
+        if ours or had_all:
             return RolledBack(seq=remote.seq)
         return Behind(seq=remote.seq, generation=remote.generation)
     # A server that was restored from a backup may know a lower generation than we held: it must never fall.
@@ -129,9 +133,14 @@ def decide_take(node: str, remote: Remote, *, force: bool) -> Take | Keep | Fenc
     return Fenced(holder=remote.holder, generation=remote.generation)
 
 
-def may_release(node: str, generation: int, remote: Remote, *, last_seq: int) -> bool:
-    """Given back only by its owner, and only when nothing is owed: whoever takes it has all there is."""
-    return remote.owner == node and remote.generation == generation and remote.seq == last_seq
+def may_release(mine: Mine, remote: Remote, *, head: bytes | None) -> bool:
+    """Given back only by its owner, and only when nothing is owed: whoever takes it has all there is.
+
+    `head`: the code at our end. As many events are not the same events, if our log was put back and written anew.
+    """
+    return (remote.owner, remote.generation) == (mine.node, mine.generation) and (
+        (remote.seq, remote.head) == (mine.seq, head)
+    )
 
 
 # What coming down may do.

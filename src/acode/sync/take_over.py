@@ -178,7 +178,11 @@ def come_down(
     world: World, store: Store, ledger: PostgresLedger, remote: Remote, *, session_id: str, plan: Bring, node: str
 ) -> int:
     """Rows, their seals and blobs, in one transaction here; how many events came."""
-    present = set(store.blob_purposes(session_id)) if session_id in store.session_ids() else set()
+    known = session_id in store.session_ids()
+    present = set(store.blob_purposes(session_id)) if known else set()
+    ours = remote.owner == node
+    # Looking at a session is not holding it: its generation becomes ours with the lease, not with the rows.
+    held = remote.generation if ours else outbox.cursor_of(store, session_id).generation if known else 0
     span = (session_id, plan.after, remote.seq)
     arrival = Arrival(
         session_id=session_id,
@@ -199,9 +203,9 @@ def come_down(
             server=server_id(ledger.url),
             pushed_seq=last,
             taken_seq=last,
-            generation=remote.generation,
-            standing="owner" if remote.owner == node else "copy",
-            holder="" if remote.owner == node else remote.holder,
+            generation=held,
+            standing="owner" if ours else "copy",
+            holder="" if ours else remote.holder,
             attempted_at=world.clock(),
         )
 
@@ -239,7 +243,9 @@ def take_lease(store: Store, ledger: PostgresLedger, session_id: str, node: str,
         if isinstance(verdict, Fenced):
             return None  # somebody was faster; the next look refuses it in words
         if isinstance(verdict, Take):
-            lease = msgspec.structs.replace(remote, generation=verdict.generation, owner=node, holder=holder_in_words())
+            lease = msgspec.structs.replace(
+                remote, generation=verdict.generation, owner=node, last=node, holder=holder_in_words()
+            )
             ledger.put(session_id, lease, new=False)
     outbox.change_cursor(
         store,
