@@ -176,7 +176,7 @@ async def _asked(question: Question, mode: Mode) -> AsyncGenerator[str | Reply |
             model_request_stream(
                 model,
                 messages_of(ask),
-                model_settings=ModelSettings(max_retries=0, timeout=question.timeout_s),
+                model_settings=ModelSettings(timeout=question.timeout_s),
                 model_request_parameters=parameters_of(ask, mode),
             ) as stream,
         ):
@@ -218,6 +218,8 @@ def chat_model(setup: Setup, api_key: str | None) -> Model[Any]:
         openai_chat_streaming_requires_finish_reason=True,
     )
     provider = OpenAICompatibleProvider("acode", base_url=setup.base_url, api_key=api_key, profile=profile)
+    # Set here and not per request: that would copy the client, and a copy reads the environment again.
+    provider.client.max_retries = 0
     if not (urlsplit(setup.base_url).hostname or "").endswith("openai.com"):
         # The client reads these from the environment; they are nobody else's business.
         provider.client.organization = provider.client.project = None
