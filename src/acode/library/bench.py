@@ -21,6 +21,8 @@ from acode.steps import kind_of
 from acode.steps.run import as_ended
 from acode.steps.shape import Failed
 
+MEANWHILE = Failed(reason="error", message="the file was changed by somebody else in the meantime")
+
 
 class Bench:
     """An open session, seen by a program that finds out step by step what to do."""
@@ -59,9 +61,18 @@ class Bench:
         self.complete(begun, result, files=files)
 
     def execute(
-        self, begun: Begun, action: Action, *, idempotent: bool = False, timeout_s: float | None = None
+        self,
+        begun: Begun,
+        action: Action,
+        *,
+        idempotent: bool = False,
+        timeout_s: float | None = None,
+        expected_sha256: str | None = None,
     ) -> ev.StepCompleted:
-        """A write, a command or a commit, done by the engine; one that ends without success has ended all the same."""
+        """A write, a command or a commit, done by the engine; one that ends without success has ended all the same.
+
+        expected_sha256: of the file that is to be replaced; with another one there, nothing is written.
+        """
         self._decide(begun, action, idempotent=idempotent, timeout_s=timeout_s)
         step = begun.work.step
         with self.run.turn:
@@ -69,7 +80,8 @@ class Bench:
             site = self.run.site()
             self.session._begin(begun, site)
         assert begun.started is not None
-        outcome = kind_of(step.kind).execute(step, site, begun.started)
+        replaced = begun.started.before[0].sha256 if expected_sha256 is not None else None
+        outcome = MEANWHILE if replaced != expected_sha256 else kind_of(step.kind).execute(step, site, begun.started)
         if isinstance(outcome, Failed) and outcome.reason == "signal":
             called.fail(self.run, begun.started, outcome, took_ms=self.session._took_ms(begun))
             raise KeyboardInterrupt  # a person stopped it in the middle: it is settled when the session goes on

@@ -154,7 +154,7 @@ class Record:
         if not isinstance(stored, dict):
             return None
         if "blob" not in stored:
-            return values.decode(stored["v"])
+            return values.decode(stored["v"]) if "v" in stored else None  # a commit's has words of its own
         data = self._blob(stored["blob"], completed.step)
         return data if stored["as"] == "bytes" else values.decode(msgspec.json.decode(data))
 
