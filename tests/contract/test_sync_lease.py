@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from acode.errors import SyncFailed
+from acode.errors import LogRolledBack, SyncFailed
 from acode.events import decode
 from acode.events import types as ev
 from acode.sync.local import node_of
@@ -256,9 +256,26 @@ def test_a_database_that_was_put_back_is_noticed_by_what_the_server_knows(
     (one.workspace / ".agent" / "workspace.db").chmod(0o600)
     shutil.rmtree(one.place / "state" / "anchors")
     refused = one("resume", session_id, "--json")
-    assert refused.exit_code in (16, 20) and marks(tmp_path) == 1
+    assert (refused.exit_code, refused.json["error"]["code"]) == (20, LogRolledBack.code) and marks(tmp_path) == 1
     assert one("pull", session_id).exit_code == 0
     assert_level(one, database, session_id)
+
+
+def test_what_an_older_acode_did_not_note_is_not_taken_for_a_rollback(
+    machines: tuple[Machine, Machine], database: str, tmp_path: Path
+) -> None:
+    """It takes and gives back a lease without saying who it is: what stands there of the last holder is out of date."""
+    one, two = machines
+    session_id = one.run(counting(tmp_path))
+    one("sync", "now")
+    assert two("resume", session_id, "--remote", "--yes").exit_code == 10
+    assert_level(two, database, session_id)
+    with psycopg.connect(database) as connection:
+        noted = (node_of(one.place / "state", one.workspace), 1)
+        connection.execute("UPDATE acode_sessions SET last_node = %s, last_generation = %s", noted)
+    assert lease(database, session_id)[0] == 2
+    refused = one("resume", session_id, "--json")
+    assert (refused.exit_code, refused.json["error"]["code"]) == (16, "LOCK-006")
 
 
 @pytest.mark.req("FR-011c-053", "FR-011c-055")

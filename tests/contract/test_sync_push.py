@@ -339,6 +339,52 @@ def test_clients_that_come_first_together_make_the_tables_once(database: str) ->
     assert rows == [(number, least) for number, (least, _) in enumerate(schema.MIGRATIONS, 1)]
 
 
+def test_tables_of_the_first_version_are_brought_up_with_all_they_hold(machine: Machine, database: str) -> None:
+    machine.connect(url_of(database))
+    session_id = machine.run(PLAN)
+    machine("sync", "now")
+    with psycopg.connect(database) as connection:  # as the first version has made and filled them
+        connection.execute("ALTER TABLE acode_sessions DROP COLUMN last_node, DROP COLUMN last_generation")
+        connection.execute("DELETE FROM acode_migrations WHERE version > 1")
+    before = shared_log(database, session_id)
+    other = machine.run(PLAN.replace("Make and greet", "Another"))
+    assert shared_log(database, session_id) == before
+    for one in (session_id, other):
+        assert_level(machine, database, one)
+
+
+# What the first version's acode says to the server, word for word: it must be understood for ever.
+FIRST_CLIENT = (
+    """INSERT INTO acode_sessions(generation, owner, holder, seq, head, session_id)
+VALUES (1, 'node', 'somebody', 1, '\\x00', 's') ON CONFLICT DO NOTHING""",
+    """INSERT INTO acode_events(session_id, seq, generation, body, mac) SELECT 's', 1,
+(SELECT generation FROM acode_sessions WHERE session_id = 's'), '\\x7b7d', decode(repeat('00', 32), 'hex')
+ON CONFLICT DO NOTHING""",
+    """UPDATE acode_sessions SET generation = 2, owner = NULL, holder = 'somebody', seq = 1, head = '\\x00',
+renewed_at = now() WHERE session_id = 's'""",
+    """SELECT generation, owner, seq, head, holder, renewed_at FROM acode_sessions WHERE session_id = 's' FOR UPDATE""",
+    "INSERT INTO acode_checkpoints(session_id, seq, body, mac) SELECT 's', 1, '\\x00', '\\x00' ON CONFLICT DO NOTHING",
+    "INSERT INTO acode_snapshots(session_id, seq, body) SELECT 's', 1, '\\x00' ON CONFLICT DO NOTHING",
+    f"INSERT INTO acode_blobs VALUES ('{'0' * 64}', 1) ON CONFLICT DO NOTHING",
+    f"INSERT INTO acode_blob_parts VALUES ('{'0' * 64}', 0, '\\x00')",
+    f"INSERT INTO acode_session_blobs VALUES ('s', '{'0' * 64}', 'output') ON CONFLICT DO NOTHING",
+)
+
+
+def test_what_the_first_client_says_is_still_understood(database: str) -> None:
+    connect(url_of(database), lambda: False).close()
+    with psycopg.connect(database) as connection:
+        for words in FIRST_CLIENT:
+            assert connection.execute(words.encode()).rowcount == 1, words
+    ledger = connect(url_of(database), lambda: False)
+    try:
+        with ledger.transaction():
+            found = ledger.look("s")
+    finally:
+        ledger.close()
+    assert found is not None and (found.generation, found.owner, found.last) == (2, None, None)
+
+
 def test_an_older_client_works_with_newer_tables_unless_they_say_otherwise(machine: Machine, database: str) -> None:
     connect(url_of(database), lambda: False).close()
     with psycopg.connect(database) as connection:
