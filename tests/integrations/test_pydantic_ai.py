@@ -1,0 +1,582 @@
+"""Pydantic AI agents in sessions: killed anywhere, no response is asked for twice, and no tool's effect is repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pydantic_ai", reason="needs the extra: pydantic-ai")
+
+from pydantic import BaseModel
+from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ModelRetry, RunContext, Tool
+from pydantic_ai.capabilities import ModelFallback
+from pydantic_ai.durable_exec import (
+    CapabilityOperationId,
+    ModelCancelSuspendedResponseId,
+    ModelCompactMessagesId,
+    ModelRequestId,
+    ToolsetCallToolId,
+    ToolsetGetInstructionsId,
+    ToolsetGetToolsId,
+)
+from pydantic_ai.exceptions import ModelHTTPError, UserError
+from pydantic_ai.messages import (
+    AgentStreamEvent,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    PartDeltaEvent,
+    TextPart,
+    TextPartDelta,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
+
+import acode
+from acode.engine.opening import opened
+from acode.errors import NotStorable, Usage
+from acode.events import types as ev
+from acode.integrations.pydantic_ai import AcodeDurability
+from acode.integrations.pydantic_ai.asked import Run, plain_message, step_name
+from acode.integrations.pydantic_ai.steps import repeatable
+from acode.library.opening import find_session
+from acode.library.world import world_of
+from tests.integrations.agents import ONE_RUN, SWEEP
+from tests.library.programs import Place, killed
+
+OUTPUT = "go: ['A', {'sent': 'b'}, {'sent': 'c'}]"
+STEPS = {
+    "support-run1.model-1": "model 1",
+    "support-run1.call-1-1-look": "look a",
+    "support-run1.call-1-2-send": "send b",
+    "support-run1.model-2": "model 2",
+    "support-run1.call-2-1-send": "send c",
+    "support-run1.model-3": "model 3",
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.setenv("ACODE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    made = Place(tmp_path)
+    monkeypatch.chdir(made.workspace)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def loop() -> Iterator[None]:
+    """The loop in which `run_sync` runs; left to itself it makes one that nobody closes."""
+    made = asyncio.new_event_loop()
+    asyncio.set_event_loop(made)
+    yield
+    asyncio.set_event_loop(None)
+    made.close()
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_killed_at_every_boundary_a_run_ends_as_an_undisturbed_one_and_repeats_nothing(place: Place, kind: str) -> None:
+    ended = place.run(SWEEP, kind)
+    assert ended.status == 0, ended.errors
+    whole, *cases = ended.told
+    assert whole["output"] == OUTPUT and Counter(whole["ledger"]) == Counter(STEPS.values())
+    assert len(cases) >= 2 * (1 + 2 * len(STEPS)), "begun and ended, each step has two commits of its own"
+    for case in cases:
+        judge(case)
+    assert sum(case["decisions"] for case in cases) >= 4, "each send was killed before and behind its effect"
+
+
+def judge(case: dict[str, Any]) -> None:
+    assert case["output"] == OUTPUT, case
+    known = {STEPS[step] for step in case["recorded"]}
+    assert known.isdisjoint(case["after"]), f"asked for again although it is on record: {case}"
+    effects = Counter(case["before"] + case["after"])
+    assert effects.keys() == set(STEPS.values()), f"left out: {case}"
+    assert all(count == 1 for effect, count in effects.items() if effect.startswith("send")), case
+    assert all(count <= 2 for count in effects.values()), case
+
+
+SEND = "support-run1.call-1-2-send"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_killed_inside_a_tool_that_is_no_idempotent_one_a_person_decides_at_the_command_line(
+    place: Place, when: str
+) -> None:
+    assert killed(place.run(ONE_RUN, DIE=f"{when} send b"))
+    refused = place.run(ONE_RUN)
+    assert refused.status == 1 and "OutcomeUnknown" in refused.errors and SEND in refused.errors
+    (row,) = place.json("session", "list")
+    answer = "--applied" if when == "after" else "--not-applied"
+    assert place.acode("session", "resolve", row["short_id"], SEND, answer).returncode == 0
+    done = place.run(ONE_RUN)
+    assert done.status == 0, done.errors
+    told = "None" if when == "after" else "{'sent': 'b'}"  # nobody knows what it returned
+    assert done.told[0]["output"] == f"go: ['A', {told}, {{'sent': 'c'}}]"
+    effects = Counter(place.effects())
+    assert (effects["send b"], effects["send c"], effects["model 1"]) == (1, 1, 1)
+
+
+def test_what_a_program_says_that_a_tool_returned_is_given_to_the_model(place: Place) -> None:
+    assert killed(place.run(ONE_RUN, DIE="after send b"))
+    acode.resolve("k", SEND, "applied", result={"kind": "said", "by": ["a person"]})
+    assert "{'kind': 'said', 'by': ['a person']}" in place.run(ONE_RUN).told[0]["output"]
+
+
+def test_killed_inside_what_may_be_repeated_it_is_repeated(place: Place) -> None:
+    for where in ("after model 2", "after look a"):
+        place.ledger.unlink(missing_ok=True)
+        assert killed(place.run(ONE_RUN, DIE=where, KEY=where))
+        if "look" in where:  # the other call of the same response was under way as well, or had not begun
+            with contextlib.suppress(acode.AcodeError):
+                acode.resolve(where, SEND, "applied" if "send b" in place.effects() else "not_applied")
+        assert place.run(ONE_RUN, KEY=where).status == 0
+        effects = Counter(place.effects())
+        assert effects[where.removeprefix("after ")] == 2 and effects["send b"] == effects["send c"] == 1
+
+
+def test_a_changed_prompt_is_shown_with_both_sides_and_somebody_decides(place: Place) -> None:
+    assert killed(place.run(ONE_RUN, DIE="before model 2"))
+    changed = place.run(ONE_RUN, PROMPT="stop")
+    assert changed.status == 1 and "NonDeterminism" in changed.errors
+    assert "recorded ('go', " in changed.errors and "asked for ('stop', " in changed.errors
+    assert "model 2" not in place.effects()
+    kept = place.run(ONE_RUN, PROMPT="stop", ON_CHANGE="keep")
+    assert kept.status == 0 and Counter(place.effects()) == Counter(STEPS.values())
+
+
+# In this process.
+
+
+def text_of(messages: list[ModelMessage]) -> list[Any]:
+    return [part.content for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
+
+
+class Script:
+    """A model that gives these responses one after the other, and counts how often it was asked."""
+
+    def __init__(self, *responses: list[Any] | Exception) -> None:
+        self.responses = responses
+        self.asked = 0
+
+    def __call__(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        self.asked += 1
+        response = self.responses[sum(message.kind == "response" for message in messages)]
+        if isinstance(response, Exception):
+            raise response
+        return ModelResponse([TextPart(part) if isinstance(part, str) else part for part in response])
+
+
+class Stop(Exception):
+    """Ends a block before its end."""
+
+
+def made(script: Any, *tools: Any, **more: Any) -> Agent[None, Any]:
+    capabilities = more.pop("capabilities", [AcodeDurability(**more.pop("durability", {}))])
+    return Agent(FunctionModel(script), name="support", tools=tools, capabilities=capabilities, **more)
+
+
+def left_in_the_middle(agent: Agent[None, Any], prompt: str = "go", key: str = "k") -> Any:
+    with pytest.raises(Stop), acode.session(key):
+        agent.run_sync(prompt)
+        raise Stop
+
+
+def events_of(key: str) -> list[Any]:
+    world = world_of(".")
+    known = find_session(world, key)
+    assert known is not None
+    with opened(world, look_only=True) as store:
+        return [envelope.event for envelope, _, _ in store.events(known[0])]
+
+
+def steps_of(key: str) -> list[str]:
+    return [event.step for event in events_of(key) if isinstance(event, ev.StepCompleted)]
+
+
+def test_the_names_that_are_recorded_do_not_change(place: Place) -> None:
+    """They are compatibility data: with others, no session that is under way could be carried on."""
+    script = Script([ToolCallPart("look_up", {}), ToolCallPart("look_up", {})], ["done"])
+
+    async def checked(ctx: RunContext[None]) -> None:
+        return None
+
+    def look_up() -> int:
+        return 1
+
+    agent = made(script, Tool(look_up, args_validator=checked))
+    with acode.session("k"):
+        agent.run_sync("go")
+        agent.run_sync("go", timeout=60)
+    run = ["model-1", "check-1-1-look_up", "check-1-2-look_up", "call-1-1-look_up", "call-1-2-look_up", "model-2"]
+    wanted = [f"support-run{n}.{step}" for n in (1, 2) for step in run]
+    assert Counter(steps_of("k")) == Counter(["support-run2-began", *wanted])
+
+
+@pytest.mark.parametrize(
+    ("operation", "names"),
+    [
+        (ModelRequestId(model_name="m"), ["model-1", "model-2"]),
+        (ModelRequestId(model_name="m", streaming=True), ["model-1", "model-2"]),
+        (ModelCompactMessagesId(model_name="m"), ["compact-1", "compact-2"]),
+        (ModelCancelSuspendedResponseId(model_name="m"), ["withdraw-1", "withdraw-2"]),
+        (ToolsetGetToolsId("mcp", toolset_id="my server"), ["tools-my-server-1", "tools-my-server-2"]),
+        (ToolsetGetInstructionsId("s"), ["instructions-s-1", "instructions-s-2"]),
+        (CapabilityOperationId("memory", operation="load"), ["do-memory-load-1", "do-memory-load-2"]),
+    ],
+)
+def test_every_operation_has_a_name_by_its_place(operation: Any, names: list[str]) -> None:
+    run = Run()
+    assert [step_name(operation, None, run) for _ in names] == names
+
+
+def test_only_operations_known_to_be_harmless_are_repeated() -> None:
+    assert repeatable(ModelRequestId(model_name="m")) and repeatable(ToolsetGetToolsId("mcp", toolset_id="s"))
+    assert not repeatable(CapabilityOperationId("workspace", operation="call"))
+    assert not repeatable(ToolsetCallToolId("function", toolset_id="s"))
+
+
+def test_time_stamps_and_the_providers_ids_are_no_part_of_what_is_asked_for() -> None:
+    def message(call: str, year: int) -> list[ModelMessage]:
+        at = datetime(year, 1, 1, tzinfo=UTC)
+        response = ModelResponse([ToolCallPart("t", {"a": 1}, tool_call_id=call)], timestamp=at)
+        back = ToolReturnPart("t", {"when": 7, "who": {"b", "a"}}, tool_call_id=call, timestamp=at)
+        return [ModelRequest([UserPromptPart("go", timestamp=at)]), response, ModelRequest([back])]
+
+    one, other = ([plain_message(each) for each in message(*given)] for given in (("x", 2001), ("y", 2002)))
+    assert one == other and "'go'" in str(one) and "['a', 'b']" in str(one)
+
+
+def test_parallel_calls_of_one_tool_are_told_apart_whichever_ends_first(place: Place) -> None:
+    script = Script([ToolCallPart("wait", {"turns": n}) for n in (3, 1, 2)], ["done"])
+    ended: list[int] = []
+
+    async def wait(turns: int) -> int:
+        for _ in range(10 * turns):
+            await asyncio.sleep(0)
+        ended.append(turns)
+        if len(ended) == 3:
+            raise Stop  # the last one to end fails, and with it the run
+        return turns
+
+    agent = made(script, wait)
+    with pytest.raises(Stop), acode.session("k"):
+        agent.run_sync("go")
+    assert ended == [1, 2, 3]
+    with acode.session("k"):
+        result = agent.run_sync("go")
+    assert ended == [1, 2, 3, 3] and text_of(result.all_messages()) == [3, 1, 2]
+    assert script.asked == 2
+    assert set(steps_of("k")) >= {f"support-run1.call-1-{place}-wait" for place in (1, 2, 3)}
+
+
+def test_a_tool_says_itself_that_it_may_be_repeated_or_is_no_step(place: Place) -> None:
+    calls = [ToolCallPart(name, {}) for name in ("harmless", "by_name", "pure", "effect")]
+    tools = [
+        Tool(lambda: 1, name="harmless", metadata={"acode": {"idempotent": True}}),
+        Tool(lambda: 2, name="by_name"),
+        Tool(lambda: 3, name="pure", metadata={"acode": False}),
+        Tool(lambda: 4, name="effect"),
+    ]
+    agent = made(Script(calls, ["done"]), *tools, durability={"idempotent": ["by_name"]})
+    left_in_the_middle(agent)
+    begun = [event for event in events_of("k") if isinstance(event, ev.StepStarted)]
+    assert {event.step.partition(".")[2]: event.idempotent for event in begun} == {
+        "model-1": True,
+        "call-1-1-harmless": True,
+        "call-1-2-by_name": True,
+        "call-1-4-effect": False,
+        "model-2": True,
+    }
+
+
+@pytest.mark.parametrize("wrong", [True, {"idempotnet": True}, "yes"])
+def test_a_wrong_word_in_a_tools_metadata_is_refused(place: Place, wrong: Any) -> None:
+    agent = made(Script([ToolCallPart("t", {})]), Tool(lambda: 1, name="t", metadata={"acode": wrong}))
+    with pytest.raises(Usage, match="tool t: its metadata"), acode.session("k"):
+        agent.run_sync("go")
+    with pytest.raises(Usage, match="names of tools"):
+        AcodeDurability(idempotent="t")
+
+
+class Answer(BaseModel):
+    total: Decimal
+    days: list[date]
+
+
+def test_structured_output_and_a_tools_plea_to_try_again_come_back_as_they_were(place: Place) -> None:
+    tries: list[int] = []
+
+    def parse(text: str) -> Answer:
+        tries.append(1)
+        if text == "bad":
+            raise ModelRetry("not that")
+        return Answer(total=Decimal("1.50"), days=[date(2026, 1, 31)])
+
+    script = Script(
+        [ToolCallPart("parse", {"text": "bad"})],
+        [ToolCallPart("parse", {"text": "good"})],
+        [ToolCallPart("final_result", {"total": "1.50", "days": ["2026-01-31"]})],
+    )
+    agent = made(script, parse, output_type=Answer)
+    left_in_the_middle(agent)
+    with acode.session("k"):
+        result = agent.run_sync("go")
+    assert result.output == Answer(total=Decimal("1.50"), days=[date(2026, 1, 31)])
+    assert (script.asked, len(tries)) == (3, 2)
+
+
+def test_a_call_that_waits_for_approval_is_carried_on_in_a_later_run(place: Place) -> None:
+    sent: list[str] = []
+
+    def send(to: str) -> None:
+        sent.append(to)
+
+    script = Script([ToolCallPart("send", {"to": "x"}, tool_call_id="1")], ["done"])
+    tool = Tool(send, requires_approval=True)
+    agent = made(script, tool, output_type=[str, DeferredToolRequests])
+
+    def program(*, stop: bool) -> str:
+        with acode.session("k"):
+            first = agent.run_sync("go")
+            assert isinstance(first.output, DeferredToolRequests)
+            granted = DeferredToolResults(approvals={"1": True})
+            second = agent.run_sync(message_history=first.all_messages(), deferred_tool_results=granted)
+            if stop:
+                raise Stop
+            return str(second.output)
+
+    with pytest.raises(Stop):
+        program(stop=True)
+    assert program(stop=False) == "done" and sent == ["x"] and script.asked == 2
+    assert "support-run2.call-0-1-send" in steps_of("k")
+
+
+# Streams.
+
+
+def streaming(script: Script) -> FunctionModel:
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        for part in script(messages, info).parts:
+            assert isinstance(part, TextPart)
+            for word in part.content.split():
+                yield f"{word} "
+
+    return FunctionModel(stream_function=stream)
+
+
+def test_a_streamed_response_is_given_again_without_asking_the_model(place: Place) -> None:
+    script, seen = Script(["one two three"]), list[str]()
+
+    async def watch(ctx: RunContext[None], events: AsyncIterable[AgentStreamEvent]) -> None:
+        async for event in events:
+            if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+                seen.append(event.delta.content_delta)
+
+    capability = AcodeDurability[None](event_stream_handler=watch)
+    agent: Agent[None, str] = Agent(streaming(script), name="support", capabilities=[capability])
+
+    async def program(*, stop: bool) -> str:
+        async with acode.session("k"), agent.run_stream("go") as result:
+            text = await result.get_output()
+            if stop:
+                raise Stop
+            return str(text)
+
+    with pytest.raises(Stop):
+        asyncio.run(program(stop=True))
+    assert seen == ["two ", "three "], "what the model streams is shown while it streams"
+    assert asyncio.run(program(stop=False)) == "one two three "
+    assert script.asked == 1 and seen == ["two ", "three "]
+    assert steps_of("k") == ["support-run1.model-1"]
+
+
+# Agents in steps, in tools, in tasks.
+
+
+def test_an_agent_in_a_tool_has_its_steps_in_the_tools_step(place: Place) -> None:
+    below = Script(["found it"])
+    searcher = Agent(FunctionModel(below), name="searcher", capabilities=[AcodeDurability[None]()])
+    failing = [True]
+
+    async def search() -> str:
+        found = await searcher.run("where?")
+        if failing:
+            failing.clear()
+            raise Stop
+        return str(found.output)
+
+    agent = made(Script([ToolCallPart("search", {})], ["done"]), search, durability={"idempotent": {"search"}})
+    with pytest.raises(Stop), acode.session("k"):
+        agent.run_sync("go")
+    with acode.session("k"):
+        result = agent.run_sync("go")
+    assert text_of(result.all_messages()) == ["found it"] and below.asked == 1
+    assert "support-run1.call-1-1-search.searcher-run1.model-1" in steps_of("k")
+
+
+def test_a_step_that_is_tried_again_does_not_repeat_the_agents_run_in_it(place: Place) -> None:
+    sent: list[int] = []
+    script = Script([ToolCallPart("send", {})], ["done"])
+    agent = made(script, Tool(lambda: sent.append(1), name="send"))
+
+    def ask() -> str:
+        output = str(agent.run_sync("go").output)
+        if len(tries) == 0:
+            tries.append(1)
+            raise ConnectionError
+        return output
+
+    tries: list[int] = []
+    with acode.session("k") as s:
+        assert s.step("ask", ask, idempotent=True, retry=3) == "done"
+    assert (script.asked, sent, tries) == (2, [1], [1])
+
+
+def test_two_runs_at_once_at_the_same_place_are_refused_and_have_branches_of_their_own(place: Place) -> None:
+    async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        await asyncio.sleep(0)
+        return ModelResponse([TextPart("done")])
+
+    agent = made(respond)
+
+    async def at_once() -> None:
+        async with acode.session("refused"):
+            await asyncio.gather(agent.run("a"), agent.run("b"))
+
+    with pytest.raises(Usage, match="two runs of the agent support at the same time"):
+        asyncio.run(at_once())
+
+    async def in_branches() -> list[str]:
+        async with acode.session("k") as s:
+
+            async def one(prompt: str) -> str:
+                with s.branch(prompt):
+                    return str((await agent.run(prompt)).output)
+
+            return await asyncio.gather(one("a"), one("b"))
+
+    assert asyncio.run(in_branches()) == ["done", "done"]
+    assert set(steps_of("k")) == {"a.support-run1.model-1", "b.support-run1.model-1"}
+
+
+def test_a_thread_that_knows_of_no_session_is_refused(place: Place) -> None:
+    agent, refused = made(Script(["done"])), list[Exception]()
+
+    def run() -> None:
+        try:
+            asyncio.run(agent.run("go"))
+        except Usage as error:
+            refused.append(error)
+
+    with acode.session("k"):
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+    assert "knows of no session" in str(refused[0])
+
+
+def test_outside_of_a_session_an_agent_runs_as_any_other(place: Place) -> None:
+    script = Script([ToolCallPart("t", {})], ["done"])
+    assert made(script, Tool(lambda: 1, name="t")).run_sync("go").output == "done"
+    assert not (place.workspace / ".agent").exists()
+
+
+# What goes wrong.
+
+
+def test_a_model_that_failed_and_was_replaced_fails_again_on_a_resume_and_is_replaced_again(place: Place) -> None:
+    first = Script(ModelHTTPError(503, "first", {"error": "busy"}))
+    second = Script(["done"])
+    other = FunctionModel(second)
+    capabilities = [ModelFallback(other), AcodeDurability(models={"other": other})]
+    agent = made(first, capabilities=capabilities)
+    left_in_the_middle(agent)
+    with acode.session("k"):
+        assert agent.run_sync("go").output == "done"
+    assert (first.asked, second.asked) == (1, 1)
+
+
+def test_a_request_that_was_cancelled_leaves_nothing_open(place: Place) -> None:
+    async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    agent = made(respond)
+
+    async def program() -> str:
+        async with acode.session("k") as s:
+            try:
+                await asyncio.wait_for(agent.run("go"), 0.01)
+            except TimeoutError:
+                return await s.step("after", after)
+        raise AssertionError
+
+    async def after() -> str:
+        return "late"
+
+    assert asyncio.run(program()) == "late"
+    (row,) = place.json("session", "list", "--all")
+    assert row["state"] == "COMPLETED"
+
+
+def test_a_result_that_cannot_be_stored_leaves_its_call_open(place: Place) -> None:
+    called: list[int] = []
+
+    def handle() -> object:
+        called.append(1)
+        return object()
+
+    agent = made(Script([ToolCallPart("handle", {})], ["done"]), handle)
+    with pytest.raises(NotStorable, match=r"call-1-1-handle has run, but its result is lost"), acode.session("k"):
+        agent.run_sync("go")
+    with pytest.raises(acode.OutcomeUnknown), acode.session("k"):
+        agent.run_sync("go")
+    assert called == [1]
+
+
+def test_what_looks_like_a_secret_is_in_no_event_and_is_gone_when_the_session_has_ended(place: Place) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    script = Script([ToolCallPart("t", {"token": secret})], ["done"])
+    agent = made(script, Tool(lambda token: f"used {token}", name="t"))
+    left_in_the_middle(agent)
+    (row,) = place.json("session", "list")
+    assert secret not in place.acode("--json", "session", "history", row["short_id"]).stdout
+    with acode.session("k"):
+        result = agent.run_sync("go")
+    assert text_of(result.all_messages()) == [f"used {secret}"] and script.asked == 2
+    kept = [path for path in (place.workspace / ".agent").rglob("*") if path.is_file()]
+    assert [path.name for path in kept if secret.encode() in path.read_bytes()] == []
+
+
+class OwnToolset(AbstractToolset[None]):
+    @property
+    def id(self) -> str:
+        return "own"
+
+    async def get_tools(self, ctx: RunContext[None]) -> dict[str, ToolsetTool[None]]:
+        return {}
+
+    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[None], tool: Any) -> Any:
+        raise AssertionError
+
+
+def test_tools_that_could_not_be_steps_are_refused(place: Place) -> None:
+    with pytest.raises(Usage, match="the tools of OwnToolset cannot be steps"):
+        made(Script(["done"]), toolsets=[OwnToolset()])
+    agent = made(Script(["done"]))
+    late: FunctionToolset[None] = FunctionToolset([Tool(lambda: 1, name="t")], id="late")
+    with pytest.raises(UserError, match="cannot be added at runtime with acode"), acode.session("k"):
+        agent.run_sync("go", toolsets=[late])
