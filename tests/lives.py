@@ -40,6 +40,9 @@ class Person:
         self.to_changes: Literal["continue", "abort"] | None = None
         self.to_unknown: Literal["applied", "not_applied", "retry", "stop"] | None = None
         self.to_strategy: Literal["rollback", "retry", "stop"] | None = None
+        self.to_tools: Literal["yes", "no", "always"] | None = None
+        self.to_plan: Callable[[str, str], tuple[str, str] | None] = lambda text, wrong: None
+        self.to_questions: str | None = None
         self.asked: list[str] = []
         self.viewed: list[str] = []
 
@@ -59,6 +62,18 @@ class Person:
     def strategy(self, settlement: Settlement) -> Any:
         self.asked.append(f"strategy {settlement.step}")
         return self.to_strategy
+
+    def allow(self, session: Session, step: str, question: str) -> Any:
+        self.asked.append(f"tool {step}: {question}")
+        return self.to_tools
+
+    def plan(self, session: Session, text: str, wrong: str) -> Any:
+        self.asked.append("plan")
+        return self.to_plan(text, wrong)
+
+    def reply(self, session: Session, step: str, question: str) -> Any:
+        self.asked.append(f"question {question}")
+        return self.to_questions
 
 
 class Hook(Ears):

@@ -98,7 +98,13 @@ def continue_plan(
         # What is left to do, only the program knows; what it will be asked about is what it left open.
         failed = (name for name, record in session.records.steps.items() if record.status != "completed")
         again = (*(name for name in session.in_flight if name not in applied), *failed)
-        return Continuation(skipped_tasks=(), skipped_steps=(), in_flight=settlements, pending=again)
+        order = execution_order(session.plan) if session.plan is not None else ()
+        return Continuation(
+            skipped_tasks=tuple(task.id for task in order if session.done(task.id)),
+            skipped_steps=tuple(step.id for task in order if session.done(task.id) for step in task.steps),
+            in_flight=settlements,
+            pending=(*again, *(step.id for task in order if not session.done(task.id) for step in task.steps)),
+        )
     assert session.plan is not None
     known = {step.id for step in session.steps()}
     if strange := sorted((session.records.steps.keys() | session.in_flight.keys()) - known):

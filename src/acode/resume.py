@@ -12,7 +12,7 @@ import msgspec
 
 from acode.errors import CannotContinue, TerminalState
 from acode.events.types import InterruptionClass
-from acode.state import Failure, Mark, Session, State
+from acode.state import NESTED, Failure, Mark, Session, State
 
 
 class Scenario(StrEnum):
@@ -69,8 +69,10 @@ def detect_scenario(session: Session, temp_left: bool = False) -> Scenario:
     match session.state:
         case State.CREATED | State.PLANNING if not session.started_any:
             return Scenario.FRESH_START
-        case State.AWAITING_APPROVAL if not session.in_flight:
+        case State.AWAITING_APPROVAL if not session.in_flight or _only_around_the_gate(session):
             return Scenario.CLEAN_SHUTDOWN
+        case State.PLANNING | State.AWAITING_APPROVAL if session.by_program:
+            return Scenario.MID_WRITE if writing else Scenario.MID_OPERATION
         case State.EXECUTING if not session.started_any:
             return Scenario.FRESH_START
         case State.EXECUTING:
@@ -84,6 +86,12 @@ def detect_scenario(session: Session, temp_left: bool = False) -> Scenario:
         state=str(session.state),
         seq=session.seq,
     )
+
+
+def _only_around_the_gate(session: Session) -> bool:
+    """Whether all that is in flight are steps of a program inside of which it asks: those wait with it."""
+    gate = session.waiting_for.step if session.waiting_for is not None else ""
+    return session.by_program and all(gate.startswith(f"{step}{NESTED}") for step in session.in_flight)
 
 
 def _paused_scenario(session: Session, reason: str) -> Scenario:

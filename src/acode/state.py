@@ -397,7 +397,8 @@ def _compacted(session: Session, event: ev.ContextCompacted, envelope: Envelope)
 def _library_step_completed(session: Session, event: ev.StepCompleted, envelope: Envelope) -> None:
     """Nothing is kept of a finished step but the counts: it is looked up by its name when the program asks for it.
 
-    Only one with a past keeps a record: which of its completions counts is not to be guessed.
+    Only one with a past keeps a record: which of its completions counts is not to be guessed. Of an agent's session
+    its tasks are kept too: they are few, and a person wants to know which of the plan are done.
     """
     session.steps_total = max(session.steps_total, session.steps_done)
     if NESTED not in event.step:
@@ -406,7 +407,7 @@ def _library_step_completed(session: Session, event: ev.StepCompleted, envelope:
     if session.records is None:
         return
     _see_files(session.records, event.files)
-    if event.step in session.records.steps:
+    if event.step in session.records.steps or (session.kind == AGENT and NESTED not in event.step):
         session.records.steps[event.step] = StepRecord(status="completed", attempt=event.attempt, seq=envelope.seq)
 
 

@@ -200,6 +200,7 @@ def test_a_wrong_command_line_is_answered_with_what_was_meant(acode: Acode, word
     assert acode(*words, "--json").json["error"]["code"] == "ACODE-CLI-001"
 
 
-def test_a_task_in_words_says_what_it_needs(acode: Acode, workspace: Path) -> None:
-    refused(acode("run", "fix the login"), 2, "ACODE-CLI-001")
+def test_an_empty_task_and_flags_that_do_not_fit_are_refused(acode: Acode, workspace: Path) -> None:
+    refused(acode("run", "  "), 2, "ACODE-CLI-001")
+    refused(acode("run", "plan.yml", "--model", "x"), 2, "ACODE-CLI-001")
     assert list(workspace.iterdir()) == []

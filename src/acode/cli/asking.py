@@ -10,6 +10,7 @@ from acode.cli.outline import outline_of
 from acode.cli.screen import Screen, one_line
 from acode.cli.signals import Signals
 from acode.engine.world import Answer
+from acode.errors import Usage
 from acode.plan import Outcome, Settlement
 from acode.redact import Redactor
 from acode.state import Session
@@ -126,6 +127,40 @@ class AtTerminal:
         choice = self._choose("Choice [S]:", meanings)
         return "rollback" if choice == "rollback" else "retry" if choice == "retry" else "stop"
 
+    # Of an agent's session.
+
+    def allow(self, session: Session, step: str, question: str) -> Literal["yes", "no", "always"] | None:
+        self.pause_drawing()
+        self.screen.insist(f"\nThe model wants to: {self._shown(question)}")
+        meanings = {"y": "yes", "n": "no", "a": "always"}
+        with self.signals.asking():
+            choice = choose(
+                self.screen, "Allow? [y]es, [N]o, [a]lways until the session is interrupted:", meanings, "no"
+            )
+        return "yes" if choice == "yes" else "always" if choice == "always" else "no"
+
+    def plan(self, session: Session, text: str, wrong: str) -> tuple[Literal["yes", "no"], str] | None:
+        self.pause_drawing()
+        meanings = {"a": "approve", "e": "edit", "d": "deny"}
+        while True:
+            self.screen.insist(f"\nThe plan:\n\n{shown_lines(self.redactor.text(text))}")
+            if wrong:
+                self.screen.insist(f"It cannot be used: {one_line(wrong)}")
+            with self.signals.asking():
+                choice = choose(self.screen, "[A]pprove, [E]dit or [D]eny? [D]", meanings, "deny")
+            if choice != "edit":
+                return ("yes" if choice == "approve" else "no"), text
+            text, wrong = edited(text), ""
+
+    def reply(self, session: Session, step: str, question: str) -> str | None:
+        self.pause_drawing()
+        self.screen.insist(f"\nThe model asks: {self._shown(question)}")
+        with self.signals.asking():
+            answer = ask_for_text(self.screen, "Your answer:")
+        if answer is None:
+            raise KeyboardInterrupt
+        return answer
+
     def _choose(self, prompt: str, meanings: dict[str, str]) -> str:
         try:
             with self.signals.asking():
@@ -136,3 +171,20 @@ class AtTerminal:
 
     def _shown(self, text: str) -> str:
         return one_line(self.redactor.text(text))
+
+
+def shown_lines(text: str) -> str:
+    """Several lines, each without what a terminal would obey."""
+    return "\n".join(f"  {one_line(line)}" for line in text.splitlines())
+
+
+def edited(text: str) -> str:
+    """What a person makes of it in their editor; unchanged where they leave without saving."""
+    import click
+
+    try:
+        return click.edit(text, extension=".yml") or text
+    except click.ClickException as error:
+        raise Usage(
+            f"the editor could not be used: {error.message}", hint="Set EDITOR to one that is there."
+        ) from error

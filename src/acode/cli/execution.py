@@ -22,7 +22,7 @@ from acode.cli.wording import count, took
 from acode.engine.world import Answers, Listener, Nobody, Notice, Result, World, short
 from acode.errors import AcodeError, Interrupted
 from acode.observe import Several, flush_metrics, log_of, meter
-from acode.state import TERMINAL, Session
+from acode.state import AGENT, TERMINAL, Session
 
 SILENT_ENDINGS = (2, 3, 14, 15)  # refusals after which the same command would be refused again
 
@@ -152,7 +152,13 @@ class Execution:
         if result.error is not None:
             say_error(self.screen, result.error)
         how = "Paused" if result.state not in TERMINAL else f"Ended as {result.state}"
-        say(f"{how}: session {name} ({numbers}). Remaining: {count(result.remaining_steps, 'step')}")
+        say(f"{how}: session {name} ({numbers}). Remaining: {self._remaining(result)}")
+
+    def _remaining(self, result: Result) -> str:
+        session = self.follower.session
+        if session is not None and session.kind == AGENT:
+            return count(max(session.tasks_total, 1) - session.tasks_done, "task")
+        return count(result.remaining_steps, "step")
 
 
 def shared(world: World) -> AbstractContextManager[World]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import click
 
 from acode.cli import foreign, report
+from acode.cli.agent import with_model
 from acode.cli.environment import change_in_words
 from acode.cli.flags import Command, Flags
 from acode.cli.outline import Outline, outline_of
@@ -58,7 +59,7 @@ IN_FLIGHT = {
 @click.pass_obj
 def command(flags: Flags, *, session: str | None, full: bool) -> int:
     """Why a session stopped, what is done, in flight and pending, what a resume would do, and which rule says so."""
-    world = build_world(flags)
+    world = with_model(build_world(flags))
     screen = Screen(flags, world.env)
     if (run := foreign.meant(world, screen, session, None, sure=True)) is not None:
         return foreign.show(world, screen, run, Options(actor="system"), full=full, resuming=False)

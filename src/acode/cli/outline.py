@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from acode.events.definition import Plan, Step, Task, describe, execution_order
-from acode.state import Session
+from acode.state import AGENT, Session
 
 LINES_MAX = 10  # more finished tasks than this are told as ranges
 
@@ -108,6 +108,8 @@ def _in_ranges(found: list[Skipped]) -> list[Skipped]:
 
 def position(session: Session, outline: Outline | None) -> str:
     """“Task 2/3, Step 3/5”, or how far it came where there is no plan to point into."""
+    if session.kind == AGENT:
+        return f"{session.tasks_done} of {max(session.tasks_total, 1)} tasks done"
     place = outline.next_step(session) if outline is not None else None
     if outline is None or place is None:
         return f"{session.steps_done} of {session.steps_total} steps done"
@@ -115,4 +117,5 @@ def position(session: Session, outline: Outline | None) -> str:
 
 
 def outline_of(session: Session) -> Outline | None:
-    return Outline(session.plan) if session.plan is not None else None
+    """The plan of a session that is walked by it; a program, an agent among them, finds its steps on the way."""
+    return Outline(session.plan) if session.plan is not None and not session.by_program else None

@@ -14,7 +14,7 @@ from acode.cli.screen import Screen, one_line
 from acode.cli.wording import count, took
 from acode.engine.world import Notice, short
 from acode.redact import Redactor
-from acode.state import Session
+from acode.state import AGENT, NESTED, Session
 
 PATHS_SHOWN_MAX = 5
 
@@ -36,6 +36,7 @@ class Progress:
         self._checked = False
         self._warned: set[str] = set()
         self._output: OutputLines | None = None
+        self._titles: dict[str, str] = {}  # of an agent's steps, which no plan names
 
     def tell(self, notice: Notice) -> None:
         self.session_id = notice.session_id
@@ -62,11 +63,17 @@ class Progress:
             self._loaded(session)
         else:
             size = f"{count(session.tasks_total, 'task')}, {count(session.steps_total, 'step')}"
+            if session.kind == AGENT:
+                size = f"planned and done by {model_of(session)}"
             if session.kind == "foreign":
                 size = f"carries the {session.source} run {one_line(session.run_id)}"
             self.screen.say(f"Session {self._bold(short(session.session_id))}: {title} ({size})")
 
     def _loaded(self, session: Session) -> None:
+        if session.kind == AGENT:
+            for line in agent_lines(session):
+                self.screen.say(f"  {line}")
+            return
         if self._outline is None:
             self.screen.say(f"  Loaded state: {session.state}")
             return
@@ -191,6 +198,11 @@ class Progress:
     def _step_started(self, notice: Notice) -> None:
         self._head(notice)
         self.step = notice.step
+        if notice.session is not None and notice.session.kind == AGENT:
+            self._titles[notice.step or ""] = title_of(notice)
+            if is_task(notice):
+                self._task_of_agent(notice.session, title_of(notice))
+                return
         self._output = OutputLines(self.screen, self.line)
         again = f" (attempt {notice.data['attempt']})" if notice.data["attempt"] > 1 else ""
         self.line.open(f"  {self._paint('●', 'now')} {self._label(notice)}{again}")
@@ -211,9 +223,28 @@ class Progress:
             self._output = OutputLines(self.screen, self.line)
         self._output.feed(notice.data["text"])
 
+    def _task_of_agent(self, session: Session, title: str) -> None:
+        """A task is a step with steps inside: its name stands above them."""
+        self.line.close()
+        number, total = session.tasks_done + 1, max(session.tasks_total, session.tasks_done + 1)
+        known = f"{number}/{total}" if session.plan is not None or number > 1 else str(number)
+        self.screen.say(self._bold(f"\nTask {known}: {self._clean(title)}"))
+
+    def _context_compacted(self, notice: Notice) -> None:
+        self.line.close()
+        why = "the model refused it as too long" if notice.data["reason"] == "refused" else "it has become long"
+        self.screen.say(self._dim(f"    the conversation is replaced by a summary: {why}"))
+
     def _step_completed(self, notice: Notice) -> None:
         self._end_output()
         data = notice.data
+        if notice.session is not None and notice.session.kind == AGENT:
+            if not is_task(notice):
+                how = "already applied" if data["settled"] else took(data["duration_ms"])
+                self.line.close(f"  {self._good('✓')} {self._label(notice, len(how) + 2)} {self._dim(f'({how})')}")
+                self._touched(data["touched"])
+            self.step = None
+            return
         how = "already applied" if data["settled"] else took(data["duration_ms"])
         self._head(notice)
         progress = f"({how}) [{data['done']}/{data['total']}]"
@@ -266,7 +297,7 @@ class Progress:
         """The step's place and title; on a terminal no longer than the line, with what comes `after` it."""
         step = notice.step or ""
         place = self._outline.places.get(step) if self._outline else None
-        label = f"{place.name}: {self._clean(place.title)}" if place else step
+        label = f"{place.name}: {self._clean(place.title)}" if place else self._titles.get(step, step)
         room = self.screen.columns() - len("  ✓ ") - after - 2
         return label if not self.screen.lively or len(label) <= room else f"{label[: room - 1]}…"
 
@@ -284,6 +315,34 @@ class Progress:
 
     def _bold(self, text: str) -> str:
         return self._paint(text, "bold")
+
+
+def is_task(notice: Notice) -> bool:
+    return NESTED not in (notice.step or "")
+
+
+def title_of(notice: Notice) -> str:
+    """What a step of an agent does, in words: a tool's call with what it was given."""
+    title = str(notice.data.get("title", notice.step))
+    if notice.data.get("kind") != "call":
+        return one_line(title)
+    name = title.removeprefix("Call ")
+    return name if is_task(notice) else one_line(f"{name} {notice.data.get('shown', '')}".strip())
+
+
+def model_of(session: Session) -> str:
+    model = session.created.model if session.created is not None else None
+    return one_line(str(model.get("name"))) if model else "a model"
+
+
+def agent_lines(session: Session) -> list[str]:
+    """Where an agent's session stands."""
+    lines = [f"Loaded state: {session.state}, {session.tasks_done} of {max(session.tasks_total, 1)} tasks done"]
+    talk = session.conversation
+    if talk is not None:
+        tokens = talk.input_tokens + talk.output_tokens
+        lines.append(f"Conversation: {count(talk.requests, 'request')} answered, {tokens} tokens; none is asked again")
+    return lines
 
 
 def settled_lines(kind: str, outcome: str, action: str, evidence: str) -> list[tuple[str, str]]:

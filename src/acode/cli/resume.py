@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from acode.cli import foreign
+from acode.cli.agent import with_model
 from acode.cli.asking import ask_for_text
 from acode.cli.execution import Execution
 from acode.cli.flags import Command, Flags
@@ -64,7 +65,7 @@ def command(
     ID is a session's id, or any 4 or more characters of its beginning or end. Without one the most recent session is
     shown and confirmed.
     """
-    world = build_world(flags, force=force, yes=yes, wants_trust=not dry_run)
+    world = with_model(build_world(flags, force=force, yes=yes, wants_trust=not dry_run))
     screen = Screen(flags, world.env)
     options = Options(
         actor="system" if auto else "user",

@@ -27,24 +27,33 @@ from acode.state import Session
 
 
 @click.command(cls=Command, name="run")
-@click.argument("plan", metavar="PLAN")
-@click.option("--new", is_flag=True, help="Start anew although this plan has an unfinished session here.")
+@click.argument("plan", metavar="PLAN|TASK")
+@click.option("--new", is_flag=True, help="Start anew although this plan or task has an unfinished session here.")
 @click.option("--auto", is_flag=True, help="Under the resume policy, in a child process: like acode supervise PLAN.")
 @click.option("--yes", is_flag=True, help="Trust the workspace's configuration without being asked.")
 @click.option("--force", is_flag=True, help="Allow the home directory or / as the workspace.")
+@click.option("--model", metavar="NAME", help="For a task in words: the model that plans and works.")
+@click.option("--approve-plan", is_flag=True, help="For a task in words: the plan is approved in advance, on record.")
 @click.pass_obj
-def command(flags: Flags, *, plan: str, new: bool, auto: bool, yes: bool, force: bool) -> int:
-    """Start a session from a plan file and execute it.
+def command(
+    flags: Flags, *, plan: str, new: bool, auto: bool, yes: bool, force: bool, model: str | None, approve_plan: bool
+) -> int:
+    """Start a session from a plan file, or from a task in words, and execute it.
 
-    PLAN is a file if it ends in .yml or .yaml or holds a path separator.
+    PLAN is a file if it ends in .yml or .yaml or holds a path separator. Anything else is a TASK: a model plans it, you
+    approve the plan, and the model works with tools.
     """
-    if not is_file(plan):
-        raise Usage(
-            f"{plan!r} is a task in words, and planning with a model is not part of this installation",
-            hint=f"For a plan file: acode run {'./' + plan if Path(plan).exists() else 'PLAN.yml'}."
-            " For tasks in words install the agent extra: pip install 'acode[agent]'",
-        )
-    world = build_world(flags, force=force, yes=yes, wants_trust=True)
+    words = not is_file(plan)
+    refuse_what_does_not_fit(plan, words=words, model=model, approve_plan=approve_plan)
+    world = build_world(flags, force=force, yes=yes, wants_trust=True, settings={"model.name": model})
+    if words and auto:
+        from acode.cli.supervise import supervise_task
+
+        return supervise_task(flags, world, Screen(flags, world.env), plan, new=new, approve_plan=approve_plan)
+    if words:
+        from acode.cli.agent import run_task
+
+        return run_task(flags, world, plan, new=new, approve_plan=approve_plan)
     screen = Screen(flags, world.env)
     if auto:
         from acode.cli.supervise import supervise_plan
@@ -56,6 +65,13 @@ def command(flags: Flags, *, plan: str, new: bool, auto: bool, yes: bool, force:
         execution = Execution(flags, world, name=session_id)
         return execution.carry_out(lambda ready: resume(ready, session_id, Options()))
     return Execution(flags, world).carry_out(lambda ready: run_plan(ready, planfile))
+
+
+def refuse_what_does_not_fit(plan: str, *, words: bool, model: str | None, approve_plan: bool) -> None:
+    if not words and (model is not None or approve_plan):
+        raise Usage("--model and --approve-plan are for tasks in words; a plan file needs neither")
+    if words and " " not in plan and Path(plan).exists():
+        raise Usage(f"{plan} is a file, but not by its name", hint=f"As a plan file: acode run ./{plan}")
 
 
 def is_file(text: str) -> bool:
@@ -99,16 +115,16 @@ def refuse_lost(world: World) -> None:
         resumable(world)  # raises, and says what was lost
 
 
-def resumes(world: World, screen: Screen, session: Session) -> bool:
+def resumes(world: World, screen: Screen, session: Session, what: str = "plan") -> bool:
     """Resume it or begin anew? Doing the work twice is not something to assume."""
     name = short(session.session_id)
     if not screen.can_ask:
         raise InputRequired(
-            f"this plan has an unfinished session here: {in_one_line(session)}",
-            hint=f"Carry it on: acode resume {name}; or begin anew beside it: acode run --new PLAN.yml",
+            f"this {what} has an unfinished session here: {in_one_line(session)}",
+            hint=f"Carry it on: acode resume {name}; or begin anew beside it: acode run --new {what.upper()}",
             session_id=session.session_id,
         )
-    screen.insist("This plan has an unfinished session here:")
+    screen.insist(f"This {what} has an unfinished session here:")
     show_candidate(world, screen, session.session_id, "  ")
     try:
         answer = choose(screen, "\n[R]esume it, or start a [N]ew one? [R]", {"r": "resume", "n": "new"}, "resume")

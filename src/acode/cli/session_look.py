@@ -13,8 +13,8 @@ import msgspec
 
 from acode.cli import status
 from acode.cli.flags import Command, Flags
-from acode.cli.outline import outline_of
 from acode.cli.picking import to_look_at
+from acode.cli.progress import model_of
 from acode.cli.screen import Screen, as_json, one_line
 from acode.cli.wording import ago, count, stamp
 from acode.cli.world import build_world
@@ -22,9 +22,9 @@ from acode.engine.preview import Preview, history, preview
 from acode.engine.world import Options, World
 from acode.errors import Usage
 from acode.events import Envelope
-from acode.events.definition import describe
+from acode.events.definition import describe, execution_order
 from acode.events.types import SessionCreated, Unknown
-from acode.state import Session
+from acode.state import AGENT, NESTED, Conversation, Session
 
 DETAIL_CHARACTERS_MAX = 200
 UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -45,7 +45,12 @@ def show(flags: Flags, *, session: str | None) -> int:
     found = preview(world, to_look_at(world, screen, session), Options(actor="system"), probes=False, environment=False)
     if flags.json:
         screen.document(
-            {**status.as_json(found), "origin": origin(found.session), "tasks": tasks(world, found.session)}
+            {
+                **status.as_json(found),
+                "origin": origin(found.session),
+                "tasks": tasks(world, found.session),
+                **conversation(found.session),
+            }
         )
         return 0
     for line in (*status.lines(world, screen, found), "", *shown_origin(world, found), *shown_steps(world, found)):
@@ -65,8 +70,15 @@ def origin(session: Session) -> dict[str, Any]:
     return plain
 
 
+def conversation(session: Session) -> dict[str, Any]:
+    """What the model of an agent's session was asked, counted."""
+    return (
+        {"conversation": msgspec.to_builtins(session.conversation or Conversation())} if session.kind == AGENT else {}
+    )
+
+
 def tasks(world: World, session: Session) -> list[dict[str, Any]]:
-    outline = outline_of(session)
+    order = execution_order(session.plan) if session.plan is not None else ()
     return [
         {
             "id": task.id,
@@ -83,11 +95,13 @@ def tasks(world: World, session: Session) -> list[dict[str, Any]]:
                 for step in task.steps
             ],
         }
-        for task in (outline.order if outline else ())
+        for task in order
     ]
 
 
 def step_status(session: Session, step: str) -> str:
+    if session.kind == AGENT:
+        step = step.partition(NESTED)[0]  # a model does the steps of a task together
     if step in session.in_flight:
         return "in_flight"
     record = session.record(step)
@@ -113,6 +127,13 @@ def shown_origin(world: World, found: Preview) -> Iterable[str]:
             yield f"Git: {created.git_branch} at {created.git_head[:12]}"
         yield f"Owner: {created.owner.user} on {created.owner.host}, acode {created.acode_version}"
     yield f"Events: {session.seq}; resumed {count(session.resumes, 'time')}"
+    if session.conversation is not None:
+        talk = session.conversation
+        cost = f", {talk.usd:.4f} USD" if talk.usd else ""
+        yield (
+            f"Model: {model_of(session)}; {count(talk.requests, 'request')}, {talk.input_tokens} tokens read,"
+            f" {talk.output_tokens} written{cost}"
+        )
 
 
 SIGNS = {"completed": "✓", "failed": "✗", "in_flight": "●", "pending": " "}

@@ -72,6 +72,32 @@ def supervise_plan(flags: Flags, world: World, screen: Screen, text: str, *, new
     return supervisor.go(["run", planfile.path, "--new"])
 
 
+def supervise_task(flags: Flags, world: World, screen: Screen, text: str, *, new: bool, approve_plan: bool) -> int:
+    """The unfinished session of this task, or a new one; nobody is asked, so the plan waits for its approval."""
+    from acode.agent.story import checked_goal
+    from acode.cli.agent import refuse_unsupported
+    from acode.cli.agent import unfinished_of as unfinished_of_task
+
+    refuse_unsupported()
+    goal = checked_goal(world, text)
+    unfinished = None if new else unfinished_of_task(world, goal)
+    if unfinished is not None:
+        session_id = unfinished.session_id
+        screen.say(f"Supervising session {short(session_id)}, which this task has left unfinished")
+        return Supervisor(flags, world, screen, lambda: session_id).go(None)
+    since = world.clock()
+
+    def made() -> str:
+        found = unfinished_of_task(world, goal)
+        if found is None or found.created_at < since:
+            raise NoResumableSession("the child ended before it had made a session")
+        return found.session_id
+
+    model = ["--model", world.config.settings.model.name] if world.config.origin("model.name") == "flag" else []
+    line = ["run", goal, "--new", *model, *(["--approve-plan"] if approve_plan else [])]
+    return Supervisor(flags, world, screen, made).go(line)
+
+
 def session_since(world: World, planfile: PlanFile, since: datetime) -> str:
     """The session that the first child has made; it is found by its plan, because a killed child tells nothing."""
     for row in rows(world):

@@ -102,9 +102,11 @@ def _too_wide(place: Path, env: Mapping[str, str]) -> bool:
 # The settings.
 
 
-def load_settings(screen: Screen, workspace: Path, env: Mapping[str, str], *, yes: bool, wants: bool) -> Config:
+def load_settings(
+    screen: Screen, workspace: Path, env: Mapping[str, str], given: Mapping[str, object], *, yes: bool, wants: bool
+) -> Config:
     """The configuration; what would execute or send is asked about where the command may use it (`wants`)."""
-    config = load_config(workspace, env, {})
+    config = load_config(workspace, env, given)
     if not config.executes or config.workspace_file_sha256 is None:
         return config
     place = state_dir(env)
@@ -142,11 +144,12 @@ def build_world(
     force: bool = False,
     yes: bool = False,
     wants_trust: bool = False,
+    settings: Mapping[str, object] | None = None,
 ) -> World:
     env = dict(os.environ)
     screen = Screen(flags, env)
     workspace = find_workspace(flags.directory, env, force=force)
-    config = load_settings(screen, workspace, env, yes=yes, wants=wants_trust)
+    config = load_settings(screen, workspace, env, settings or {}, yes=yes, wants=wants_trust)
     if wants_trust:
         for warning in config.warnings:
             screen.warn(warning)

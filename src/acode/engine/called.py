@@ -99,6 +99,7 @@ def begin(
             kind=step.kind,
             title=run.world.redactor.text(describe(step)),
             attempt=number,
+            shown=shown,
             number=0,
             of=0,
             key=started.key,

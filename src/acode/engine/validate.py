@@ -20,7 +20,7 @@ from acode.engine.world import World
 from acode.errors import AcodeError
 from acode.events import make_key
 from acode.events.definition import Read, Run, Sql, Write
-from acode.state import Session
+from acode.state import AGENT, Session
 from acode.steps.run import read_status, run_directory
 from acode.steps.shape import Site
 from acode.workspace import ChangedFile, changed, integrity_report, look
@@ -75,6 +75,10 @@ def validate(world: World, session: Session, site: Site, *, pending: tuple[str, 
         (errors if doubt.certain and not lenient else warnings).append(finding)
     if doubts:
         checks.append(Check(name="Databases hold what was applied", ok=False, detail=doubts[0].message))
+    if session.kind == AGENT and site.probes:
+        troubles = [Finding(code=code, message=message) for code, message in world.look_at_model(session)]
+        (warnings if lenient else errors).extend(troubles)
+        checks.append(Check(name="Model available", ok=not troubles, detail="; ".join(one.message for one in troubles)))
     reset = _config_drift(world, session)
     warnings.extend([*reset, *_plan_drift(world, session), *_git_drift(world, session)])
     checks.append(Check(name="Configuration valid", ok=True, detail="changed since the session began" if reset else ""))

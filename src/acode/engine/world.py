@@ -57,6 +57,11 @@ class Answers(Protocol):
     def unknown_outcome(self, settlement: Settlement) -> Literal["applied", "not_applied", "retry", "stop"] | None: ...
     def strategy(self, settlement: Settlement) -> Literal["rollback", "retry", "stop"] | None: ...
 
+    # Of an agent's session. A person who goes away instead of answering is a KeyboardInterrupt.
+    def allow(self, session: Session, step: str, question: str) -> Literal["yes", "no", "always"] | None: ...
+    def plan(self, session: Session, text: str, wrong: str) -> tuple[Literal["yes", "no"], str] | None: ...
+    def reply(self, session: Session, step: str, question: str) -> str | None: ...
+
 
 class Nobody:
     """Answers where nobody can be asked."""
@@ -71,6 +76,15 @@ class Nobody:
         return None
 
     def strategy(self, settlement: Settlement) -> None:
+        return None
+
+    def allow(self, session: Session, step: str, question: str) -> None:
+        return None
+
+    def plan(self, session: Session, text: str, wrong: str) -> None:
+        return None
+
+    def reply(self, session: Session, step: str, question: str) -> None:
         return None
 
 
@@ -157,6 +171,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     # Asked before a session is written on. It raises where another machine has the session, takes a second at the
     # most, and never fails for want of a network.
     confirm_ownership: Callable[[str], None] = lambda session_id: None
+    # What is wrong with the model of an agent's session, as a code and a sentence each; asked before it is carried on.
+    look_at_model: Callable[[Session], tuple[tuple[str, str], ...]] = lambda session: ()
 
     @property
     def agent_dir(self) -> Path:

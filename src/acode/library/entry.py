@@ -194,10 +194,15 @@ def carry_on(world: World, session: State, created: SessionCreated, options: Opt
     function = find_function(created.entry, "the program of this session")
     stored = created.entry_arguments
     args, kwargs = values.decode(stored.get("args", [])), values.decode(stored.get("kwargs", {}))
-    lent = Lent(session.session_id, world, options, [])
+    return lend(world, session.session_id, options, lambda: function(*args, **kwargs), created.entry)
+
+
+def lend(world: World, session_id: str, options: Options, program: Callable[[], Any], name: str) -> Result:
+    """Call the program in the world of a command; how its session ended is the command's result."""
+    lent = Lent(session_id, world, options, [])
     token = LENT.set(lent)
     try:
-        outcome = function(*args, **kwargs)
+        outcome = program()
         if hasattr(outcome, "__await__"):
             import asyncio
 
@@ -214,7 +219,7 @@ def carry_on(world: World, session: State, created: SessionCreated, options: Opt
     finally:
         LENT.reset(token)
     if not lent.endings:
-        raise CannotContinue(f"{created.entry} was called, and did not open the session {session.run_id}")
+        raise CannotContinue(f"{name} was called, and did not open its session {session_id[-8:]}".rstrip())
     return lent.endings[-1]
 
 

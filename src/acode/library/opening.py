@@ -30,6 +30,7 @@ from acode.errors import (
     DiskFull,
     InputRequired,
     LogRolledBack,
+    ModelTrouble,
     OutcomeUnknown,
     SessionLocked,
     StepTimeout,
@@ -363,6 +364,11 @@ def pause_event(run: Held, error: BaseException) -> ev.SessionPaused:
         return ev.SessionPaused(reason="user" if signal == "SIGINT" else "signal", signal=signal)
     failure = run.session.failure
     step = failure.step if failure is not None else None
+    if isinstance(error, ModelTrouble):
+        cls = ev.InterruptionClass(error.interruption)
+        return ev.SessionPaused(
+            reason=error.pause, interruption=cls, step=step, message=message, retry_after_s=error.retry_after_s
+        )
     if isinstance(error, StepTimeout):
         reason, cls = "timeout", ev.InterruptionClass.TIMEOUT
     elif isinstance(error, OutcomeUnknown):

@@ -17,7 +17,7 @@ from acode.planfile.steps import STEPS_MAX, Defaults
 from acode.planfile.tasks import TASKS_MAX, read_plan
 from acode.yamlfile import Source, decode_text, from_data, parse, read_bytes, too_large
 
-__all__ = ["STEPS_MAX", "TASKS_MAX", "PlanFile", "load_plan", "parse_plan", "plan_from_data"]
+__all__ = ["STEPS_MAX", "TASKS_MAX", "PlanFile", "load_plan", "parse_plan", "parse_words", "plan_from_data"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +44,17 @@ def parse_plan(text: str, name: str, *, plan_bytes_max: int, timeout_s_default: 
     return _plan_of(text, source, timeout_s_default)
 
 
-def plan_from_data(data: object, name: str, *, timeout_s_default: float) -> Plan:
-    """A plan from decoded data, such as a model's answer, under the rules of a file."""
-    return read_plan(from_data(data, Source(name, BadPlan)), Defaults(timeout_s=timeout_s_default))
+def plan_from_data(data: object, name: str, *, timeout_s_default: float, words: bool = False) -> Plan:
+    """A plan from decoded data, such as a model's answer, under the rules of a file. `words`: its steps are texts."""
+    return read_plan(from_data(data, Source(name, BadPlan)), Defaults(timeout_s=timeout_s_default, words=words))
+
+
+def parse_words(text: str, name: str, *, plan_bytes_max: int) -> Plan:
+    """A plan for a model, as a person has edited it: under the rules of a file, with lines in the errors."""
+    source = Source(name, BadPlan)
+    if len(text.encode(errors="surrogatepass")) > plan_bytes_max:
+        raise too_large(source, bytes_max=plan_bytes_max, setting="limits.plan_bytes")
+    return read_plan(parse(text, source), Defaults(timeout_s=0, words=True))
 
 
 def _plan_of(text: str, source: Source, timeout_s_default: float) -> Plan:

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from acode.events.definition import Action, Approve, Command, Commit, Read, Retry, Run, Sql, Step, Write
+from acode.events.definition import Action, Approve, Command, Commit, Model, Read, Retry, Run, Sql, Step, Write
 from acode.workspacepath import Outside, inside_workspace
 from acode.yamlfile import Node, listed, shown
 
@@ -44,6 +44,7 @@ class Defaults:
 
     timeout_s: float
     idempotent: bool = False
+    words: bool = False  # a plan for a model: all of its steps are in words
 
 
 # What may stand beside the action. Reads, writes, sql and commits carry their own evidence, so `idempotent` and `probe`
@@ -60,6 +61,8 @@ STEP_KEYS = (*MODIFIERS, *MODIFIERS["run"])
 
 
 def read_step(node: Node, task_id: str, number: int, defaults: Defaults) -> Step:
+    if defaults.words:
+        return _step_in_words(node, task_id, number)
     entries = node.mapping(STEP_KEYS, "a step such as {run: make test}")
     kind = _kind_of(node, entries)
     for key, entry in entries.items():
@@ -79,6 +82,11 @@ def read_step(node: Node, task_id: str, number: int, defaults: Defaults) -> Step
         retry=_read_retry(entries["retry"]) if "retry" in entries else None,
         undo=read_command(entries["undo"]) if "undo" in entries else None,
     )
+
+
+def _step_in_words(node: Node, task_id: str, number: int) -> Step:
+    text = node.text(chars_max=QUESTION_CHARS_MAX)
+    return Step(id=f"{task_id}.{number}", action=Model(text=text))
 
 
 def _kind_of(node: Node, entries: Mapping[str, Node]) -> str:

@@ -1,0 +1,115 @@
+"""Where a person is asked: the plan, a tool that the settings leave to them, a question of the model.
+
+An answer is a step of its own, so it is asked for once; a question that nobody has answered yet is asked again by the
+next run. What is allowed "for this session" is remembered by this process alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from acode.agent.job import Job
+from acode.engine import called
+from acode.errors import InputRequired
+from acode.events import types as ev
+from acode.events.definition import Approve, digest
+from acode.library.work import Begun
+from acode.state import State
+
+
+def allowed(job: Job, name: str, tool: str, question: str, answer: str) -> bool:
+    """Whether a tool may be used now. `answer` is what the settings say, and is asked for only if nothing is on record.
+
+    The gate is offered in any case: what is on record must not depend on the settings of the day.
+    """
+    begun = job.bench.offer(name, [question], shown=question)
+    if begun.found:
+        return bool(begun.result)
+    if answer == "allow" or tool in job.allowed:
+        return True
+    text = job.world.redactor.text(question)
+
+    def ask() -> tuple[bool, str] | None:
+        said = job.world.answers.allow(job.bench.run.session, begun.id, text)
+        if said == "always":
+            job.allowed.add(tool)
+        note = "and further calls of this tool until the session is interrupted" if said == "always" else ""
+        return None if said is None else (said != "no", note)
+
+    return pass_gate(job, begun, text, ask)
+
+
+def pass_gate(job: Job, begun: Begun, question: str, ask: Callable[[], tuple[bool, str] | None]) -> bool:
+    """The answer on record for exactly this question, or the one that is given now, recorded with the passing."""
+    run, gate = job.bench.run, begun.id
+    wanted = digest({"session": run.session.session_id, "gate": gate, "question": question})
+    assert run.session.records is not None
+    known = run.session.records.approvals.get(gate)
+    if known is not None and known.action_digest == wanted:
+        close_gate(job, begun, question, known.granted, ())
+        return known.granted
+    wait_at(job, gate, question, wanted)
+    said = ask()
+    if said is None:
+        raise nobody(job, gate, question)
+    granted, note = said
+    word = ev.ApprovalGranted if granted else ev.ApprovalDenied
+    close_gate(job, begun, question, granted, (word(step=gate, question=question, action_digest=wanted, note=note),))
+    return granted
+
+
+def wait_at(job: Job, gate: str, question: str, wanted: str) -> None:
+    run = job.bench.run
+    waiting = run.session.waiting_for
+    if run.session.state is not State.AWAITING_APPROVAL or waiting is None or waiting.action_digest != wanted:
+        run.say(ev.SessionAwaitingApproval(step=gate, question=question, action_digest=wanted))
+    run.tell("approval_request", step=gate, question=question, covers=[])
+
+
+def nobody(job: Job, gate: str, question: str) -> InputRequired:
+    name = job.bench.session.id[-8:]
+    return InputRequired(
+        f"{gate} needs an answer and nobody can be asked: {question}",
+        hint=f"Answer with: acode session approve {name} (or deny), then: acode resume {name}",
+        gate=gate,
+    )
+
+
+def close_gate(job: Job, begun: Begun, question: str, result: Any, words: tuple[ev.Known, ...]) -> None:
+    """The answer, that the session goes on, and the gate's passing: one transaction, because nothing lies between."""
+    session, run = job.bench.session, job.bench.run
+    job.bench._decide(begun, Approve(question=question), idempotent=False, timeout_s=None)
+    begun.started = called.gate_passed(run, begun.work.step, begun.work.asked)
+    said = (*words, *called.awake(run), begun.started)
+    done = session._record.pack(result)
+    called.end(run, begun.started, done, took_ms=0, before=said, actor="user" if words else "system", durable=True)
+    session._finished(begun)
+
+
+def answered_in_words(job: Job, begun: Begun, question: str) -> str:
+    """What a person answers to the model's question."""
+    run, text = job.bench.run, job.world.redactor.text(question)
+    wanted = digest({"session": run.session.session_id, "gate": begun.id, "question": text})
+    known = run.session.records.approvals.get(begun.id) if run.session.records is not None else None
+    if known is not None and known.action_digest == wanted:
+        answer = note_of(job, known.seq) or ("yes" if known.granted else "no")
+        close_gate(job, begun, text, answer, ())
+        return answer
+    wait_at(job, begun.id, text, wanted)
+    said = job.world.answers.reply(run.session, begun.id, text)
+    if said is None:
+        error = nobody(job, begun.id, text)
+        name = job.bench.session.id[-8:]
+        error.hint = f"Answer with: acode session approve {name} --note TEXT, then: acode resume {name}"
+        raise error
+    granted = ev.ApprovalGranted(step=begun.id, question=text, action_digest=wanted, note=job.world.redactor.text(said))
+    close_gate(job, begun, text, said, (granted,))
+    return said
+
+
+def note_of(job: Job, seq: int) -> str:
+    from acode.engine.growing import event_at
+
+    event = event_at(job.bench.run, seq).event
+    return event.note if isinstance(event, ev.ApprovalGranted | ev.ApprovalDenied) else ""

@@ -1,0 +1,171 @@
+"""One agent's session at work: what every part of it needs, and the way a model is asked.
+
+A request is a step. On record, its answer is given back and nobody is asked again; in flight at a crash, it is simply
+asked again, because a request changes nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from acode.agent.talk import Talk
+from acode.agent.words import Ask, Reply, Setup
+from acode.engine.world import World, short
+from acode.errors import BudgetSpent, ContextTooLong, ModelTrouble
+from acode.events import types as ev
+from acode.events.definition import Call, Model
+from acode.library.bench import Bench
+from acode.library.scope import CURRENT, Current
+from acode.library.work import Begun
+from acode.state import Conversation
+
+T = TypeVar("T")
+STEP_TEXT_CHARACTERS = 200
+
+
+class Endpoint(Protocol):
+    """Whoever carries a request to a model."""
+
+    def __call__(
+        self,
+        setup: Setup,
+        ask: Ask,
+        *,
+        api_key: str | None,
+        timeout_s: float,
+        show: Callable[[str], None],
+        stopped: Callable[[], bool],
+    ) -> Reply: ...
+
+
+class Job:
+    """The session, its model, and what was allowed while this process lives."""
+
+    def __init__(self, bench: Bench, setup: Setup, words: dict[str, str], goal: str, endpoint: Endpoint) -> None:
+        self.bench = bench
+        self.setup = setup
+        self.words = words
+        self.goal = goal
+        self.endpoint = endpoint
+        self.allowed: set[str] = set()  # tools that a person allowed for as long as this process lives
+
+    @property
+    def world(self) -> World:
+        return self.bench.run.world
+
+    @property
+    def conversation(self) -> Conversation:
+        return self.bench.run.session.conversation or Conversation()
+
+    # Tasks: steps with steps inside.
+
+    def task(self, name: str, title: str, arguments: Any, work: Callable[[], T]) -> T:
+        """A piece of work that asks for steps of its own; on record, its result is enough."""
+        begun = self.bench.offer(name, arguments, shown=title)
+        if begun.found:
+            return begun.result  # type: ignore[no-any-return]  # what was stored is what `work` returned then
+        self.bench.start(begun, Call(function=title))
+        token = CURRENT.set(Current(self.bench.session, begun.inside()))
+        try:
+            value = work()
+        finally:
+            CURRENT.reset(token)
+        self.bench.complete(begun, value)
+        return value
+
+    # Requests.
+
+    def ask(self, name: str, ask: Ask) -> Reply:
+        begun = self.bench.offer(name, self.identity(ask), shown=ask.messages[-1].text[:STEP_TEXT_CHARACTERS])
+        return self.reply(begun, ask)
+
+    def ask_in_time(self, name: str, talk: Talk, ask: Callable[[], Ask]) -> Reply:
+        """Ask; where the conversation is too long for the model, it is shortened first. The log says where it was."""
+        request = ask()
+        begun = self.bench.offer(name, self.identity(request), shown=request.messages[-1].text[:STEP_TEXT_CHARACTERS])
+        context = self.world.config.settings.model.context_tokens
+        if not begun.found and begun.id not in self.conversation.compacted:
+            if not talk.full(context):
+                try:
+                    return self.reply(begun, request)
+                except ContextTooLong:
+                    self.note_compaction(begun.id, talk, "refused")
+            else:
+                self.note_compaction(begun.id, talk, "long")
+        if begun.found:
+            return restored(begun)
+        summary = self.ask(f"shorten-{name}", talk.to_shorten(self.words["compact"], context))
+        talk.shortened(summary.text)
+        return self.ask(f"{name}-short", ask())
+
+    def identity(self, ask: Ask) -> list[Any]:
+        """What a request is held to: the model and all that it is told; not the tools, which a later acode may add."""
+        return [self.setup.name, ask.instructions, msgspec.to_builtins(ask.messages)]
+
+    def reply(self, begun: Begun, ask: Ask) -> Reply:
+        if begun.found:
+            return restored(begun)
+        self.refuse_overspending()
+        self.bench.start(begun, Model(name=self.setup.name))
+        lines = self.world.redactor.stream()
+        try:
+            reply = self.endpoint(
+                self.setup,
+                ask,
+                api_key=self.world.env.get(self.setup.api_key_env),
+                timeout_s=self.world.config.settings.model.timeout_seconds,
+                show=lambda piece: self.show(begun.id, lines.feed(piece.encode())),
+                stopped=self.world.stop.at_once,
+            )
+        except ModelTrouble as error:
+            self.bench.session.fail(begun, error)
+            raise
+        finally:
+            self.show(begun.id, lines.finish())
+        self.bench.complete(begun, msgspec.to_builtins(reply), spent=self.spent(reply))
+        return reply
+
+    def show(self, step: str, piece: bytes) -> None:
+        """What the model says, line by line while it says it; a secret that it repeats is not shown."""
+        if piece:
+            self.bench.run.tell("step_output", step=step, text=piece.decode("utf-8", "replace"))
+
+    def spent(self, reply: Reply) -> ev.Spent:
+        from acode.agent.endpoint import price
+
+        return ev.Spent(
+            input_tokens=reply.input_tokens, output_tokens=reply.output_tokens, usd=price(self.setup, reply)
+        )
+
+    def refuse_overspending(self) -> None:
+        settings, so_far = self.world.config.settings.model, self.conversation
+        tokens = so_far.input_tokens + so_far.output_tokens
+        name = short(self.bench.session.id)
+        if settings.budget_tokens is not None and tokens >= settings.budget_tokens:
+            raise BudgetSpent(
+                f"session {name} has used {tokens} tokens of the {settings.budget_tokens} that it may use",
+                hint=f"Raise model.budget_tokens, then: acode resume {name}",
+                tokens=tokens,
+            )
+        if settings.budget_usd is not None and so_far.usd >= settings.budget_usd:
+            raise BudgetSpent(
+                f"session {name} has cost {so_far.usd:.2f} USD of the {settings.budget_usd:.2f} that it may cost",
+                hint=f"Raise model.budget_usd, then: acode resume {name}",
+                usd=so_far.usd,
+            )
+
+    # The conversation.
+
+    def note_compaction(self, step: str, talk: Talk, reason: Any) -> None:
+        """Said before the summary is asked for: whoever comes after a crash here shortens too."""
+        self.bench.run.say(
+            ev.ContextCompacted(step=step, reason=reason, messages=len(talk.messages), tokens=talk.estimate())
+        )
+        self.bench.run.tell("context_compacted", step=step, reason=reason, messages=len(talk.messages))
+
+
+def restored(begun: Begun) -> Reply:
+    return msgspec.convert(begun.result, Reply)

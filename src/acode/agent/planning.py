@@ -1,0 +1,196 @@
+"""Planning: a model makes the plan, a person sees, edits and approves it, and the log holds what was approved.
+
+The plan is an ordinary one, under the rules of plan files; its steps are in words, because what they need is found out
+while they are done.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import msgspec
+
+from acode.agent import prompts
+from acode.agent.gates import close_gate, nobody, wait_at
+from acode.agent.job import Job
+from acode.agent.talk import Talk
+from acode.agent.tools import TOOLS, use
+from acode.agent.words import Call
+from acode.engine.growing import change_plan
+from acode.engine.world import short
+from acode.errors import ApprovalDenied, BadPlan, BadReply
+from acode.events import types as ev
+from acode.events.definition import Model, Plan, digest
+from acode.library.work import Begun
+from acode.planfile import parse_words, plan_from_data
+from acode.state import State
+
+TRIES_MAX = 3
+FILES_SHOWN_CHARACTERS_MAX = 8_000
+STEP = "plan"  # the name of planning among the session's tasks; no task of a plan may have it
+QUESTION_TITLE_CHARACTERS = 120
+
+
+def plan_work(job: Job, *, approved: bool) -> dict[str, Any]:
+    """From the task to an approved plan. `approved`: whoever began the session allowed it in advance."""
+    plan = drafted(job)
+    keep(job, plan, "the model's plan")
+    plan = accepted(job, plan, approved=approved)
+    begin_executing(job)
+    found: dict[str, Any] = msgspec.to_builtins(plan)
+    return found
+
+
+# The draft.
+
+
+def drafted(job: Job) -> Plan:
+    """Ask for a plan until one follows the rules; what was wrong is told to the model."""
+    files = use(job, "list_files-0-1", Call(id="files", tool="list_files", arguments="{}")).text
+    talk = Talk(
+        job.words["plan"],
+        f"The work: {job.goal}\n\nFiles:\n{files[:FILES_SHOWN_CHARACTERS_MAX]}\n\nTools that will be there: "
+        + ", ".join(sorted(TOOLS)),
+    )
+    for number in range(1, TRIES_MAX + 1):
+        reply = job.ask_in_time(f"ask-{number}", talk, lambda: talk.asking(answer=prompts.PLAN_SCHEMA))
+        talk.heard(reply)
+        try:
+            return plan_of(reply.text)
+        except BadPlan as error:
+            wrong = error.message
+            talk.said(f"That is no plan: {wrong}\nAnswer with the corrected JSON object alone.")
+    raise BadReply(
+        f"the model made no plan in {TRIES_MAX} attempts; the last one: {wrong}",
+        hint="Say the task more clearly, or use a larger model; or write a plan file yourself.",
+    )
+
+
+def plan_of(text: str) -> Plan:
+    """The plan in a model's answer, which may have put it between marks."""
+    begin, end = text.find("{"), text.rfind("}")
+    try:
+        data = json.loads(text[begin : end + 1]) if 0 <= begin < end else None
+    except ValueError as error:
+        raise BadPlan(f"it is no JSON object: {error}") from error
+    if not isinstance(data, dict):
+        raise BadPlan("it holds no JSON object")
+    return checked(plan_from_data(data, "the plan", timeout_s_default=0, words=True))
+
+
+def checked(plan: Plan) -> Plan:
+    if any(task.id == STEP for task in plan.tasks):
+        raise BadPlan(f"a task cannot have the id {STEP}: the making of the plan has it", hint="Give it another id.")
+    return plan
+
+
+# The approval.
+
+
+def accepted(job: Job, plan: Plan, *, approved: bool) -> Plan:
+    """What a person made of it; the grant is bound to exactly this plan."""
+    begun = job.bench.offer("approve", [], shown=plan.title)
+    if begun.found:
+        return msgspec.convert(begun.result, Plan)
+    if approved:
+        grant(job, begun, plan, "--approve-plan")
+        return plan
+    run = job.bench.run
+    assert run.session.records is not None
+    question = question_of(plan)
+    wanted = digest({"session": run.session.session_id, "gate": begun.id, "question": question})
+    known = run.session.records.approvals.get(begun.id)
+    if known is not None and known.granted and known.action_digest == wanted:
+        close_gate(job, begun, question, msgspec.to_builtins(plan), ())
+        return plan
+    wait_at(job, begun.id, question, wanted)
+    return asked(job, begun, plan)
+
+
+def asked(job: Job, begun: Begun, plan: Plan) -> Plan:
+    """Show it until it is approved or denied; an edited one that breaks the rules is shown again with what is wrong."""
+    text, wrong = as_text(plan), ""
+    while True:
+        said = job.world.answers.plan(job.bench.run.session, text, wrong)
+        if said is None:
+            raise nobody(job, begun.id, question_of(plan))
+        answer, edited = said
+        if answer == "no":
+            raise denied(job, begun, plan)
+        if edited == as_text(plan):
+            break
+        try:
+            limit = job.world.config.settings.limits.plan_bytes
+            plan, wrong = checked(parse_words(edited, "the edited plan", plan_bytes_max=limit)), ""
+            keep(job, plan, "edited by a person")
+            break
+        except BadPlan as error:
+            text, wrong = edited, error.message
+    grant(job, begun, plan, "edited" if wrong or text != as_text(plan) else "")
+    return plan
+
+
+def grant(job: Job, begun: Begun, plan: Plan, note: str) -> None:
+    run, question = job.bench.run, question_of(plan)
+    wanted = digest({"session": run.session.session_id, "gate": begun.id, "question": question})
+    word = ev.ApprovalGranted(step=begun.id, question=question, action_digest=wanted, note=note)
+    close_gate(job, begun, question, msgspec.to_builtins(plan), (word,))
+
+
+def denied(job: Job, begun: Begun, plan: Plan) -> ApprovalDenied:
+    """The session waits at the gate: resumed, it asks again."""
+    run, question = job.bench.run, question_of(plan)
+    wanted = digest({"session": run.session.session_id, "gate": begun.id, "question": question})
+    run.say(
+        ev.ApprovalDenied(step=begun.id, question=question, action_digest=wanted),
+        ev.SessionPaused(reason="denied", step=begun.id, message="the plan was not approved"),
+        actor="user",
+    )
+    name = short(run.session.session_id)
+    return ApprovalDenied(
+        f"the plan was not approved: {plan.title}",
+        hint=f"Look at it again, and edit it: acode resume {name}; or give it up: acode session cancel {name}",
+    )
+
+
+def question_of(plan: Plan) -> str:
+    """It names the plan by its hash, so that a grant for another one is none."""
+    tasks = len(plan.tasks)
+    return (
+        f"Carry out the plan “{plan.title[:QUESTION_TITLE_CHARACTERS]}” with {tasks} task{'s' * (tasks != 1)}"
+        f" ({digest(plan)[:12]})?"
+    )
+
+
+# The log.
+
+
+def keep(job: Job, plan: Plan, reason: str) -> None:
+    """The plan stands in the log before anybody is asked about it, so that a later run asks about the same."""
+    run = job.bench.run
+    if run.session.plan is None or digest(run.session.plan) != digest(plan):
+        change_plan(run, plan, reason=reason)
+    run.tell("plan_changed", title=plan.title, tasks=len(plan.tasks), text=job.world.redactor.text(as_text(plan)))
+
+
+def begin_executing(job: Job) -> None:
+    if job.bench.run.session.state is not State.EXECUTING:
+        job.bench.run.say(ev.SessionExecuting(reason="the plan is approved"))
+
+
+def as_text(plan: Plan) -> str:
+    """The plan as a person edits it: a plan file with steps in words."""
+    from ruamel.yaml import YAML
+
+    tasks: list[dict[str, Any]] = []
+    for task in plan.tasks:
+        needs = {"needs": list(task.needs)} if task.needs else {}
+        steps = [step.action.text for step in task.steps if isinstance(step.action, Model)]
+        tasks.append({"id": task.id, "title": task.title, **needs, "steps": steps})
+    stream = io.StringIO()
+    yaml = YAML()
+    yaml.width = 110
+    yaml.dump({"title": plan.title, "tasks": tasks}, stream)
+    return stream.getvalue()

@@ -1,0 +1,74 @@
+"""acode run "task": a session that a model plans and works in, from the words to its end."""
+
+from __future__ import annotations
+
+import importlib.util
+from contextlib import closing
+
+import msgspec
+
+from acode.cli.execution import Execution
+from acode.cli.said import Flags
+from acode.cli.screen import Screen
+from acode.engine.opening import has_database
+from acode.engine.preview import history, resumable
+from acode.engine.world import Options, Result, World
+from acode.errors import ModelUnsupported
+from acode.events.types import SessionCreated
+from acode.state import AGENT, Session
+
+
+def run_task(flags: Flags, world: World, text: str, *, new: bool, approve_plan: bool) -> int:
+    """Begin the session, or carry on the unfinished one of the same task."""
+    from acode.agent.story import checked_goal
+    from acode.cli.run import refuse_lost, resumes
+
+    refuse_unsupported()
+    goal = checked_goal(world, text)
+    if not has_database(world):
+        refuse_lost(world)
+    unfinished = None if new else unfinished_of(world, goal)
+    if unfinished is not None and resumes(world, Screen(flags, world.env), unfinished, "task"):
+        from acode.cli.resume import carry_on
+
+        session_id = unfinished.session_id
+        return Execution(flags, world, name=session_id).carry_out(lambda ready: carry_on(ready, session_id, Options()))
+    return Execution(flags, world).carry_out(lambda ready: begin(ready, goal, approve_plan=approve_plan))
+
+
+def begin(world: World, goal: str, *, approve_plan: bool) -> Result:
+    from acode.agent.story import work
+    from acode.library.entry import lend
+
+    return lend(world, "", Options(), lambda: work(goal, approve_plan), "the agent")
+
+
+def refuse_unsupported() -> None:
+    """Before anything is begun; the library itself is loaded with the first request, because it takes a second."""
+    if importlib.util.find_spec("pydantic_ai") is None:
+        raise ModelUnsupported("a task in words needs a model, and the support for models is not installed")
+
+
+def unfinished_of(world: World, goal: str) -> Session | None:
+    """The most recent unfinished session of exactly this task."""
+    if not has_database(world):
+        return None
+    for row in resumable(world):
+        if row.session is None or row.session.kind != AGENT:
+            continue
+        with closing(history(world, row.session_id)) as events:  # type: ignore[type-var]
+            created = next(events)[0].event
+        if isinstance(created, SessionCreated) and created.entry_arguments.get("args", [])[:1] == [goal]:
+            return row.session
+    return None
+
+
+def with_model(world: World) -> World:
+    """The world of a command that may carry an agent's session on: it can look whether the model is there."""
+
+    def look(session: Session) -> tuple[tuple[str, str], ...]:
+        from acode.agent.checking import troubles
+
+        return troubles(world, session)
+
+    return msgspec.structs.replace(world, look_at_model=look)
