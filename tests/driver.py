@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -183,8 +183,9 @@ class Acode:
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
         stdin: int | None = None,
+        program: Sequence[str] = ("-m", "acode"),
     ) -> Running:
-        command = [sys.executable, "-m", "acode", *(str(arg) for arg in args)]
+        command = [sys.executable, *program, *(str(arg) for arg in args)]
         running = Running(command, cwd=cwd or self.workspace, env=env, stdin=stdin)
         self._started.append(running)
         return running

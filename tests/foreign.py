@@ -15,11 +15,12 @@ OPEN_PHASES = ("work", "code_review", "mend")
 WORK = {ARC: OPEN_PHASES, MEMORY: ("T001", "T002", "clean_up", "consolidate")}  # what the driver is given, in order
 
 # The driver does the task's work, and can be told to wait, to fail or to say nothing at a task's first attempt.
+# It is in the ledger before it says a word: whoever kills it at its word finds it there.
 DRIVER = """#!/bin/sh
 set -e
 [ "$1" = "$ACODE_PROMPT_FILE" ] && [ "$2" = "$ACODE_TASK" ] && [ "$3" = "$ACODE_RUN_ID" ]
-echo "working on $ACODE_TASK"
 echo "$ACODE_TASK begun" >> ledger.txt
+echo "working on $ACODE_TASK"
 if [ "$ACODE_TASK $ACODE_ATTEMPT" = "$(cat hold 2>/dev/null) 1" ]; then read -r _ < gate; fi
 if [ "$ACODE_TASK $ACODE_ATTEMPT" = "$(cat fail 2>/dev/null) 1" ]; then echo "no luck"; exit 3; fi
 artifact=$(sed -n 's/^Write the phase.s artifact to: //p' "$1")

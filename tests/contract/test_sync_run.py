@@ -125,6 +125,7 @@ def test_a_server_that_comes_back_is_noticed_while_the_session_runs(
 @pytest.mark.req("FR-011c-050")
 def test_steps_do_not_wait_for_a_slow_server(machine: Machine, postgres_server: Server, database: str) -> None:
     """Each of forty durable steps would have to wait for a reply of its own; the server has given a few by then."""
+    machine.patient = False
     steps = "".join(f'      - write: {{path: f{number}.txt, content: "x\\n"}}\n' for number in range(40))
     with Line(socket_of(postgres_server), reply_delay_s=1.0) as line:
         machine.connect(url_of(database, line.port))
@@ -142,6 +143,7 @@ def test_steps_do_not_wait_for_a_slow_server(machine: Machine, postgres_server: 
 def test_a_server_that_hangs_holds_neither_the_run_nor_its_end(
     machine: Machine, postgres_server: Server, database: str
 ) -> None:
+    machine.patient = False
     assert postgres_server.process is not None
     postgres_server.process.send_signal(signal.SIGSTOP)
     try:
