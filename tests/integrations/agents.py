@@ -67,6 +67,18 @@ tell(output=result.output, found=s.found)
 """
 )
 
+DURABLE = (
+    AGENT
+    + """
+@acode.durable(key="ticket-{number}")
+def answer(number):
+    return agent.run_sync("go").output
+
+if __name__ == "__main__":
+    tell(output=answer(7))
+"""
+)
+
 SWEEP = (
     AGENT
     + """

@@ -42,7 +42,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
+from pydantic_ai.toolsets import AbstractToolset, DynamicToolset, FunctionToolset, ToolsetTool
 
 import acode
 from acode.engine.opening import opened
@@ -53,7 +53,7 @@ from acode.integrations.pydantic_ai.asked import Run, plain_message, step_name
 from acode.integrations.pydantic_ai.steps import repeatable
 from acode.library.opening import find_session
 from acode.library.world import world_of
-from tests.integrations.agents import ONE_RUN, SWEEP
+from tests.integrations.agents import DURABLE, ONE_RUN, SWEEP
 from tests.library.programs import Place, killed
 
 OUTPUT = "go: ['A', {'sent': 'b'}, {'sent': 'c'}]"
@@ -155,6 +155,15 @@ def test_a_changed_prompt_is_shown_with_both_sides_and_somebody_decides(place: P
     assert "model 2" not in place.effects()
     kept = place.run(ONE_RUN, PROMPT="stop", ON_CHANGE="keep")
     assert kept.status == 0 and Counter(place.effects()) == Counter(STEPS.values())
+
+
+def test_a_killed_durable_function_is_carried_on_from_the_command_line(place: Place) -> None:
+    assert killed(place.run(DURABLE, DIE="before model 2"))
+    (row,) = place.json("session", "list")
+    resumed = place.acode("resume", row["short_id"], "--yes")
+    assert resumed.returncode == 0, resumed.stderr
+    assert Counter(place.effects()) == Counter(STEPS.values())
+    assert place.run(DURABLE).told == [{"output": OUTPUT}] and len(place.effects()) == len(STEPS)
 
 
 # In this process.
@@ -335,6 +344,8 @@ def test_structured_output_and_a_tools_plea_to_try_again_come_back_as_they_were(
     with acode.session("k"):
         result = agent.run_sync("go")
     assert result.output == Answer(total=Decimal("1.50"), days=[date(2026, 1, 31)])
+    with acode.session("k"):
+        assert agent.run_sync("go").output == result.output, "a completed session gives what it has recorded"
     assert (script.asked, len(tries)) == (3, 2)
 
 
@@ -580,3 +591,33 @@ def test_tools_that_could_not_be_steps_are_refused(place: Place) -> None:
     late: FunctionToolset[None] = FunctionToolset([Tool(lambda: 1, name="t")], id="late")
     with pytest.raises(UserError, match="cannot be added at runtime with acode"), acode.session("k"):
         agent.run_sync("go", toolsets=[late])
+
+
+def test_tools_that_a_function_provides_are_steps_too(place: Place) -> None:
+    sent, listed = list[int](), list[int]()
+
+    def provided(ctx: RunContext[None]) -> FunctionToolset[None]:
+        listed.append(1)
+        return FunctionToolset([Tool(lambda: sent.append(1), name="send")])
+
+    script = Script([ToolCallPart("send", {})], ["done"])
+    agent = made(script, toolsets=[DynamicToolset(provided, id="mails")])
+    left_in_the_middle(agent)
+    before = len(listed)
+    with acode.session("k"):
+        assert agent.run_sync("go").output == "done"
+    assert (script.asked, sent, len(listed)) == (2, [1], before)
+    wanted = ["tools-mails-1", "model-1", "call-1-1-send", "tools-mails-2", "model-2"]
+    assert steps_of("k") == [f"support-run1.{step}" for step in wanted]
+
+
+def test_names_of_any_length_and_script_become_names_of_steps(place: Place) -> None:
+    name, agent_name = "tool_" + "x" * 59, "_Tür & Tor " + "y" * 80
+    script = Script([ToolCallPart(name, {})], ["done"])
+    agent: Agent[None, str] = Agent(
+        FunctionModel(script), name=agent_name, tools=[Tool(lambda: 1, name=name)], capabilities=[AcodeDurability()]
+    )
+    with acode.session("k"):
+        assert agent.run_sync("go", timeout=60).output == "done"
+    assert steps_of("k")[0].startswith("Tür-Tor-yyy") and steps_of("k")[0].endswith("-run1-began")
+    assert [step.partition(".")[2][:10] for step in steps_of("k")[1:]] == ["model-1", "call-1-1-t", "model-2"]

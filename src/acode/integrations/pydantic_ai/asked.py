@@ -40,7 +40,7 @@ from pydantic_ai.tools import RunContext
 from pydantic_ai.toolsets import ToolsetTool
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-NAME_CHARACTERS_MAX = 64  # of the part that others chose; with what stands around it a step's name has room for it
+NAME_CHARACTERS_MAX = 48  # of the part that others chose; a step's name has room for it and what stands around it
 PROMPT_CHARACTERS_MAX = 64
 DIGEST_CHARACTERS = 12
 OF_THE_PROVIDER = frozenset({"timestamp", "tool_call_id", "id", "provider_name", "provider_details"})

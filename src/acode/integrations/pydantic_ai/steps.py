@@ -117,7 +117,9 @@ class AsStep(BoundDurableOperation[Any, Any, Any]):
                 raise
             return {RECORDED: self._encoded(value)}
 
-        unit.__qualname__ = type(self._operation.operation_id).__name__.removesuffix("Id")
+        asked = self._operation.operation_id
+        what = tool_name(params) if isinstance(asked, ToolsetCallToolId) else type(asked).__name__.removesuffix("Id")
+        unit.__module__, unit.__qualname__ = self._agent, what  # for people: Call support:send
         return unit
 
     def _encoded(self, value: Any) -> Any:
