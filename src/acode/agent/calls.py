@@ -22,6 +22,7 @@ QUESTION_CHARACTERS_MAX = 4_000
 SEARCH_CHARACTERS_MAX = 1_000
 PATTERN_CHARACTERS_MAX = 200
 PATHS_MAX = 1_000
+PATHS_CHARACTERS_MAX = 65_536  # they stand in one event of the log
 LINES_SHOWN_MAX = 2_000
 TIMEOUT_S_MAX = 24 * 3600
 REASON_CHARACTERS_MAX = 500
@@ -173,6 +174,8 @@ def placed(arguments: Arguments) -> Arguments:
             return msgspec.structs.replace(arguments, path=inside(arguments.path, changes=True))
         case ReadFile() | ListFiles() | Search():
             return msgspec.structs.replace(arguments, path=inside(arguments.path))
+        case GitCommit(paths=paths) if sum(map(len, paths)) > PATHS_CHARACTERS_MAX:
+            raise Outside(f"the paths have more than {PATHS_CHARACTERS_MAX:,} characters; name directories")
         case GitCommit():
             return msgspec.structs.replace(arguments, paths=tuple(inside(path) for path in arguments.paths))
         case _:

@@ -137,13 +137,13 @@ def question_for(arguments: Arguments) -> str:
             what = _some(paths) if paths else "all that was changed"
             return f"Commit {what} to git: {_cut(visible(message), SHOWN_CHARACTERS_MAX)}"
         case ReadFile(path=path):
-            return f"Let the model read {visible(path)}?"
+            return f"Read {visible(path)}?"
         case ListFiles(path=path):
-            return f"Let the model list the files in {visible(path)}?"
+            return f"List the files in {visible(path)}?"
         case Search(path=path, text=text):
-            return f"Let the model search {visible(path)} for {_excerpt(text)}?"
+            return f"Search {visible(path)} for {_excerpt(text)}?"
         case AskUser(question=text):
-            return f"Let the model ask you: {_cut(visible(text), SHOWN_CHARACTERS_MAX)}"
+            return f"Ask: {_cut(visible(text), SHOWN_CHARACTERS_MAX)}"
         case _:
             return "Go on?"
 

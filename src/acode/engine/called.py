@@ -20,7 +20,7 @@ from acode.engine.validate import git_position
 from acode.engine.world import World
 from acode.events import make_key
 from acode.events import types as ev
-from acode.events.definition import Approve, Run, Step, Write, describe, digest
+from acode.events.definition import Approve, Commit, Run, Step, Write, describe, digest
 from acode.state import AGENT, NESTED, State
 from acode.steps import kind_of
 from acode.steps.shape import Done, Failed, Prepared
@@ -138,6 +138,9 @@ def fit_for_the_log(run: Held, step: Step) -> Step:
             line = run.world.redactor.text(describe(step).removeprefix("Run "))
             bare = Run(command=line, outputs=action.outputs, cwd=action.cwd, secret_env=action.secret_env)
             return msgspec.structs.replace(step, action=bare, undo=None)
+        case Commit(message=message) as action if run.world.redactor.matches(message):
+            named = msgspec.structs.replace(action, message=run.world.redactor.text(message))
+            return msgspec.structs.replace(step, action=named)
         case _:
             return step
 

@@ -1,0 +1,70 @@
+"""The tools of an agent: each call is a step, found on record or done once.
+
+A call is known by its place, its tool and its arguments; the provider's id for it counts for nothing. What the model is
+told comes from the record, live and in every later run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from acode.agent.calls import Misunderstood, Understood, told, understand
+from acode.agent.job import Job
+from acode.agent.permission import question_for
+from acode.agent.tools import acting, changing, finding, reading
+from acode.agent.tools.shape import BY_HAND, Answer, Tool, looked, on_record
+from acode.agent.words import Call
+from acode.library.work import Begun
+from acode.workspace import visible
+
+__all__ = ["TOOLS", "Answer", "Tool", "refuse", "use"]
+
+SHOWN_CHARACTERS_MAX = 200
+
+TOOLS: dict[str, Tool] = {
+    "read_file": Tool(told=told("read_file"), do=reading.show),
+    "list_files": Tool(told=told("list_files"), do=finding.list_files),
+    "search": Tool(told=told("search"), do=finding.search),
+    "write_file": Tool(told=told("write_file"), do=changing.write, recount=changing.written),
+    "edit_file": Tool(told=told("edit_file"), do=changing.edit, recount=changing.edited),
+    "run_command": Tool(told=told("run_command"), do=acting.run, recount=acting.ran),
+    "git_commit": Tool(told=told("git_commit"), do=acting.commit, recount=acting.committed),
+    "ask_user": Tool(told=told("ask_user"), do=acting.ask),
+}
+
+
+def use(job: Job, name: str, call: Call) -> Answer:
+    """What came of the call; `name` is its place in the session. Whether it is allowed was decided before."""
+    understood = understand(call.tool, call.arguments)
+    begun = offered(job, name, call, understood)
+    if begun.found:
+        return from_record(job, begun, call.tool, understood)
+    if isinstance(understood, Misunderstood):
+        return looked(job, begun, Answer(text=understood.reason, error=True, malformed=understood.malformed))
+    return TOOLS[call.tool].do(job, begun, understood.arguments)
+
+
+def refuse(job: Job, name: str, call: Call, reason: str) -> Answer:
+    """The call is not made; on record already, it is told what came of it then, whatever is thought of it today."""
+    understood = understand(call.tool, call.arguments)
+    begun = offered(job, name, call, understood)
+    if begun.found:
+        return from_record(job, begun, call.tool, understood)
+    return looked(job, begun, Answer(text=f"Refused: {reason}.", error=True))
+
+
+def offered(job: Job, name: str, call: Call, understood: Understood | Misunderstood) -> Begun:
+    shown = question_for(understood.arguments) if isinstance(understood, Understood) else visible(call.arguments)
+    return job.bench.offer(name, [call.tool, understood.identity], shown=shown[:SHOWN_CHARACTERS_MAX])
+
+
+def from_record(job: Job, begun: Begun, name: str, understood: Understood | Misunderstood) -> Answer:
+    answer = on_record(begun)
+    if answer is not None:
+        return answer
+    tool: Any = TOOLS.get(name)
+    if begun.result is not None and name == "ask_user":
+        return acting.reply(begun.result)
+    if tool is None or tool.recount is None or isinstance(understood, Misunderstood):
+        return Answer(text=BY_HAND)
+    return tool.recount(job, begun.completed, understood.arguments)  # type: ignore[no-any-return]

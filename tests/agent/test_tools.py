@@ -1,0 +1,613 @@
+"""The tools: what a model is told, live and from the record; nothing is looked at or done twice, nothing outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from acode.agent.calls import CONTENT_BYTES_MAX, KINDS
+from acode.agent.tools import TOOLS, refuse, use
+from acode.agent.tools.acting import SHOWN_HEAD_BYTES, SHOWN_TAIL_BYTES
+from acode.agent.tools.finding import LISTED_FILES_MAX, MATCHES_MAX
+from acode.agent.tools.reading import FILE_BYTES_MAX, SHOWN_BYTES_MAX, shown_bytes_max
+from acode.agent.tools.shape import BY_HAND
+from acode.agent.words import Call
+from acode.config.settings import TOOLS as TOOLS_OF_THE_SETTINGS
+from acode.errors import ChangedFiles, InputRequired, NonDeterminism
+from acode.events import types as ev
+from acode.events.definition import Write
+from tests.agent.desk import Desk, Replying, call
+from tests.repositories import IDENTITY, git, log
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path / "place")
+
+
+def repository(desk: Desk) -> Path:
+    git(desk.workspace, "init", "-q", "-b", "main")
+    for name, value in IDENTITY.items():
+        git(desk.workspace, "config", name, value)
+    return desk.workspace
+
+
+def told(desk: Desk, tool: str, **arguments: Any) -> str:
+    """The text of a call that is to succeed, in a session of its own."""
+    answer = one(desk, tool, **arguments)
+    assert not answer.error, answer.text
+    return str(answer.text)
+
+
+def one(desk: Desk, tool: str, **arguments: Any) -> Any:
+    with desk.life() as job:
+        return use(job, f"{tool}-{os.urandom(4).hex()}", call(tool, **arguments))
+
+
+# Every tool, live and from the record.
+
+CALLS = (
+    call("read_file", path="a.txt"),
+    call("list_files"),
+    call("search", text="tw"),
+    call("write_file", path="new/b.txt", content="written\n"),
+    call("edit_file", path="a.txt", old="two", new="three"),
+    call("run_command", command="echo ran >> ../ledger; echo out; exit 3"),
+    call("run_command", command="echo ran >> ../ledger; sleep 9", timeout_s=0.2),
+    call("git_commit", message="One", paths=["a.txt"]),
+    call("git_commit", message="Two", paths=["a.txt"]),
+    call("ask_user", question="Which colour?"),
+    call("read_file", path="absent.txt"),
+    call("write_file", path="../outside.txt", content="x"),
+    call("read_file", wrong=1),
+    Call(id="x", tool="edit_file", arguments="{"),
+    Call(id="x", tool="destroy", arguments="{}"),
+)
+
+
+def test_every_tool_tells_the_same_from_the_record_whatever_the_world_has_become(tmp_path: Path) -> None:
+    person = Replying("green")
+    desk = Desk(tmp_path / "place", answers=person)
+    repository(desk)
+    desk.put("a.txt", "one\ntwo\n")
+    live = desk.use(*CALLS)
+    assert [answer.error for answer in live] == [False] * 5 + [True, True] + [False] * 3 + [True] * 5
+    assert [answer.malformed for answer in live] == [False] * 12 + [True] * 3
+    assert live[5].text == "out\n[exit status 3]"
+    head = git(desk.workspace, "rev-parse", "HEAD").strip()
+    assert live[7].text == f"Committed as {head}."
+    desk.put("a.txt", "something else\n")
+    (desk.workspace / "new" / "b.txt").unlink()
+    git(desk.workspace, "update-ref", "-d", "HEAD")
+    later = desk.use(*[Call(id="another", tool=one.tool, arguments=one.arguments) for one in CALLS])
+    assert later == live
+    assert (desk.place / "ledger").read_text() == "ran\nran\n"
+    assert person.questions == ["Which colour?"]
+    assert (desk.workspace / "a.txt").read_text() == "something else\n"
+    assert not (desk.workspace / "new" / "b.txt").exists()
+    assert log(desk.workspace) == []
+
+
+def test_a_call_is_known_by_its_tool_and_arguments_not_by_their_spelling_or_the_providers_id(desk: Desk) -> None:
+    desk.put("a.txt", "text")
+    written = '{"path": "a.txt", "offset_lines": 1}'
+    respelled = '{ "offset_lines":1, "limit_lines":null, "path":"\\u0061.txt" }'
+    first = desk.use(Call(id="1", tool="read_file", arguments=written))
+    assert desk.use(Call(id="2", tool="read_file", arguments=respelled)) == first
+    for other in (call("read_file", path="b.txt"), call("list_files", path="a.txt")):
+        with desk.life() as job, pytest.raises(NonDeterminism):
+            use(job, "read_file-1", other)
+
+
+def test_a_refusal_is_on_record_whatever_is_allowed_later(desk: Desk) -> None:
+    wanted = call("write_file", path="a.txt", content="x")
+    with desk.life() as job:
+        refused = refuse(job, "w", wanted, "the settings do not allow it")
+    with desk.life() as job:
+        assert use(job, "w", wanted) == refused
+    assert refused.error and refused.text == "Refused: the settings do not allow it."
+    assert not (desk.workspace / "a.txt").exists()
+    with desk.life() as job:
+        done = use(job, "w2", wanted)
+    with desk.life() as job:
+        assert refuse(job, "w2", wanted, "changed my mind") == done
+
+
+def test_the_tools_are_those_that_the_settings_know_and_their_schemas_are_plain_objects() -> None:
+    assert tuple(TOOLS) == tuple(KINDS) == TOOLS_OF_THE_SETTINGS
+    for name, tool in TOOLS.items():
+        assert tool.told.name == name and tool.told.description
+        schema = tool.told.parameters
+        assert schema["type"] == "object" and schema["additionalProperties"] is False
+        assert "$ref" not in json.dumps(schema)
+        assert set(schema.get("required", ())) <= set(schema["properties"])
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("read_file", "", "missing required field `path`"),
+        ("read_file", "[]", "no JSON object"),
+        ("read_file", '{"path": "a"', "no JSON"),
+        ("read_file", '{"path": 1}', "Expected `str`, got `int`"),
+        ("read_file", '{"path": "a", "offset_lines": 0}', ">= 1"),
+        ("read_file", '{"path": "a", "offset_lines": "1"}', "Expected `int`, got `str`"),
+        ("read_file", '{"path": "a", "lines": 1}', "unknown field `lines`"),
+        ("read_file", '{"path": "\\ud800"}', "no JSON"),
+        ("read_file", '{"path": ' * 5_000, "no JSON"),
+        ("read_file", "\udcff", "no JSON"),
+        ("run_command", '{"command": "x", "timeout_s": 0}', "> 0"),
+        ("run_command", json.dumps({"command": "x" * 10_001}), "length <= 10000"),
+        ("search", '{"text": "(", "regex": true}', "cannot be used"),
+        ("nothing", "{}", "There is no tool 'nothing'"),
+    ],
+)
+def test_what_cannot_be_understood_is_said_to_the_model_and_recorded(
+    desk: Desk, tool: str, arguments: str, said: str
+) -> None:
+    (answer,) = desk.use(Call(id="1", tool=tool, arguments=arguments))
+    assert answer.error and answer.malformed
+    assert said in answer.text
+    assert desk.use(Call(id="1", tool=tool, arguments=arguments)) == [answer]
+
+
+# Reading.
+
+
+def test_a_file_is_shown_whole_or_by_lines_with_the_way_to_the_rest(desk: Desk) -> None:
+    text = "".join(f"line {n}\n" for n in range(1, 11)) + "the end"
+    desk.put("a.txt", text)
+    assert told(desk, "read_file", path="a.txt") == text
+    assert told(desk, "read_file", path="./a.txt", offset_lines=3, limit_lines=2) == (
+        "line 3\nline 4\n[lines 3 to 4 of 11; go on with offset_lines=5]"
+    )
+    assert told(desk, "read_file", path="a.txt", offset_lines=11) == "the end\n[lines 11 to 11 of 11]"
+    assert one(desk, "read_file", path="a.txt", offset_lines=12).text == "a.txt has only 11 lines."
+    desk.put("empty", "")
+    assert told(desk, "read_file", path="empty") == "[empty is empty]"
+
+
+def test_what_is_shown_of_a_file_has_a_limit_and_paging_reaches_all_of_it(desk: Desk) -> None:
+    with desk.life() as job:
+        limit = shown_bytes_max(job)
+    text = "".join(f"{n:05} {'x' * 90}\n" for n in range(1_000))
+    desk.put("long.txt", text)
+    seen, offset = "", 1
+    for _ in range(9):
+        shown = told(desk, "read_file", path="long.txt", offset_lines=offset)
+        assert len(shown.encode()) <= limit + 100
+        body, _, note = shown.rpartition("[lines ")
+        seen += body
+        if "offset_lines=" not in note:
+            break
+        offset = int(note.partition("offset_lines=")[2].rstrip("]"))
+    assert seen == text
+    desk.put("wide.txt", "ä" * limit)
+    wide = told(desk, "read_file", path="wide.txt")
+    assert len(wide.encode()) <= limit + 200
+    assert wide.endswith(f"[line 1 of 1: only the first {limit:,} of its {2 * limit:,} bytes]")
+
+
+@pytest.mark.parametrize(("tokens", "limit"), [(1_024, 4_096), (32_768, 16_384), (1_000_000, SHOWN_BYTES_MAX)])
+def test_a_model_that_takes_in_less_is_shown_less(tmp_path: Path, tokens: int, limit: int) -> None:
+    with Desk(tmp_path / "place", env={"ACODE_MODEL_CONTEXT_TOKENS": str(tokens)}).life() as job:
+        assert shown_bytes_max(job) == limit
+
+
+def test_what_is_no_text_is_named_for_what_it_is(desk: Desk) -> None:
+    desk.put("a.bin", b"\0\1\2")
+    desk.put("latin.txt", "gr\xfcn".encode("latin-1"))
+    desk.put("big.txt", b"x" * (FILE_BYTES_MAX + 1))
+    (desk.workspace / "sub").mkdir()
+    os.mkfifo(desk.workspace / "pipe")
+    answers = [one(desk, "read_file", path=path) for path in ("a.bin", "latin.txt", "big.txt", "sub", "pipe", "none")]
+    assert all(answer.error for answer in answers)
+    assert [answer.text for answer in answers][:2] == [
+        "a.bin is a binary file of 3 bytes.",
+        "latin.txt is a binary file of 4 bytes.",
+    ]
+    assert "over the limit" in answers[2].text and "search" in answers[2].text
+    assert [answer.text for answer in answers][3:] == [
+        "sub is a directory, not a file.",
+        "pipe is a FIFO, not a file.",
+        "none does not exist.",
+    ]
+
+
+def test_a_resume_notices_that_a_file_was_changed_that_the_model_has_read_or_found(desk: Desk) -> None:
+    for name in ("read.txt", "found.txt", "other.txt"):
+        desk.put(name, f"the {name}\n")
+    calls = (call("read_file", path="read.txt"), call("search", text="the found"))
+    desk.use(*calls)
+    for name, noticed in (("read.txt", True), ("found.txt", True), ("other.txt", False)):
+        before = (desk.workspace / name).read_bytes()
+        desk.put(name, "changed\n")
+        if noticed:
+            with pytest.raises(ChangedFiles), desk.life(changed_files="abort"):
+                pass
+        else:
+            with desk.life(changed_files="abort"):
+                pass
+        desk.put(name, before)
+
+
+# Finding.
+
+
+def test_a_list_leaves_out_what_git_ignores_and_what_is_gits_and_acodes_own(desk: Desk) -> None:
+    workspace = repository(desk)
+    (workspace / ".git" / "info" / "exclude").write_text("secret.txt\n")
+    desk.put(".gitignore", "*.o\nbuild/\n/top.txt\n")
+    desk.put("sub/.gitignore", "!keep.o\n!\nlocal.txt\n")
+    for name in ("a.py", "a.o", "top.txt", "secret.txt", "build/x", "sub/keep.o", "sub/b.o", "sub/local.txt"):
+        desk.put(name, "x")
+    for name in ("sub/top.txt", "sub/deep/c.py", "sub/.agent/config.yml", "sub/.git/config"):
+        desk.put(name, "x")
+    (workspace / "link").symlink_to("/etc")
+    listed = told(desk, "list_files").splitlines()
+    assert listed == [
+        ".gitignore", "a.py", "link (a symbolic link)", "sub/.gitignore", "sub/deep/c.py", "sub/keep.o", "sub/top.txt",
+        "[6 ignored by git]",
+    ]  # fmt: skip
+    assert told(desk, "list_files", path="sub/deep") == "sub/deep/c.py"
+    assert told(desk, "list_files", path="a.py") == "a.py"
+    assert told(desk, "list_files", pattern="*.py").splitlines()[:2] == ["a.py", "sub/deep/c.py"]
+    assert told(desk, "list_files", path="sub", pattern="deep/**").splitlines()[0] == "sub/deep/c.py"
+    assert told(desk, "list_files", pattern="*.nothing") == "[6 ignored by git]"
+    assert one(desk, "list_files", path="none").text == "none does not exist."
+    assert "symbolic link" in one(desk, "list_files", path="link/ssh").text
+
+
+def test_a_list_has_a_limit_and_says_so(desk: Desk) -> None:
+    for n in range(LISTED_FILES_MAX + 5):
+        desk.put(f"d/{n:05}", "")
+    listed = told(desk, "list_files").splitlines()
+    assert len(listed) == LISTED_FILES_MAX + 1
+    assert listed[-1] == "[1,000 shown, there are more: name a path or a pattern]"
+
+
+def test_a_search_finds_lines_by_text_and_by_expression(desk: Desk) -> None:
+    desk.put("a.py", "def first():\n    return 1\n")
+    desk.put("sub/b.py", "def second():\n    return FIRST\n")
+    desk.put("c.txt", "def third\n")
+    desk.put("bin.py", b"def\0")
+    (desk.workspace / "out.py").symlink_to(desk.workspace.parent / "ledger")
+    found = told(desk, "search", text="def", pattern="*.py")
+    assert found.splitlines() == [
+        "a.py:1: def first():", "sub/b.py:1: def second():", "[1 binary or large files not searched]",
+    ]  # fmt: skip
+    assert told(desk, "search", text=r"f\w+t\b", regex=True, path="a.py") == "a.py:1: def first():"
+    assert told(desk, "search", text="FIRST", ignore_case=True, path="sub") == "sub/b.py:2:     return FIRST"
+    assert told(desk, "search", text="FI.ST$", regex=True, ignore_case=True, path="sub") == (
+        "sub/b.py:2:     return FIRST"
+    )
+    assert told(desk, "search", text="nowhere", path="c.txt") == "[nothing found]"
+
+
+def test_a_search_ends_soon_whatever_is_searched_for(desk: Desk) -> None:
+    desk.put("a.txt", "a" * 50_000 + "!\n" + "match\n" * 500)
+    began = time.monotonic()
+    assert "[nothing found]" in told(desk, "search", text="(a+)+(b|a)*$x", regex=True)
+    assert time.monotonic() - began < 10
+    found = told(desk, "search", text="match").splitlines()
+    assert len(found) == MATCHES_MAX + 1
+    assert found[-1] == f"[the first {MATCHES_MAX} matches; there may be more]"
+    long = told(desk, "search", text="!").splitlines()[0]
+    assert len(long) < 400
+
+
+def test_what_may_not_be_read_is_not_found_either(desk: Desk) -> None:
+    desk.put(".agent/config.yml", 'tools: {rules: [{tool: read_file, match: "keys/*", answer: deny}]}\n')
+    desk.put("keys/a.pem", "the secret\n")
+    desk.put("a.txt", "no secret\n")
+    assert told(desk, "search", text="secret").splitlines() == [
+        "a.txt:1: no secret",
+        "[1 files may not be read without asking]",
+    ]
+
+
+# Changing.
+
+
+def test_a_file_is_written_with_its_directories_and_keeps_its_mode(desk: Desk) -> None:
+    assert told(desk, "write_file", path="a/b/c.sh", content="grün\n") == "Wrote a/b/c.sh: 6 bytes."
+    file = desk.workspace / "a" / "b" / "c.sh"
+    file.chmod(0o750)
+    told(desk, "write_file", path="a/b/c.sh", content="echo\n")
+    assert told(desk, "edit_file", path="a/b/c.sh", old="echo", new="exit") == "Edited a/b/c.sh: 5 bytes."
+    assert file.read_text() == "exit\n"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o750
+
+
+def test_what_is_written_has_a_limit(desk: Desk) -> None:
+    refused = one(desk, "write_file", path="a.txt", content="x" * (CONTENT_BYTES_MAX + 1))
+    assert refused.error and "over the limit of 1,048,576" in refused.text
+    assert not (desk.workspace / "a.txt").exists()
+    assert told(desk, "write_file", path="a.txt", content="\x01" * CONTENT_BYTES_MAX).startswith(
+        "Wrote a.txt: 1,048,576"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"old": "none", "new": "x"}, "old does not occur in it"),
+        ({"old": "a", "new": "a"}, "old and new are the same"),
+        ({"old": "a", "new": "x"}, "old occurs 2 times"),
+        ({"old": "a\nb", "new": "x"}, "its lines end with \\r\\n"),
+    ],
+)
+def test_an_edit_that_is_not_exact_changes_nothing(desk: Desk, arguments: dict[str, str], said: str) -> None:
+    file = desk.put("f.txt", "a\r\nb\r\na\r\n")
+    answer = one(desk, "edit_file", path="f.txt", **arguments)
+    assert answer.error and said in answer.text
+    assert file.read_bytes() == b"a\r\nb\r\na\r\n"
+
+
+def test_an_edit_replaces_one_occurrence_or_all(desk: Desk) -> None:
+    file = desk.put("f.txt", "a\r\nb\r\na\r\n")
+    told(desk, "edit_file", path="f.txt", old="b\r\n", new="")
+    told(desk, "edit_file", path="f.txt", old="a", new="c", all=True)
+    assert file.read_bytes() == b"c\r\nc\r\n"
+    assert one(desk, "edit_file", path="absent", old="a", new="b").text == "absent does not exist."
+    desk.put("bin", b"a\0")
+    assert "binary" in one(desk, "edit_file", path="bin", old="a", new="b").text
+
+
+def test_a_file_that_changes_before_it_is_replaced_is_left_alone(desk: Desk) -> None:
+    file = desk.put("f.txt", "theirs\n")
+    with desk.life() as job:
+        begun = job.bench.offer("edit", [])
+        completed = job.bench.execute(begun, Write(path="f.txt", content="ours\n"), expected_sha256="0" * 64)
+        assert job.bench.result(completed)["message"] == "the file was changed by somebody else in the meantime"
+    assert file.read_text() == "theirs\n"
+
+
+# Acting.
+
+
+def test_a_commands_output_is_shown_from_both_ends(desk: Desk) -> None:
+    text = told(desk, "run_command", command="echo begin; yes | head -c 200000; echo; echo end")
+    assert text.startswith("begin\ny\n") and text.endswith("end\n[exit status 0]")
+    assert "bytes left out]" in text
+    assert len(text) < SHOWN_HEAD_BYTES + SHOWN_TAIL_BYTES + 100
+    assert told(desk, "run_command", command="true") == "[exit status 0]"
+
+
+def test_only_what_the_settings_call_read_only_may_be_repeated(desk: Desk) -> None:
+    lines = ("ls", "ls -l", "ls; rm x", "ls > x", "lsof", "touch x")
+    desk.use(*[call("run_command", command=line) for line in lines])
+    started = [event for event in desk.events() if isinstance(event, ev.StepStarted)]
+    assert [event.idempotent for event in started] == [True, True, False, False, False, False]
+
+
+def test_a_commit_takes_what_was_changed_and_says_so_when_there_is_nothing(desk: Desk) -> None:
+    nowhere = one(desk, "git_commit", message="m")
+    assert nowhere.error and "no working tree" in nowhere.text
+    workspace = repository(desk)
+    told(desk, "write_file", path="a.txt", content="a\n")
+    told(desk, "git_commit", message="First")
+    assert log(workspace) == ["First"]
+    assert told(desk, "git_commit", message="Second") == "No commit was made: nothing to commit"
+    outside = one(desk, "git_commit", message="m", paths=["../x"])
+    assert outside.error and "leaves the workspace" in outside.text
+
+
+def test_a_secret_in_a_call_or_an_answer_does_not_stand_in_the_log(desk: Desk) -> None:
+    repository(desk)
+    token = "ghp_" + "a1B2c3D4e5F6" * 3
+    desk.put("keys.txt", f"token={token}\n")
+    calls = (
+        call("read_file", path="keys.txt"),
+        call("write_file", path="b.txt", content=token),
+        call("run_command", command=f"echo {token}"),
+        call("git_commit", message=f"Use {token}", paths=["b.txt"]),
+    )
+    live = desk.use(*calls)
+    assert live[0].text == f"token={token}\n"
+    assert desk.use(*calls) == live
+    rows = (desk.workspace / ".agent" / "workspace.db").read_bytes()
+    wal = desk.workspace / ".agent" / "workspace.db-wal"
+    assert token.encode() not in rows + (wal.read_bytes() if wal.exists() else b"")
+
+
+def test_a_question_that_nobody_answers_is_asked_again_by_the_next_run(tmp_path: Path) -> None:
+    person = Replying()
+    desk = Desk(tmp_path / "place", answers=person)
+    asked = call("ask_user", question="Which colour?")
+    for _ in range(2):
+        with pytest.raises(InputRequired), desk.life() as job:
+            use(job, "ask", asked)
+    person.answers.append("blue")
+    with desk.life() as job:
+        assert use(job, "ask", asked).text == "blue"
+    assert person.questions == ["Which colour?"] * 3
+
+
+# Killed.
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("tool", ["write_file", "edit_file"])
+def test_a_write_that_was_killed_is_settled_and_told_as_if_nothing_had_happened(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, tool: str, when: str
+) -> None:
+    file = desk.put("a.txt", "old\n")
+    wanted = {
+        "write_file": call("write_file", path="a.txt", content="newer\n"),
+        "edit_file": call("edit_file", path="a.txt", old="old", new="newer"),
+    }[tool]
+    replace = os.replace
+
+    def replace_and_die(old: Any, new: Any, **how: Any) -> None:
+        mine = os.fsencode(new) == b"a.txt"
+        if not mine or when == "after":
+            replace(old, new, **how)
+        if mine:
+            os.kill(os.getpid(), 9)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", replace_and_die)
+        desk.killed(wanted)
+    assert file.read_text() == ("newer\n" if when == "after" else "old\n")
+    (answer,) = desk.use(wanted)
+    assert answer.text == f"{'Wrote' if tool == 'write_file' else 'Edited'} a.txt: 6 bytes."
+    assert file.read_text() == "newer\n"
+    attempts = [event.attempt for event in desk.events() if isinstance(event, ev.StepStarted)]
+    assert attempts == ([1] if when == "after" else [1, 2])
+    assert [path.name for path in desk.workspace.iterdir() if path.name.startswith(".acode")] == []
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_command_that_outlived_its_acode_is_told_as_it_ended_and_not_run_again(desk: Desk, status: int) -> None:
+    wanted = call("run_command", command=f"kill -9 $(cat ../pid); echo ran >> ../ledger; echo out; exit {status}")
+    desk.killed(wanted)
+    (answer,) = desk.use(wanted)
+    assert (answer.text, answer.error) == (f"out\n[exit status {status}]", status != 0)
+    assert desk.use(wanted) == [answer]
+    assert (desk.place / "ledger").read_text() == "ran\n"
+
+
+def test_a_command_that_nobody_saw_end_waits_for_a_person_and_their_word_is_told(desk: Desk) -> None:
+    wanted = call("run_command", command="echo ran >> ../ledger; kill -9 $PPID $(cat ../pid)")
+    desk.killed(wanted)
+    until = time.monotonic() + 10
+    while "ran" not in (desk.place / "ledger").read_text() and time.monotonic() < until:
+        pass
+    with pytest.raises(Exception, match="outcome is unknown"):
+        desk.use(wanted)
+    desk.resolve("run_command-1", "applied")
+    (answer,) = desk.use(wanted)
+    assert answer.text.startswith(BY_HAND)
+    assert (desk.place / "ledger").read_text() == "ran\n"
+
+
+def test_a_read_only_command_that_nobody_saw_end_is_run_again_without_asking(desk: Desk) -> None:
+    os.mkfifo(desk.workspace / "pipe")
+    wanted = call("run_command", command="cat pipe")
+
+    def kill_everything() -> None:
+        """Opening the pipe waits for the command to read from it."""
+        with open(desk.workspace / "pipe", "wb"):
+            (mark,) = (desk.workspace / ".agent" / "run").glob("*/started")
+            found = json.loads(mark.read_bytes())
+            for pid in (int((desk.place / "pid").read_text()), found["keeper"], found["command"]):
+                os.kill(pid, 9)
+
+    killer = threading.Thread(target=kill_everything)
+    killer.start()
+    desk.killed(wanted)
+    killer.join()
+    (desk.workspace / "pipe").unlink()
+    desk.put("pipe", "now a file\n")
+    (answer,) = desk.use(wanted)
+    assert answer.text == "now a file\n[exit status 0]"
+
+
+def test_a_commit_that_outlived_its_acode_is_made_once(desk: Desk) -> None:
+    workspace = repository(desk)
+    desk.put("a.txt", "a\n")
+    hook = desk.put(".git/hooks/pre-commit", "#!/bin/sh\nkill -9 $(cat ../pid)\n")
+    hook.chmod(0o755)
+    wanted = call("git_commit", message="Once", paths=["a.txt"])
+    desk.killed(wanted)
+    (answer,) = desk.use(wanted)
+    assert log(workspace) == ["Once"]
+    assert answer.text == f"Committed as {git(workspace, 'rev-parse', 'HEAD').strip()}."
+
+
+# Nothing outside.
+
+OUTSIDE = "the content that lies outside"
+NAMES = st.sampled_from(
+    ["..", ".", "", "out", "link", "deep", "a.txt", "~", ".git", ".GIT", "git~1", ".agent", ".Agent", "hooks", "loop",
+     "outside", "secret.txt", "C:", "con", "\u202e", "..\\", "a.txt/", "%2e%2e", "..;", "\ufeff.git", ".git ", ".git."]
+)  # fmt: skip
+PATHS = st.one_of(
+    st.text(max_size=30),
+    st.lists(NAMES, max_size=6).map("/".join),
+    st.lists(NAMES, max_size=4).map(lambda names: "/" + "/".join(names)),
+)
+
+
+def fenced(place: Path) -> Desk:
+    """A workspace full of ways out."""
+    desk = Desk(place)
+    outside = desk.place / "outside"
+    outside.mkdir()
+    (outside / "secret.txt").write_text(f"{OUTSIDE}\n")
+    desk.put("a.txt", "inside\n")
+    desk.put("deep/a.txt", "inside\n")
+    desk.put(".git/hooks/post-checkout", "inside\n")
+    (desk.workspace / "out").symlink_to("../outside")
+    (desk.workspace / "link").symlink_to("../outside/secret.txt")
+    (desk.workspace / "deep" / "out").symlink_to(outside)
+    (desk.workspace / "loop").symlink_to("loop")
+    return desk
+
+
+def standing(desk: Desk) -> dict[str, bytes]:
+    """What must stay as it is: all that is outside, git's own files, and the links."""
+    kept = [*(desk.place / "outside").rglob("*"), *(desk.workspace / ".git").rglob("*")]
+    found = {str(path): path.read_bytes() for path in kept if path.is_file()}
+    links = {str(path): os.fsencode(os.readlink(path)) for path in desk.workspace.rglob("*") if path.is_symlink()}
+    return {**found, **links, "beside": str(sorted(os.listdir(desk.place))).encode()}
+
+
+MORE: dict[str, dict[str, Any]] = {
+    "read_file": {},
+    "list_files": {},
+    "search": {"text": "lies"},
+    "write_file": {"content": "planted"},
+    "edit_file": {"old": "i", "new": "planted", "all": True},
+    "git_commit": {"message": "m"},
+}
+
+
+def test_no_path_reads_or_writes_anything_outside(tmp_path: Path) -> None:
+    desk = fenced(tmp_path / "place")
+    with desk.life() as job:
+        before = standing(desk)
+
+        @given(path=PATHS, tool=st.sampled_from(sorted(MORE)))
+        @example(path="out/secret.txt", tool="read_file")
+        @example(path="link", tool="write_file")
+        @example(path="deep/out/new.txt", tool="write_file")
+        @example(path="out", tool="search")
+        @example(path=".git/hooks/pre-commit", tool="write_file")
+        @example(path="link", tool="edit_file")
+        @settings(max_examples=150, deadline=None)
+        def stays_inside(path: str, tool: str) -> None:
+            place = {"paths": [path]} if tool == "git_commit" else {"path": path}
+            answer = use(job, f"call-{os.urandom(8).hex()}", call(tool, **MORE[tool], **place))
+            assert OUTSIDE not in answer.text
+            assert standing(desk) == before
+
+        stays_inside()
+
+
+def test_any_pattern_and_any_expression_is_searched_for_or_refused_in_words(desk: Desk) -> None:
+    desk.put("a.txt", "text\n")
+    strange = st.text(alphabet=st.sampled_from(list("ab*?[]!\\/(){}+.^$|# ")), max_size=12)
+    with desk.life() as job:
+
+        @given(pattern=strange, text=strange.filter(bool), regex=st.booleans())
+        @example(pattern="!", text="[", regex=True)
+        @settings(max_examples=60, deadline=None)
+        def is_answered(pattern: str, text: str, regex: bool) -> None:
+            wanted = call("search", text=text, regex=regex, pattern=pattern), call("list_files", pattern=pattern)
+            for each in wanted:
+                answer = use(job, f"call-{os.urandom(8).hex()}", each)
+                assert answer.malformed == answer.error
+                assert answer.text
+
+        is_answered()
