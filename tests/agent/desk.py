@@ -24,6 +24,7 @@ from acode.library.bench import Bench
 from acode.library.opening import Opening
 from acode.library.world import LENT, Lent
 from tests.agent.town import in_child
+from tests.repositories import IDENTITY, git
 from tests.worlds import world
 
 SETUP = Setup(name="none", base_url="http://127.0.0.1:9/v1", api_key_env="NO_KEY")
@@ -140,3 +141,22 @@ def trusted(of: World) -> Any:
 
 def call(tool: str, **arguments: Any) -> Call:
     return Call(id=os.urandom(4).hex(), tool=tool, arguments=json.dumps(arguments))
+
+
+def repository(desk: Desk) -> Path:
+    git(desk.workspace, "init", "-q", "-b", "main")
+    for name, value in IDENTITY.items():
+        git(desk.workspace, "config", name, value)
+    return desk.workspace
+
+
+def told(desk: Desk, tool: str, **arguments: Any) -> str:
+    """The text of a call that is to succeed, in a session of its own."""
+    answer = one(desk, tool, **arguments)
+    assert not answer.error, answer.text
+    return str(answer.text)
+
+
+def one(desk: Desk, tool: str, **arguments: Any) -> Any:
+    with desk.life() as job:
+        return use(job, f"{tool}-{os.urandom(4).hex()}", call(tool, **arguments))

@@ -5,52 +5,28 @@ from __future__ import annotations
 import json
 import os
 import stat
-import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from acode.agent.calls import CONTENT_BYTES_MAX, KINDS
 from acode.agent.tools import TOOLS, refuse, use
 from acode.agent.tools.acting import SHOWN_HEAD_BYTES, SHOWN_TAIL_BYTES
 from acode.agent.tools.finding import LISTED_FILES_MAX, MATCHES_MAX
 from acode.agent.tools.reading import FILE_BYTES_MAX, SHOWN_BYTES_MAX, shown_bytes_max
-from acode.agent.tools.shape import BY_HAND
 from acode.agent.words import Call
 from acode.config.settings import TOOLS as TOOLS_OF_THE_SETTINGS
 from acode.errors import ChangedFiles, InputRequired, NonDeterminism
 from acode.events import types as ev
 from acode.events.definition import Write
-from tests.agent.desk import Desk, Replying, call
-from tests.repositories import IDENTITY, git, log
+from tests.agent.desk import Desk, Replying, call, one, repository, told
+from tests.repositories import git, log
 
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path / "place")
-
-
-def repository(desk: Desk) -> Path:
-    git(desk.workspace, "init", "-q", "-b", "main")
-    for name, value in IDENTITY.items():
-        git(desk.workspace, "config", name, value)
-    return desk.workspace
-
-
-def told(desk: Desk, tool: str, **arguments: Any) -> str:
-    """The text of a call that is to succeed, in a session of its own."""
-    answer = one(desk, tool, **arguments)
-    assert not answer.error, answer.text
-    return str(answer.text)
-
-
-def one(desk: Desk, tool: str, **arguments: Any) -> Any:
-    with desk.life() as job:
-        return use(job, f"{tool}-{os.urandom(4).hex()}", call(tool, **arguments))
 
 
 # Every tool, live and from the record.
@@ -431,183 +407,3 @@ def test_a_question_that_nobody_answers_is_asked_again_by_the_next_run(tmp_path:
     with desk.life() as job:
         assert use(job, "ask", asked).text == "blue"
     assert person.questions == ["Which colour?"] * 3
-
-
-# Killed.
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("tool", ["write_file", "edit_file"])
-def test_a_write_that_was_killed_is_settled_and_told_as_if_nothing_had_happened(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, tool: str, when: str
-) -> None:
-    file = desk.put("a.txt", "old\n")
-    wanted = {
-        "write_file": call("write_file", path="a.txt", content="newer\n"),
-        "edit_file": call("edit_file", path="a.txt", old="old", new="newer"),
-    }[tool]
-    replace = os.replace
-
-    def replace_and_die(old: Any, new: Any, **how: Any) -> None:
-        mine = os.fsencode(new) == b"a.txt"
-        if not mine or when == "after":
-            replace(old, new, **how)
-        if mine:
-            os.kill(os.getpid(), 9)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", replace_and_die)
-        desk.killed(wanted)
-    assert file.read_text() == ("newer\n" if when == "after" else "old\n")
-    (answer,) = desk.use(wanted)
-    assert answer.text == f"{'Wrote' if tool == 'write_file' else 'Edited'} a.txt: 6 bytes."
-    assert file.read_text() == "newer\n"
-    attempts = [event.attempt for event in desk.events() if isinstance(event, ev.StepStarted)]
-    assert attempts == ([1] if when == "after" else [1, 2])
-    assert [path.name for path in desk.workspace.iterdir() if path.name.startswith(".acode")] == []
-
-
-@pytest.mark.parametrize("status", [0, 3])
-def test_a_command_that_outlived_its_acode_is_told_as_it_ended_and_not_run_again(desk: Desk, status: int) -> None:
-    wanted = call("run_command", command=f"kill -9 $(cat ../pid); echo ran >> ../ledger; echo out; exit {status}")
-    desk.killed(wanted)
-    (answer,) = desk.use(wanted)
-    assert (answer.text, answer.error) == (f"out\n[exit status {status}]", status != 0)
-    assert desk.use(wanted) == [answer]
-    assert (desk.place / "ledger").read_text() == "ran\n"
-
-
-def test_a_command_that_nobody_saw_end_waits_for_a_person_and_their_word_is_told(desk: Desk) -> None:
-    wanted = call("run_command", command="echo ran >> ../ledger; kill -9 $PPID $(cat ../pid)")
-    desk.killed(wanted)
-    until = time.monotonic() + 10
-    while "ran" not in (desk.place / "ledger").read_text() and time.monotonic() < until:
-        pass
-    with pytest.raises(Exception, match="outcome is unknown"):
-        desk.use(wanted)
-    desk.resolve("run_command-1", "applied")
-    (answer,) = desk.use(wanted)
-    assert answer.text.startswith(BY_HAND)
-    assert (desk.place / "ledger").read_text() == "ran\n"
-
-
-def test_a_read_only_command_that_nobody_saw_end_is_run_again_without_asking(desk: Desk) -> None:
-    os.mkfifo(desk.workspace / "pipe")
-    wanted = call("run_command", command="cat pipe")
-
-    def kill_everything() -> None:
-        """Opening the pipe waits for the command to read from it."""
-        with open(desk.workspace / "pipe", "wb"):
-            (mark,) = (desk.workspace / ".agent" / "run").glob("*/started")
-            found = json.loads(mark.read_bytes())
-            for pid in (int((desk.place / "pid").read_text()), found["keeper"], found["command"]):
-                os.kill(pid, 9)
-
-    killer = threading.Thread(target=kill_everything)
-    killer.start()
-    desk.killed(wanted)
-    killer.join()
-    (desk.workspace / "pipe").unlink()
-    desk.put("pipe", "now a file\n")
-    (answer,) = desk.use(wanted)
-    assert answer.text == "now a file\n[exit status 0]"
-
-
-def test_a_commit_that_outlived_its_acode_is_made_once(desk: Desk) -> None:
-    workspace = repository(desk)
-    desk.put("a.txt", "a\n")
-    hook = desk.put(".git/hooks/pre-commit", "#!/bin/sh\nkill -9 $(cat ../pid)\n")
-    hook.chmod(0o755)
-    wanted = call("git_commit", message="Once", paths=["a.txt"])
-    desk.killed(wanted)
-    (answer,) = desk.use(wanted)
-    assert log(workspace) == ["Once"]
-    assert answer.text == f"Committed as {git(workspace, 'rev-parse', 'HEAD').strip()}."
-
-
-# Nothing outside.
-
-OUTSIDE = "the content that lies outside"
-NAMES = st.sampled_from(
-    ["..", ".", "", "out", "link", "deep", "a.txt", "~", ".git", ".GIT", "git~1", ".agent", ".Agent", "hooks", "loop",
-     "outside", "secret.txt", "C:", "con", "\u202e", "..\\", "a.txt/", "%2e%2e", "..;", "\ufeff.git", ".git ", ".git."]
-)  # fmt: skip
-PATHS = st.one_of(
-    st.text(max_size=30),
-    st.lists(NAMES, max_size=6).map("/".join),
-    st.lists(NAMES, max_size=4).map(lambda names: "/" + "/".join(names)),
-)
-
-
-def fenced(place: Path) -> Desk:
-    """A workspace full of ways out."""
-    desk = Desk(place)
-    outside = desk.place / "outside"
-    outside.mkdir()
-    (outside / "secret.txt").write_text(f"{OUTSIDE}\n")
-    desk.put("a.txt", "inside\n")
-    desk.put("deep/a.txt", "inside\n")
-    desk.put(".git/hooks/post-checkout", "inside\n")
-    (desk.workspace / "out").symlink_to("../outside")
-    (desk.workspace / "link").symlink_to("../outside/secret.txt")
-    (desk.workspace / "deep" / "out").symlink_to(outside)
-    (desk.workspace / "loop").symlink_to("loop")
-    return desk
-
-
-def standing(desk: Desk) -> dict[str, bytes]:
-    """What must stay as it is: all that is outside, git's own files, and the links."""
-    kept = [*(desk.place / "outside").rglob("*"), *(desk.workspace / ".git").rglob("*")]
-    found = {str(path): path.read_bytes() for path in kept if path.is_file()}
-    links = {str(path): os.fsencode(os.readlink(path)) for path in desk.workspace.rglob("*") if path.is_symlink()}
-    return {**found, **links, "beside": str(sorted(os.listdir(desk.place))).encode()}
-
-
-MORE: dict[str, dict[str, Any]] = {
-    "read_file": {},
-    "list_files": {},
-    "search": {"text": "lies"},
-    "write_file": {"content": "planted"},
-    "edit_file": {"old": "i", "new": "planted", "all": True},
-    "git_commit": {"message": "m"},
-}
-
-
-def test_no_path_reads_or_writes_anything_outside(tmp_path: Path) -> None:
-    desk = fenced(tmp_path / "place")
-    with desk.life() as job:
-        before = standing(desk)
-
-        @given(path=PATHS, tool=st.sampled_from(sorted(MORE)))
-        @example(path="out/secret.txt", tool="read_file")
-        @example(path="link", tool="write_file")
-        @example(path="deep/out/new.txt", tool="write_file")
-        @example(path="out", tool="search")
-        @example(path=".git/hooks/pre-commit", tool="write_file")
-        @example(path="link", tool="edit_file")
-        @settings(max_examples=150, deadline=None)
-        def stays_inside(path: str, tool: str) -> None:
-            place = {"paths": [path]} if tool == "git_commit" else {"path": path}
-            answer = use(job, f"call-{os.urandom(8).hex()}", call(tool, **MORE[tool], **place))
-            assert OUTSIDE not in answer.text
-            assert standing(desk) == before
-
-        stays_inside()
-
-
-def test_any_pattern_and_any_expression_is_searched_for_or_refused_in_words(desk: Desk) -> None:
-    desk.put("a.txt", "text\n")
-    strange = st.text(alphabet=st.sampled_from(list("ab*?[]!\\/(){}+.^$|# ")), max_size=12)
-    with desk.life() as job:
-
-        @given(pattern=strange, text=strange.filter(bool), regex=st.booleans())
-        @example(pattern="!", text="[", regex=True)
-        @settings(max_examples=60, deadline=None)
-        def is_answered(pattern: str, text: str, regex: bool) -> None:
-            wanted = call("search", text=text, regex=regex, pattern=pattern), call("list_files", pattern=pattern)
-            for each in wanted:
-                answer = use(job, f"call-{os.urandom(8).hex()}", each)
-                assert answer.malformed == answer.error
-                assert answer.text
-
-        is_answered()
