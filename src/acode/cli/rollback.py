@@ -11,7 +11,7 @@ from acode.cli.flags import Command, Flags
 from acode.cli.screen import Screen, one_line
 from acode.cli.signals import Signals
 from acode.cli.world import build_world
-from acode.engine.take_back import UndoCall, Undoing, plan_rollback, roll_back
+from acode.engine.take_back import UndoCall, Undoing, plan_rollback, refuse_incomplete, roll_back
 from acode.engine.world import Notice, short
 from acode.errors import InputRequired, Interrupted
 from acode.observe import Several, log_of
@@ -66,6 +66,7 @@ def command(flags: Flags, *, session: str, to: str | None, dry_run: bool, yes: b
     show(screen, name, to, undoing)
     if dry_run or not undoing:
         return 0
+    refuse_incomplete(found, undoing)  # before anybody is asked
     if not yes:
         if not screen.can_ask:
             raise InputRequired("nobody can be asked whether to roll back", hint="Add --yes, or look with --dry-run.")
@@ -98,3 +99,6 @@ def show(screen: Screen, name: str, to: str | None, undoing: tuple[Undoing, ...]
         what = one.detail or ", ".join(one.paths[:3]) + ("…" if len(one.paths) > 3 else "")
         how = WAYS[one.way] + (f": {one_line(what)}" if what else "")
         screen.say(f"  {one.step}  {one_line(one.title)}  ({how})")
+        if one.missing:
+            paths = ", ".join(map(one_line, one.missing))
+            screen.warn(f"{one.step}: what stood in {paths} before is on the machine that ran it, not here")

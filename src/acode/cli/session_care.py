@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from acode.cli.asking import confirm
+from acode.cli.execution import shared
 from acode.cli.flags import Command, Flags
 from acode.cli.picking import to_look_at
 from acode.cli.screen import Screen, is_terminal, one_line
@@ -132,13 +133,14 @@ def repair_session(
         return 0
     agree(screen, "Repair it so?", "to repair it", yes=yes)
     told = msgspec.structs.replace(world, listener=log_of(world))
-    done = repair(
-        told,
-        look.session_id or session,
-        accept_rollback=accept_rollback,
-        accept_lost_key=accept_lost_key,
-        reason=reason,
-    )
+    with shared(told) as pushed:
+        done = repair(
+            pushed,
+            look.session_id or session,
+            accept_rollback=accept_rollback,
+            accept_lost_key=accept_lost_key,
+            reason=reason,
+        )
     if flags.json:
         screen.document(repair_json(done))
     after_repair(screen, done)
@@ -252,14 +254,18 @@ def export_session(flags: Flags, *, session: str | None, output: Path | None) ->
     metavar="DAYS",
     help="Only sessions that ended so many days ago.",
 )
+@click.option("--unpushed", is_flag=True, help="Also sessions of which the shared copy does not have everything.")
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @click.pass_obj
-def collect_garbage(flags: Flags, *, days: int, dry_run: bool, yes: bool) -> int:
-    """Remove sessions that ended long ago, and what killed processes left. Never an unfinished session."""
+def collect_garbage(flags: Flags, *, days: int, unpushed: bool, dry_run: bool, yes: bool) -> int:
+    """Remove sessions that ended long ago, and what killed processes left. Never an unfinished session.
+
+    Where a server for a shared copy is configured, a session that it is not known to hold whole is kept and named.
+    """
     world = build_world(flags)
     screen = Screen(flags, world.env)
-    plan = plan_gc(world, older_than_days=days)
+    plan = plan_gc(world, older_than_days=days, unpushed=unpushed)
     if not flags.json:
         show_plan(screen, plan)
     if dry_run or plan.empty:
@@ -280,7 +286,9 @@ def collect_garbage(flags: Flags, *, days: int, dry_run: bool, yes: bool) -> int
 
 
 def show_plan(screen: Screen, plan: GcPlan) -> None:
-    if plan.empty:
+    if plan.empty and plan.kept:
+        screen.say("Nothing to remove.")
+    elif plan.empty:
         screen.say(f"Nothing to remove: no session ended over {plan.older_than_days} days ago, and nothing lies about.")
     for one in plan.sessions[:LISTED_MAX]:
         title = one_line(one.title)

@@ -16,6 +16,7 @@ from acode import lock as locks
 from acode.engine.begin import TITLE_CHARACTERS_MAX
 from acode.engine.hold import Held, created
 from acode.engine.perform import NAMES_IN_EVENT_MAX, in_pieces
+from acode.engine.survey import begun_elsewhere, leftovers_elsewhere
 from acode.engine.validate import git_position
 from acode.engine.world import World
 from acode.events import make_key
@@ -246,6 +247,9 @@ def put_back_leftovers(run: Held, step: Step) -> None:
     record = run.session.record(step.id)
     left = record.left_behind if record is not None else None
     if record is None or left is None or not left.before:
+        return
+    if begun_elsewhere(run.site(), record.seq, left):
+        run.warn(leftovers_elsewhere(step.id))
         return
     rolled = kind_of(step.kind).roll_back(step, run.site(), left)
     run.say(

@@ -1,7 +1,8 @@
 """Collect what nobody needs any more: sessions that ended long ago, and what killed processes left lying about.
 
 First it is said what would go and how much that is; then only what was said goes. An unfinished session is never
-touched, nor one whose log cannot be trusted: it may be needed as evidence.
+touched, nor one whose log cannot be trusted: it may be needed as evidence. Where sessions are shared, one that the
+server is not known to hold whole goes only when a person says so: the log here may be the only one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import msgspec
 from acode import lock as locks
 from acode import seal
 from acode.engine.opening import has_database, opened
+from acode.engine.sharing import sync_state
 from acode.engine.world import World, short
 from acode.errors import AcodeError, SessionLocked, Usage
 from acode.state import State
@@ -56,6 +58,7 @@ class GcPlan(msgspec.Struct, frozen=True, kw_only=True):
     secrets_of: tuple[str, ...] = ()  # ended sessions whose pre-images a crash kept from being removed
     litter: tuple[Litter, ...] = ()
     kept: tuple[str, ...] = ()
+    unpushed: bool = False  # a person lets go what the shared copy does not have
 
     @property
     def bytes(self) -> int:
@@ -76,17 +79,17 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
 # Looking.
 
 
-def plan_gc(world: World, *, older_than_days: int = OLDER_THAN_DAYS) -> GcPlan:
-    """What a collection would remove now; nothing is changed."""
+def plan_gc(world: World, *, older_than_days: int = OLDER_THAN_DAYS, unpushed: bool = False) -> GcPlan:
+    """What a collection would remove now; nothing is changed. `unpushed`: also what the shared copy does not have."""
     if not 0 <= older_than_days <= DAYS_MAX:
         raise Usage(f"--older-than {older_than_days}: expected a number of days from 0 to {DAYS_MAX}")
     if not has_database(world):
         return GcPlan(older_than_days=older_than_days)
     with opened(world, look_only=True) as store:
-        return _plan(world, store, older_than_days)
+        return _plan(world, store, older_than_days, unpushed=unpushed)
 
 
-def _plan(world: World, store: Store, days: int) -> GcPlan:
+def _plan(world: World, store: Store, days: int, *, unpushed: bool) -> GcPlan:
     before = world.clock() - timedelta(days=days)
     sessions: list[EndedSession] = []
     secrets: list[str] = []
@@ -102,6 +105,9 @@ def _plan(world: World, store: Store, days: int) -> GcPlan:
         if session.updated_at < before:
             if problems := store.verify(session_id).problems:
                 kept.append(f"{short(session_id)}: its log cannot be trusted ({problems[0].code})")
+                continue
+            if not unpushed and (owed := owed_to_others(world, store, session_id)):
+                kept.append(f"{short(session_id)}: {owed}")
                 continue
             size = removal.bytes_of(store, session_id)
             sessions.append(
@@ -122,7 +128,19 @@ def _plan(world: World, store: Store, days: int) -> GcPlan:
         secrets_of=tuple(secrets),
         litter=tuple(_litter(world, store, going, before)),
         kept=tuple(kept),
+        unpushed=unpushed,
     )
+
+
+def owed_to_others(world: World, store: Store, session_id: str) -> str | None:
+    """Why the session is not known to be safe elsewhere, where it should be; no server is asked."""
+    state = sync_state(world, store, session_id)
+    if state.pending_events == 0:  # a copy owes nothing, and nobody owes anything without a server
+        return None
+    events = "1 event is" if state.pending_events == 1 else f"{state.pending_events} events are"
+    if state.standing == "diverged":
+        return f"{events} only here, because another machine wrote another history (acode sync status)"
+    return f"{events} not in the shared copy (acode sync now)"
 
 
 def _litter(world: World, store: Store, going: set[str], before: datetime) -> Iterator[Litter]:
@@ -183,7 +201,7 @@ def collect(world: World, plan: GcPlan) -> Collected:
     with opened(world, look_only=False) as store:
         for one in plan.sessions:
             try:
-                _remove(world, store, one.session_id)
+                _remove(world, store, one.session_id, unpushed=plan.unpushed)
             except AcodeError as error:
                 kept.append(f"{short(one.session_id)}: {error.message}")
                 continue
@@ -207,12 +225,14 @@ def collect(world: World, plan: GcPlan) -> Collected:
     return Collected(sessions=tuple(gone), files=files, bytes=freed, kept=tuple(kept))
 
 
-def _remove(world: World, store: Store, session_id: str) -> None:
+def _remove(world: World, store: Store, session_id: str, *, unpushed: bool) -> None:
     """The anchor goes first: without it a session that is still there is only warned about, never taken for lost."""
     with _alone(world, store, session_id):
         session, _ = store.peek(session_id)
         if not session.terminal:
             raise Usage(f"session {short(session_id)} has not ended")
+        if not unpushed and (owed := owed_to_others(world, store, session_id)):
+            raise Usage(owed)
         files = store.file_blobs(session_id)
         seal.forget_anchor(seal.anchor_directory(world.state_dir, world.workspace), session_id)
         removal.remove_session(store, session_id)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from acode import lock as locks
 from acode.engine.hold import Held
+from acode.engine.survey import begun_elsewhere, leftovers_elsewhere
 from acode.engine.world import Result, short
 from acode.errors import (
     AcodeError,
@@ -292,6 +293,9 @@ def put_back_leftovers(run: Held, step: Step) -> None:
     """A failed attempt left its outputs for the person to look at; before the next one they are put back."""
     record = run.session.record(step.id)
     if record is None or record.left_behind is None:
+        return
+    if begun_elsewhere(run.site(), record.seq, record.left_behind):
+        run.warn(leftovers_elsewhere(step.id))
         return
     rolled = kind_of(step.kind).roll_back(step, run.site(), record.left_behind)
     run.say(

@@ -18,8 +18,9 @@ from acode import seal
 from acode.engine.hold import Held
 from acode.engine.opening import has_database, opened, resolve_id
 from acode.engine.salvage import Salvaged, counts_without, may_have_begun, open_again, salvage
+from acode.engine.sharing import refuse_not_ours
 from acode.engine.world import World, short
-from acode.errors import AcodeError, BeyondRepair, LogRolledBack, UnknownSession
+from acode.errors import AcodeError, BeyondRepair, HistoryDiverged, LogRolledBack, UnknownSession
 from acode.events import types as ev
 from acode.seal import Anchor
 from acode.state import Session, State
@@ -88,6 +89,7 @@ def repair(
         session_id = resolve_id(world, store, text)
         ensure_agent_dir(root)
         with locked(world, store, session_id) as generation:
+            refuse_others(world, store, session_id, accept_rollback=accept_rollback)
             damage = assess(world, store, session_id, accept_rollback=accept_rollback, accept_lost_key=accept_lost_key)
             if damage.kind == "nothing":
                 return report(damage, done=True)
@@ -103,6 +105,22 @@ def locked(world: World, store: Store, session_id: str) -> Iterator[int]:
         yield generation
     finally:
         lock.release()
+
+
+def refuse_others(world: World, store: Store, session_id: str, *, accept_rollback: bool) -> None:
+    """A session that another machine has is mended there. What has parted already may be mended before one is chosen.
+
+    Where the server has the events that are lost here, they can be brought back; whoever accepts the loss may do so.
+    """
+    with contextlib.suppress(HistoryDiverged):
+        refuse_not_ours(store, session_id)
+    try:
+        world.confirm_ownership(session_id)
+    except HistoryDiverged:
+        return
+    except LogRolledBack:
+        if not accept_rollback:
+            raise
 
 
 # Looking.

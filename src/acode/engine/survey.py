@@ -12,12 +12,14 @@ import msgspec
 
 from acode.engine.world import Options, World
 from acode.errors import AcodeError, CannotContinue, IdempotencyConflict
+from acode.events import types as ev
 from acode.events.definition import Call, Step
 from acode.plan import Action, Continuation, Finding, Outcome, Strategy, continue_plan, repeatable
 from acode.policy import Decision, Facts, decide
 from acode.resume import Interruption, Scenario, classify, detect_scenario, find_resume_point
 from acode.state import Mark, Session
 from acode.steps import kind_of
+from acode.steps.run import run_directory
 from acode.steps.shape import Site
 from acode.store.outbox import cursor_of
 from acode.store.store import Store
@@ -96,9 +98,9 @@ def look_at_flights(session: Session, site: Site) -> dict[str, Finding]:
 def look_at(step: Step, site: Site, session: Session) -> Finding:
     flight = session.in_flight[step.id]
     started = flight.started
-    elsewhere = flight.seq <= cursor_of(site.store, session.session_id).taken_seq
-    if elsewhere:  # that nothing is found here says nothing about what ran there
-        started = msgspec.structs.replace(started, boot_id="")
+    elsewhere = begun_elsewhere(site, flight.seq, started)
+    if elsewhere:  # that nothing is found here says nothing about what ran there, and its outputs are there too
+        started = msgspec.structs.replace(started, boot_id="", before_complete=False)
     try:
         found = kind_of(started.kind).look(step, site, started)
         return (
@@ -110,6 +112,17 @@ def look_at(step: Step, site: Site, session: Session) -> Finding:
         raise  # the same key with other content is no missing evidence but a wrong one
     except AcodeError as error:
         return Finding(outcome=Outcome.UNKNOWN, evidence=error.message)
+
+
+def begun_elsewhere(site: Site, seq: int, started: ev.StepStarted) -> bool:
+    """Whether a step that the log knows from event `seq` ran on another machine: what it left, and what stood there
+    before, is there. Rows that came down were written there, unless the command has left its own traces here."""
+    taken_seq = cursor_of(site.store, site.session_id).taken_seq
+    return seq <= taken_seq and not run_directory(site.agent_dir, started.key).exists()
+
+
+def leftovers_elsewhere(step: str) -> str:
+    return f"the failed attempt of step {step} ran on another machine: what it left in its outputs is there, not here"
 
 
 def step_named(session: Session, step_id: str) -> Step:

@@ -3,6 +3,7 @@
 Three-way, file by file: what the step left is replaced by what stood there before; what is already as before is left;
 what somebody else wrote since is theirs and is not touched. Each step is recorded as soon as it is taken back, so a
 crash in the middle is finished by giving the command again. Undo commands run under a keeper, like any command.
+What stood in the files of another machine stays there: where it would be needed, nothing at all is taken back.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from acode.state import NESTED, Session, State
 from acode.steps import run as commands
 from acode.steps.shape import Failed
 from acode.store.store import Store
-from acode.workspace import hash_file, restore
+from acode.workspace import Root, hash_file, needs_of, restore
 from acode.workspace.listing import Patterns
 
 UNDO = "~undo"  # no step id can hold this, so an undo's key is nobody else's
@@ -41,6 +42,7 @@ class Undoing(msgspec.Struct, frozen=True, kw_only=True):
     way: Way
     paths: tuple[str, ...] = ()
     detail: str = ""
+    missing: tuple[str, ...] = ()  # paths of which this machine does not have what stood there before
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,10 +64,10 @@ class TakenBack(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_rollback(world: World, text: str, to: str | None) -> tuple[Session, tuple[Undoing, ...]]:
     """What a rollback would do; nothing is changed."""
-    with opened(world, look_only=True) as store:
+    with opened(world, look_only=True) as store, Root(world.workspace) as root:
         session_id = resolve_id(world, store, text)
         session = store.load(session_id).session
-        return session, steps_to_undo(store, session, to)
+        return session, with_what_is_missing(store, root, session, steps_to_undo(store, session, to))
 
 
 def roll_back(world: World, text: str, to: str | None, call: UndoCall | None = None) -> TakenBack:
@@ -79,6 +81,7 @@ def roll_back(world: World, text: str, to: str | None, call: UndoCall | None = N
                 f" {short(run.session.session_id)} {step}",
             )
         undoing = steps_to_undo(run.store, run.session, to)
+        refuse_incomplete(run.session, with_what_is_missing(run.store, run.root, run.session, undoing))
         past = finished_steps(run.store, run.session)
         restored: list[str] = []
         kept: list[str] = []
@@ -184,6 +187,48 @@ def images(step: Step, past: Past | None) -> tuple[ev.PreImage, ...]:
         if state.path not in known and declared(state.path, is_directory=state.sha256 == "")
     ]
     return (*known.values(), *made)
+
+
+def with_what_is_missing(
+    store: Store, root: Root, session: Session, undoing: tuple[Undoing, ...]
+) -> tuple[Undoing, ...]:
+    """What the steps would need to put back and this machine does not have, found out before anything is changed.
+
+    Only where a path still is what the step left: what is as before needs nothing, what is somebody else's stays.
+    """
+    past, found = finished_steps(store, session), list[Undoing]()
+    going_to_be: dict[str, str | None] = {}  # the content a path will have by then; None: somebody else's, it stays
+    for one in undoing:
+        missing = []
+        known = past.get(one.step)
+        left = {state.path: state for state in known.left} if known else {}
+        for image in images(step_taken_back(session, one.step, past), known):
+            if image.path not in going_to_be:
+                needs = needs_of(root, image, left.get(image.path, ev.FileState(path=image.path)))
+                needed = needs == "content"
+                going_to_be[image.path] = None if needs == "kept" else image.sha256
+            else:
+                needed = image.kind == "file" and going_to_be[image.path] not in (None, image.sha256)
+                if going_to_be[image.path] is not None:
+                    going_to_be[image.path] = image.sha256
+            if needed and not (image.blob and store.has_blob(session.session_id, image.blob)):
+                missing.append(image.path)
+        found.append(msgspec.structs.replace(one, missing=tuple(missing)))
+    return tuple(found)
+
+
+def refuse_incomplete(session: Session, undoing: tuple[Undoing, ...]) -> None:
+    """All of it or nothing: a rollback that stops in the middle would leave what no run has ever left."""
+    missing = {one.step: one.missing for one in undoing if one.missing}
+    if missing:
+        paths = ", ".join(dict.fromkeys(path for some in missing.values() for path in some))
+        raise CannotContinue(
+            f"what stood in {paths} before {', '.join(missing)} is not on this machine, because those steps ran on"
+            " another one; nothing was changed",
+            hint="Roll back there, or to a later step (--to). Or put those files back yourself as they were, or as you"
+            f" want them: then acode session rollback {short(session.session_id)} leaves them alone.",
+            missing={step: list(some) for step, some in missing.items()},
+        )
 
 
 def take_back(

@@ -12,7 +12,7 @@ from acode.workspace.listing import Listing, matching_paths
 from acode.workspace.manifest import ChangedFile, changed, restat
 from acode.workspace.names import bytes_of, text_of, visible
 from acode.workspace.report import IntegrityReport, SuspiciousFile, diff, integrity_report
-from acode.workspace.rollback import PutBack, put_back, restore
+from acode.workspace.rollback import PutBack, needs_of, put_back, restore
 
 __all__ = [
     "Captured",
@@ -34,6 +34,7 @@ __all__ = [
     "look",
     "matching_paths",
     "missing_parents",
+    "needs_of",
     "put_back",
     "read_file",
     "remove_temp",

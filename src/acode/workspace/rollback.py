@@ -95,6 +95,27 @@ def restore(
     root: Root, pre: PreImage, post: FileState, *, read_blob: ReadBlob
 ) -> Literal["restored", "nothing", "kept"]:
     """Take a finished step's change of one path back, unless somebody has changed the path since."""
+    difference = _to_restore(root, pre, post)
+    if not isinstance(difference, _Difference):
+        return difference
+    _verify(difference, read_blob)
+    # The bytes that go are the step's own, which the session knows how to make again, so they need no saving.
+    rollback = _Rollback(root, read_blob, save=None)
+    with naming_what_failed(f"{visible(pre.path)} cannot be put back"):
+        rollback.apply([difference])
+    return "restored" if rollback.restored and not rollback.kept else "kept"
+
+
+def needs_of(root: Root, pre: PreImage, post: FileState) -> Literal["content", "nothing", "kept"]:
+    """What `restore` needs of one path: the bytes that stood there, nothing, or it is somebody else's and stays."""
+    difference = _to_restore(root, pre, post)
+    if not isinstance(difference, _Difference):
+        return difference
+    return "content" if pre.kind == "file" and difference.bytes_differ else "nothing"
+
+
+def _to_restore(root: Root, pre: PreImage, post: FileState) -> _Difference | Literal["nothing", "kept"]:
+    """Three-way: what the step left is to go; what is as before, or somebody else's, is not touched."""
     try:
         with naming_what_failed(f"{visible(pre.path)} cannot be compared"):
             seen, now, state = _seen(root, pre.path), image_now(root, pre.path), hash_file(root, pre.path)
@@ -106,13 +127,7 @@ def restore(
     only_made = pre.kind == "absent" and now.kind == "directory"
     if not _restorable(pre) or not (only_made or (state.sha256, state.mode) == (post.sha256, post.mode)):
         return "kept"
-    difference = _Difference(want=pre, now=now, seen=seen, listed=True)
-    _verify(difference, read_blob)
-    # The bytes that go are the step's own, which the session knows how to make again, so they need no saving.
-    rollback = _Rollback(root, read_blob, save=None)
-    with naming_what_failed(f"{visible(pre.path)} cannot be put back"):
-        rollback.apply([difference])
-    return "restored" if rollback.restored and not rollback.kept else "kept"
+    return _Difference(want=pre, now=now, seen=seen, listed=True)
 
 
 def _survey(
