@@ -32,7 +32,7 @@ from typing import Any, NoReturn
 ROOT = Path(__file__).resolve().parent
 DEV = ROOT / ".dev"
 PYTHON_MIN = (3, 11)
-ENVIRONMENTS_KEPT_MAX = 5
+ENVIRONMENTS_KEPT_MAX = 6
 LOG_TAIL_LINES = 25
 WORKERS = 2
 
@@ -110,6 +110,10 @@ def sweep(args: list[str]) -> int:
 
 
 def bench(args: list[str]) -> int:
+    if {"peers", "kills", "curve"} & set(args):
+        peers = Environment.ready("peers")
+        os.environ["ACODE_PEERS_PYTHON"] = str(peers.python)
+        os.environ["ACODE_PEERS_PYTHONPATH"] = peers.variables.get("PYTHONPATH", "")
     Environment.ready().become(str(ROOT / "benchmarks" / "run.py"), *args)
 
 

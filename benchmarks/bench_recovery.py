@@ -16,7 +16,14 @@ from acode.resume import classify, detect_scenario, find_resume_point
 from acode.state import fold
 from benchmarks.places import figure, make_session, place, timed, world
 
-SIZES = {"10_000": (10_000, 1_000), "1_000_000": (1_000_000, 1_000)}
+# By the number of events, how many events and how many steps.
+SIZES = {
+    "100": (100, 20),
+    "1_000": (1_000, 200),
+    "10_000": (10_000, 1_000),
+    "100_000": (100_000, 1_000),
+    "1_000_000": (1_000_000, 1_000),
+}
 
 
 def measure(sizes: tuple[str, ...] = tuple(SIZES)) -> dict[str, Any]:

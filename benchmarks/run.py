@@ -1,10 +1,15 @@
 """All benchmarks in one command; JSON on stdout, a table with targets on stderr.
 
-    python3 dev.py bench                 everything (some minutes: it builds a session of a million events)
+    python3 dev.py bench                 acode alone (some minutes: it builds a session of a million events)
     python3 dev.py bench steps           one of: cold_start, formats, library, recovery, redaction, steps, sync,
                                          validation
+    python3 dev.py bench peers           beside other engines, which are installed for it: steps per second,
+    python3 dev.py bench kills           what is repeated after twenty kills,
+    python3 dev.py bench curve           and recovery against the length of the record
+    python3 dev.py bench pictures        draw docs/images/ from the last results
 
-Figures are medians measured in one run. Ratios are what counts; absolute times are those of the machine.
+Figures are medians measured in one run. Ratios are what counts; absolute times are those of the machine. The last
+result of each stands in benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -18,7 +23,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+# These need other engines, in an environment that `dev.py` makes when they are asked for by name.
+BESIDE_PEERS = {
+    "peers": "benchmarks.peers.speed",
+    "kills": "benchmarks.peers.kills",
+    "curve": "benchmarks.peers.recovery",
+}
 
 # Requirement, what is measured, where the figure stands, its target and its maximum.
 TARGETS: list[tuple[str, str, str, float, float]] = [
@@ -87,31 +100,57 @@ TARGETS: list[tuple[str, str, str, float, float]] = [
     ("second tier", "memory with 1,000,000 events pending (MB)", "sync.1_000_000.peak_memory_mb", 150, 300),
     ("FR-011c-050", "a step beside a server that takes 1 s (ratio)", "sync.slow_server.ratio_of_medians", 1.05, 1.2),
     ("cold start", "session list beside bare imports (ratio)", "cold_start.ratio", 3.0, 4.0),
+    ("peers", "a step beside the fastest peer's, 1,000 steps (ratio)", "peers.nearest_1000.cost_of_acode", 0.435, 1.0),
+    ("peers", "a step beside the fastest peer's, 10,000 (ratio)", "peers.nearest_10000.cost_of_acode", 0.435, 1.0),
 ]
 
 
 def main(argv: list[str]) -> int:
-    here = Path(__file__).parent
-    known = sorted(path.stem.removeprefix("bench_") for path in here.glob("bench_*.py"))
-    names = argv or known
-    unknown = [name for name in names if name not in known]
+    alone = sorted(path.stem.removeprefix("bench_") for path in (ROOT / "benchmarks").glob("bench_*.py"))
+    if argv == ["pictures"]:
+        from benchmarks.plots import draw
+
+        print(json.dumps(draw(), indent=2))
+        return 0
+    names = argv or alone
+    unknown = [name for name in names if name not in (*alone, *BESIDE_PEERS)]
     if unknown:
-        print(f"no benchmark {', '.join(unknown)}; there are: {', '.join(known)}", file=sys.stderr)
+        print(f"no benchmark {', '.join(unknown)}; there are: {', '.join([*alone, *BESIDE_PEERS])}", file=sys.stderr)
         return 2
     results: dict[str, Any] = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
     for name in names:
         print(f"measuring {name} ...", file=sys.stderr)
-        results[name] = importlib.import_module(f"benchmarks.bench_{name}").measure()
+        module = importlib.import_module(BESIDE_PEERS.get(name, f"benchmarks.bench_{name}"))
+        results[name] = module.measure()
+        keep(name, results)
+        for line in module.shown(results[name]) if hasattr(module, "shown") else ():
+            print(line, file=sys.stderr)
     print(json.dumps(results, indent=2))
     for line in table(results):
         print(line, file=sys.stderr)
     return 0
 
 
+def keep(name: str, results: dict[str, Any]) -> None:
+    """For the pictures, and for whoever wants to know what the last figure was."""
+    place = ROOT / "benchmarks" / "results"
+    place.mkdir(exist_ok=True)
+    kept = {"at": results["at"], "machine": results["machine"], name: results[name]}
+    (place / f"{name}.json").write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+
+
 def machine() -> dict[str, Any]:
     import os
 
-    return {"cpus": os.cpu_count(), "system": platform.system(), "python": platform.python_version()}
+    from acode.store.database import file_system
+
+    return {
+        "cpus": os.cpu_count(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "file_system": file_system(ROOT / "benchmarks"),
+        "load_average": [round(value, 1) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None,
+    }
 
 
 def table(results: dict[str, Any]) -> Iterator[str]:
