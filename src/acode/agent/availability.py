@@ -13,8 +13,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from email.message import Message
-from typing import IO
+from typing import Any
 
 from acode.agent.diagnosis import answer_of, reason_of, spoken, trouble, unknown, unreachable, usable_key
 from acode.agent.words import Setup
@@ -84,9 +83,7 @@ def _fetch(setup: Setup, api_key: str | None, timeout_s: float) -> bytes:
 class _StayHere(urllib.request.HTTPRedirectHandler):
     """Another address was not configured, and must not be given the key."""
 
-    def redirect_request(  # noqa: PLR0917 -- the library calls it so
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
-    ) -> None:
+    def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
 
 
