@@ -185,7 +185,7 @@ def test_the_nearest_workspace_above_is_used(acode: Acode, workspace: Path) -> N
         (["nonsense"], "there is no command 'nonsense'"),
         (["resum"], "did you mean 'resume'?"),
         (["session", "lst"], "did you mean 'list'?"),
-        (["run"], "missing argument 'PLAN'"),
+        (["run"], "missing argument 'PLAN|TASK'"),
         (["run", "a.yml", "b.yml"], "unexpected extra argument"),
         (["resume", "--strategy", "hope"], "invalid value for '--strategy'"),
         (["resume", "--lst"], "no such option"),

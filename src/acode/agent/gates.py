@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from acode.agent.job import Job
+from acode.agent.words import Call
 from acode.engine import called
 from acode.errors import InputRequired
 from acode.events import types as ev
@@ -17,27 +18,32 @@ from acode.events.definition import Approve, digest
 from acode.library.work import Begun
 from acode.state import State
 
+BY_PERSON = "the person did not allow it"
+BY_SETTINGS = "the settings do not allow it"
 
-def allowed(job: Job, name: str, tool: str, question: str, answer: str) -> bool:
-    """Whether a tool may be used now. `answer` is what the settings say, and is asked for only if nothing is on record.
+
+def refusal(job: Job, name: str, call: Call, question: str, answer: str) -> str | None:
+    """Why a tool may not be used now; None where it may. `answer` is what the settings say about this call.
 
     The gate is offered in any case: what is on record must not depend on the settings of the day.
     """
-    begun = job.bench.offer(name, [question], shown=question)
+    begun = job.bench.offer(name, [call.tool, call.arguments], shown=question)
     if begun.found:
-        return bool(begun.result)
-    if answer == "allow" or tool in job.allowed:
-        return True
+        return None if begun.result else BY_PERSON
+    if answer == "deny":
+        return BY_SETTINGS
+    if answer == "allow" or call.tool in job.allowed:
+        return None
     text = job.world.redactor.text(question)
 
     def ask() -> tuple[bool, str] | None:
         said = job.world.answers.allow(job.bench.run.session, begun.id, text)
         if said == "always":
-            job.allowed.add(tool)
+            job.allowed.add(call.tool)
         note = "and further calls of this tool until the session is interrupted" if said == "always" else ""
         return None if said is None else (said != "no", note)
 
-    return pass_gate(job, begun, text, ask)
+    return None if pass_gate(job, begun, text, ask) else BY_PERSON
 
 
 def pass_gate(job: Job, begun: Begun, question: str, ask: Callable[[], tuple[bool, str] | None]) -> bool:

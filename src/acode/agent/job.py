@@ -60,6 +60,12 @@ class Job:
     def conversation(self) -> Conversation:
         return self.bench.run.session.conversation or Conversation()
 
+    @property
+    def place(self) -> str:
+        """The task whose steps are asked for now."""
+        current = CURRENT.get()
+        return current.scope.path if current is not None else ""
+
     # Tasks: steps with steps inside.
 
     def task(self, name: str, title: str, arguments: Any, work: Callable[[], T]) -> T:

@@ -85,15 +85,11 @@ def answer_to(job: Job, turn: int, number: int, call: Call, *, times: int) -> st
     if call.tool in TOOLS:
         wanted = permission.decide(call.tool, call.arguments, job.world.config.settings.tools)
         question = permission.question(call.tool, call.arguments)
-        if wanted == "deny":
-            answer = refuse(job, name, call, "the settings do not allow it")
-        elif gates.allowed(job, f"allow-{place}", call.tool, question, wanted):
-            answer = use(job, name, call)
-        else:
-            answer = refuse(job, name, call, "the person did not allow it")
+        reason = gates.refusal(job, f"allow-{place}", call, question, wanted)
     else:
-        answer = use(job, name, call)  # it says that there is no such tool
-    return prompts.guarded(job.bench.session.id, name, plain(call.tool), answer.text)
+        reason = None  # the table of tools says that there is none such
+    answer = use(job, name, call) if reason is None else refuse(job, name, call, reason)
+    return prompts.guarded(job.bench.session.id, f"{job.place}.{name}", plain(call.tool), answer.text)
 
 
 def plain(tool: str) -> str:

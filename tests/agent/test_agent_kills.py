@@ -1,0 +1,148 @@
+"""An agent's session killed with -9 at every boundary of every request and every tool call, and carried on each time.
+
+One session dies at each boundary once: before and after the log hears of a start or an end. What it leaves must be what
+an undisturbed one leaves, and the model must have been asked for nothing that it had answered.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acode.events import types as ev
+from acode.store.journal import Journal
+from tests.agent.town import GOAL, Town, call, in_child, kill_self, plan_turn, served, task_turns
+from tests.driver import Acode
+
+Boundary = tuple[str, str, str]  # before or after, the event, its step
+KILLS_MAX = 1_000
+SETTINGS = """
+resume: {max_resume_attempts: 1000}
+tools: {run_command: allow, git_commit: allow}
+"""
+
+
+def turns(letter: str) -> list[dict[str, Any]]:
+    """Eight turns with every kind of tool that needs no person; each command leaves a line outside the workspace."""
+
+    def effect(number: int) -> dict[str, Any]:
+        return call("run_command", command=f'echo {letter}{number} >> "$LEDGER"')
+
+    return [
+        {"text": "I look around.", "calls": [call("list_files"), call("read_file", path="notes.txt")]},
+        {"calls": [call("search", text="note")]},
+        {"calls": [call("write_file", path=f"{letter}.txt", content="one\n"), effect(1)]},
+        {"calls": [call("edit_file", path=f"{letter}.txt", old="one", new="two")]},
+        {"calls": [effect(2), call("edit_file", path="notes.txt", old="end", new=f"{letter}\nend")]},
+        {"calls": [call("read_file", path=f"{letter}.txt"), effect(3)]},
+        {"calls": [call("run_command", command=f'echo {letter}4 >> "$LEDGER"; exit 3')]},
+        {"calls": [call("write_file", path=f"deep/{letter}.txt", content=f"{letter}\n" * 50)]},
+        {"text": f"Task {letter} is done."},
+    ]
+
+
+SCRIPT: dict[str, Any] = {
+    "models": ["scripted"],
+    "turns": [
+        plan_turn({"id": "first"}, {"id": "second", "needs": ["first"]}),
+        task_turns("First", *turns("a")),
+        task_turns("Second", *turns("b")[2:5], turns("b")[-1]),
+    ],
+}
+
+
+@pytest.fixture
+def towns(acode: Acode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Town, Path]]:
+    ledger = tmp_path / "effects"
+    monkeypatch.setenv("LEDGER", str(ledger))
+    with served(SCRIPT, tmp_path / "model") as (url, asked):
+        for name, value in (("ACODE_MODEL", "scripted"), ("ACODE_MODEL_BASE_URL", url)):
+            monkeypatch.setenv(name, value)
+        yield Town(acode, url, asked), ledger
+
+
+def prepare(town: Town) -> None:
+    town.configure(SETTINGS)
+    (town.workspace / "notes.txt").write_text("notes\nend\n")
+
+
+def left_behind(town: Town, ledger: Path) -> tuple[dict[str, bytes], list[str]]:
+    files = {name: data for name, data in town.files().items() if name != "effects"}
+    lines = ledger.read_text().splitlines()
+    ledger.unlink()
+    return files, lines
+
+
+def carried_on_once(visited: set[Boundary], words: list[str]) -> tuple[int, Boundary | None]:
+    """One life: it ends at the first boundary at which no life has ended before, or where the session does."""
+    reading, writing = os.pipe()
+
+    def live() -> int:
+        from acode.cli import main
+
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        os.dup2(silence, 2)
+        append = Journal.append
+
+        def die(phase: str, events: tuple[Any, ...]) -> None:
+            for event in events:
+                if isinstance(event, ev.StepStarted | ev.StepCompleted):
+                    boundary = (phase, type(event).__name__, event.step)
+                    if boundary not in visited:
+                        os.write(writing, json.dumps(boundary).encode())
+                        kill_self()
+
+        def watched(self: Journal, *events: Any, **how: Any) -> Any:
+            die("before", events)
+            done = append(self, *events, **how)
+            die("after", events)
+            return done
+
+        Journal.append = watched  # type: ignore[method-assign]  # in this child alone
+        return main(words)
+
+    status = in_child(live)
+    os.close(writing)
+    told = os.read(reading, 4096)
+    os.close(reading)
+    return status, tuple(json.loads(told)) if told else None
+
+
+@pytest.mark.timeout(600)  # a busy machine gives each of its lives a second
+def test_killed_at_every_request_and_tool_boundary_nothing_is_asked_or_done_twice(
+    towns: tuple[Town, Path], tmp_path: Path
+) -> None:
+    town, ledger = towns
+    prepare(town)
+    undisturbed = town.run("--approve-plan")  # in this process, so that all lives share what it has loaded
+    assert undisturbed.exit_code == 0, undisturbed.stderr
+    wanted, asked_once = left_behind(town, ledger), len(town.requests())
+    calls = [made for entry in SCRIPT["turns"][1:] for turn in entry["turns"] for made in turn.get("calls", [])]
+    assert asked_once + len(calls) > 30
+
+    other = Town(Acode(tmp_path / "other"), town.base_url, town.ledger)
+    other.workspace.mkdir()
+    prepare(other)
+    visited: set[Boundary] = set()
+    place = ["-C", str(other.workspace)]
+    words = [*place, "run", GOAL, "--approve-plan"]
+    for _ in range(KILLS_MAX):
+        status, boundary = carried_on_once(visited, words)
+        if boundary is None:
+            break
+        visited.add(boundary)
+        words = [*place, "resume", "--last"]
+    assert status == 0, f"after {len(visited)} kills"
+    assert left_behind(other, ledger) == wanted
+    requests = [entry["digest"] for entry in town.requests()[asked_once:]]
+    # An answer that arrived and was not recorded is asked for again: once for each life that ended there.
+    lost = sum(phase == "before" and event == "StepCompleted" and ".ask-" in step for phase, event, step in visited)
+    assert len(requests) == asked_once + lost
+    assert len(set(requests)) == asked_once, "what the model is told is the same in every life"
+    assert len(visited) > 120, "each request and each call has four boundaries"
