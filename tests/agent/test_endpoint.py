@@ -30,6 +30,7 @@ from acode.errors import (
     ModelTrouble,
     ModelUnavailable,
     ModelUnknown,
+    ModelUnsupported,
 )
 from tests.agent.scripted import KEY_VARIABLE, Serve, ask_for, setup_of
 
@@ -468,6 +469,13 @@ def test_most_commands_load_no_model_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, text=True, stdout=subprocess.PIPE)
     assert done.stdout.strip() == "[]"
+
+
+def test_without_the_library_it_is_said_how_to_install_it(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydantic_ai", None)
+    with pytest.raises(ModelUnsupported, match="pydantic_ai") as caught:
+        asked(serve([{"text": "x"}]))
+    assert (caught.value.exit_code, 'pip install "acode[agent]"' in caught.value.hint) == (3, True)
 
 
 def test_a_model_of_the_library_s_own_can_take_the_endpoint_s_place() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -57,11 +58,10 @@ def request(
     timeout_s: how long the endpoint may be silent; a slow model that keeps talking is not cut off.
     stopped: asked between pieces and while waiting; once it says yes the request is dropped with KeyboardInterrupt.
     """
-    try:
-        # Before the request's time runs: the first import takes a second.
-        from acode.agent import translation  # noqa: F401
-    except ImportError as error:
-        raise ModelUnsupported(f"asking {setup.name} needs a library that is not installed: {error.name}") from None
+    require_support()
+    # Before the request's time runs: the first import takes a second.
+    from acode.agent import translation  # noqa: F401
+
     key = diagnosis.usable_key(setup, api_key)
     question = Question(setup=setup, ask=ask, key=key, timeout_s=timeout_s, make_model=make_model or chat_model)
     outcome = asyncio.run(_watched(question, show, stopped))
@@ -71,6 +71,13 @@ def request(
     if isinstance(outcome, ModelTrouble):
         raise _explained(question, outcome)
     return outcome
+
+
+def require_support() -> None:
+    """Refuse before anything is begun where the model library is not installed; finding out loads nothing."""
+    missing = [name for name in ("pydantic_ai", "openai") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ModelUnsupported(f"asking a model needs a library that is not installed: {', '.join(missing)}")
 
 
 def _explained(question: Question, found: ModelTrouble) -> ModelTrouble:
