@@ -31,6 +31,7 @@ from benchmarks.peers.contenders import (
     set_up,
 )
 from benchmarks.peers.figures import nearest, quartiles, ratios, summary, table
+from benchmarks.peers.scheduling import come_first
 from benchmarks.peers.servers import NotHere, Running
 from benchmarks.peers.syncs import count_syncs
 from tests.postgres import Server
@@ -43,8 +44,8 @@ SEED = 20261116
 
 
 def measure() -> dict[str, Any]:
+    figures: dict[str, Any] = {"scheduling": come_first(), "left_out": {}}
     with postgres_or_none() as postgres:
-        figures: dict[str, Any] = {"left_out": {}}
         able = [one for one in EVERYBODY if works(one, postgres, figures)]
         fast = [one for one in able if one not in SLOW_PEERS]
         slow = [one for one in able if one in (FLOOR, ACODE, *SLOW_PEERS)]
