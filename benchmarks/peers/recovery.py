@@ -20,7 +20,9 @@ from tests.postgres import Server
 STEPS = (100, 1_000, 10_000)
 STEPS_OF_ACODE = (*STEPS, 100_000)
 RECOVERIES = 2  # acode refuses a third attempt that makes no progress
-ENTERED = (ACODE, *PEERS, *(one for one in SLOW_PEERS if "all results" not in one.name))
+# DBOS reads SQLite in the same way with and without WAL; making long records without it only takes longer.
+LEFT_OUT = ("DBOS, SQLite", *(one.name for one in SLOW_PEERS if "all results" in one.name))
+ENTERED = tuple(one for one in (ACODE, *PEERS, *SLOW_PEERS) if one.name not in LEFT_OUT)
 
 
 def measure() -> dict[str, Any]:

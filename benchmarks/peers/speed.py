@@ -29,6 +29,7 @@ from benchmarks.peers.contenders import (
     bytes_kept,
     process,
     set_up,
+    versions,
 )
 from benchmarks.peers.figures import nearest, quartiles, ratios, summary, table
 from benchmarks.peers.scheduling import come_first
@@ -46,6 +47,7 @@ SEED = 20261116
 def measure() -> dict[str, Any]:
     figures: dict[str, Any] = {"scheduling": come_first(), "left_out": {}}
     with postgres_or_none() as postgres:
+        figures["versions"] = versions(postgres)
         able = [one for one in EVERYBODY if works(one, postgres, figures)]
         fast = [one for one in able if one not in SLOW_PEERS]
         slow = [one for one in able if one in (FLOOR, ACODE, *SLOW_PEERS)]
