@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +38,16 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     inherited = os.environ.get("PYTHONPATH")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SOURCE), *([inherited] if inherited else [])]))
     return place
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """The numbers that the sweeps of this run have reached, also those that were made in another process."""
+    reports = [*terminalreporter.stats.get("passed", ()), *terminalreporter.stats.get("failed", ())]
+    told = [value for report in reports for name, value in report.user_properties if name == "sweep"]
+    if told:
+        terminalreporter.section("sweeps")
+        for line in told:
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture

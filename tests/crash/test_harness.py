@@ -171,7 +171,7 @@ def test_a_relative_name_below_an_open_directory_is_resolved(place: Path) -> Non
 
 def contents(work: Callable[[], None], root: Path) -> set[bytes | None]:
     (root / "file").write_bytes(OLD)
-    return {snapshot.bytes_of("file") for _, snapshot in states_of(work, root).distinct}
+    return {state.disk.bytes_of("file") for state in states_of(work, root).distinct}
 
 
 def test_a_file_replaced_by_rename_is_never_seen_half_made(place: Path) -> None:
@@ -192,8 +192,8 @@ def test_each_state_that_a_kill_leaves_is_a_whole_database(place: Path) -> None:
     root.mkdir()
     states = states_of(lambda: commit_rows(root, heard, rows=3, synchronous="FULL"), root)
     found = []
-    for _, snapshot in states.distinct:
-        snapshot.put(again)
+    for state in states.distinct:
+        state.disk.put(again)
         found.append(rows_in(again))
     assert found[-1] == [0, 1, 2]
     assert all(rows == list(range(len(rows))) for rows in found)

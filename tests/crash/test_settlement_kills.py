@@ -28,7 +28,8 @@ from acode.steps import run as commands
 from tests.crash.harness import needs_ptrace
 from tests.crash.harness.ptracer import NeverReached, killed, stops_of
 from tests.crash.harness.snapshots import fast_directory
-from tests.crash.workload import ledger, workspace_bytes
+from tests.crash.oracle import files_in
+from tests.crash.place import Place
 from tests.lives import Person, end_all_in
 from tests.sites import Bench
 from tests.worlds import plan_file, world
@@ -99,17 +100,19 @@ class Trial:
             except OutcomeUnknown as unknown:
                 assert unknown.exit_code == 19
                 asked = True
-                answer = "applied" if ledger(self.place)["t.1"] else "not_applied"
+                answer = "applied" if Place(self.place).effects()["t.1"] else "not_applied"
                 actions.resolve(self.world(), session, "t.1", answer, note="looked", force=False)
         raise AssertionError("four resumes were not enough")
 
     def check(self, expected: dict[str, bytes], asked: bool, *, evidence: bool, where: str) -> None:
         if not (self.place / "workspace" / "end.txt").exists():
-            assert rows(self.world()) == [] and ledger(self.place) == {}, f"{where}: nothing was begun"
+            assert rows(self.world()) == [] and Place(self.place).effects() == {}, f"{where}: nothing was begun"
             return
-        assert workspace_bytes(self.place) == expected, where
+        assert dict(files_in(self.place / "workspace")) == expected, where
         if self.kind in ONCE or (evidence and self.kind == "outputs"):
-            assert ledger(self.place)["t.1"] == 1, f"{where}: it took effect {ledger(self.place)['t.1']} times"
+            assert Place(self.place).effects()["t.1"] == 1, (
+                f"{where}: it took effect {Place(self.place).effects()['t.1']} times"
+            )
         if evidence or self.kind != "undeclared":
             assert not asked, f"{where}: a person was asked although there was evidence"
 
@@ -123,7 +126,7 @@ def ground() -> Iterator[Path]:
 def undisturbed(trial: Trial) -> tuple[dict[str, bytes], int]:
     trial.fresh()
     stops = len(stops_of(trial.run))
-    return workspace_bytes(trial.place), stops
+    return dict(files_in(trial.place / "workspace")), stops
 
 
 def spread(stops: int, wanted: int) -> list[int]:

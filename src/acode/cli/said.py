@@ -28,7 +28,10 @@ class Flags:
         self._world = world
 
     def log(self) -> Log | None:
-        if self._world is None or not (self._world.agent_dir / "logs").is_dir():
+        import os
+
+        # Not Path.is_dir, which raises where the disk is sick: the error that is to be told would be lost over it.
+        if self._world is None or not os.path.isdir(self._world.agent_dir / "logs"):
             return None
         from acode.observe import log_of
 

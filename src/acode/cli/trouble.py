@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 from acode.cli.said import Flags
 from acode.cli.screen import Screen, as_json, one_line
-from acode.errors import AcodeError
+from acode.errors import AcodeError, MachineRefused
+
+# What a machine says of its disks and limits. Anything else (a name that is not there, a wrong kind of file) is ours.
+REFUSALS = frozenset(
+    getattr(errno, name)
+    for name in (
+        "EIO", "ENOSPC", "EDQUOT", "EACCES", "EPERM", "EROFS", "EMFILE", "ENFILE", "ENOLCK", "ENOMEM", "ESTALE",
+        "ETIMEDOUT", "EINTR",
+    )
+    if hasattr(errno, name)
+)  # fmt: skip
 
 
 def report(screen: Screen, error: AcodeError) -> int:
@@ -59,6 +70,9 @@ def unexpected(screen: Screen, error: BaseException) -> AcodeError:
     import traceback
 
     flags = screen.flags
+    if isinstance(error, OSError) and error.errno in REFUSALS:
+        what = f" ({error.filename})" if isinstance(error.filename, str) else ""
+        return MachineRefused(flags.redacted(f"the machine refuses a file: {error.strerror}{what}"))
     trace = flags.redacted("".join(traceback.format_exception(error)))
     log = flags.log()
     if log is not None:

@@ -22,7 +22,7 @@ from acode import seal
 from acode.engine.opening import has_database, opened
 from acode.engine.sharing import sync_state
 from acode.engine.world import World, short
-from acode.errors import AcodeError, SessionLocked, Usage
+from acode.errors import AcodeError, DiskFull, SessionLocked, Usage, WriteFailed
 from acode.state import State
 from acode.store import removal
 from acode.store.blobs import LEFTOVER_AGE_S
@@ -202,6 +202,8 @@ def collect(world: World, plan: GcPlan) -> Collected:
         for one in plan.sessions:
             try:
                 _remove(world, store, one.session_id, unpushed=plan.unpushed)
+            except (DiskFull, WriteFailed):
+                raise  # the disk failed under it: nothing more is tried on this connection, and nothing is called done
             except AcodeError as error:
                 kept.append(f"{short(one.session_id)}: {error.message}")
                 continue

@@ -455,6 +455,13 @@ class OldSqlite(AcodeError):
     hint = "Upgrade apsw: pip install -U apsw"
 
 
+class MachineRefused(AcodeError):
+    """The machine refused a file: a disk that is sick, full, closed or read-only, or too many files are open."""
+
+    code = "FILE-004"
+    hint = "Mend the cause, then do it again; what sessions have recorded is safe."
+
+
 class UnsafeWorkspace(AcodeError):
     """The directory is not a place for a workspace."""
 

@@ -82,6 +82,9 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        # A read that met a sick disk has no name yet; what changes something is named where it happens.
+        if isinstance(error, apsw.Error):
+            raise database.named(error, self.path) from error
 
     # Sessions.
 

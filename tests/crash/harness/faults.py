@@ -9,28 +9,32 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.crash.harness.ptracer import Ended, NeverReached, Stop, Wanted, Work, stops_of, trace
+from tests.crash.harness import syscalls
+from tests.crash.harness.ptracer import Ended, NeverReached, Stop, Wanted, Work, trace
 
 SHORT = 0  # not an error: the call does half of what was asked
 
-WRITE_ERRORS = (errno.ENOSPC, errno.EIO, errno.EINTR, SHORT)
-SYNC_ERRORS = (errno.EIO, errno.ENOSPC, errno.EINTR)
-NAME_ERRORS = (errno.EIO, errno.ENOSPC, errno.EACCES)
+E = errno
+LOOK_ERRORS = (E.EMFILE, E.EACCES, E.EINTR, E.EIO)
+OPEN_ERRORS = (*LOOK_ERRORS, E.ENOSPC, E.EROFS, E.EDQUOT)
+WRITE_ERRORS = (E.ENOSPC, E.EDQUOT, E.EIO, E.EINTR, SHORT)
+NAME_ERRORS = (E.EIO, E.ENOSPC, E.EACCES, E.EROFS, E.EDQUOT)
 PLAUSIBLE: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(("open", "creat", "openat", "openat2"), (errno.EMFILE, errno.ENOSPC, errno.EACCES, errno.EINTR)),
+    **dict.fromkeys(syscalls.OPENING, OPEN_ERRORS),
     **dict.fromkeys(("write", "pwrite64"), WRITE_ERRORS),
-    **dict.fromkeys(("writev", "pwritev", "pwritev2", "sendfile", "copy_file_range"), (errno.ENOSPC, errno.EIO)),
-    **dict.fromkeys(("fsync", "fdatasync", "syncfs"), SYNC_ERRORS),
-    **dict.fromkeys(("ftruncate", "truncate", "fallocate"), (errno.EIO, errno.ENOSPC, errno.EINTR)),
+    **dict.fromkeys(("writev", "pwritev", "pwritev2", "sendfile", "copy_file_range"), (E.ENOSPC, E.EIO)),
+    **dict.fromkeys(("fsync", "fdatasync", "syncfs"), (E.EIO, E.ENOSPC, E.EDQUOT, E.EINTR)),
+    **dict.fromkeys(("ftruncate", "truncate", "fallocate"), (E.EIO, E.ENOSPC, E.EINTR)),
     **dict.fromkeys(("rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat"), NAME_ERRORS),
     **dict.fromkeys(("mkdir", "mkdirat"), NAME_ERRORS),
-    **dict.fromkeys(("unlink", "unlinkat", "rmdir"), (errno.EIO, errno.EACCES)),
-    **dict.fromkeys(("fchmod", "fchmodat", "chmod"), (errno.EPERM, errno.EIO)),
-    **dict.fromkeys(("read", "pread64"), (errno.EIO,)),
+    **dict.fromkeys(("unlink", "unlinkat", "rmdir"), (E.EIO, E.EACCES, E.EROFS)),
+    **dict.fromkeys(("fchmod", "fchmodat", "fchmodat2", "chmod"), (E.EPERM, E.EIO, E.EROFS)),
+    **dict.fromkeys(("read", "pread64", "fstat", "getdents64"), (E.EIO,)),
+    "newfstatat": (E.EIO, E.EACCES),
+    "flock": (E.ENOLCK, E.EINTR),
 }
 
 
@@ -57,16 +61,25 @@ class Failed:
     hits: int
 
 
-def possible_faults(work: Work, below: Path) -> Iterator[Fault]:
-    """Every plausible error of every call of an undisturbed run on these files."""
-    seen = stops_of(work, wanted=_calls_on(below))
-    counts = Counter(stop.name for stop in seen if stop.phase == "entry")
-    for call, count in sorted(counts.items()):
-        for nth in range(count):
-            for error in PLAUSIBLE[call]:
-                yield Fault(call=call, nth=nth, error=error)
-                if error not in (SHORT, errno.EINTR):  # those two pass by themselves
-                    yield Fault(call=call, nth=nth, error=error, forever=True)
+def possible_faults(work: Work, below: Path, *, ends_with: tuple[int, ...] = (0,)) -> list[Fault]:
+    """Every plausible error of every call of an undisturbed run on these files, once and for ever."""
+    found: list[Fault] = []
+    counts: Counter[str] = Counter()
+
+    def note(stop: Stop) -> None:
+        if stop.phase == "exit":
+            return
+        only_looks = stop.name in syscalls.OPENING and not stop.open_flags() & syscalls.CHANGING_FLAGS
+        for error in LOOK_ERRORS if only_looks else PLAUSIBLE[stop.name]:
+            found.append(Fault(call=stop.name, nth=counts[stop.name], error=error))
+            if error not in (SHORT, errno.EINTR):  # those two pass by themselves
+                found.append(Fault(call=stop.name, nth=counts[stop.name], error=error, forever=True))
+        counts[stop.name] += 1
+
+    ended = trace(work, on_stop=note, wanted=_calls_on(below))
+    if ended.exit_code not in ends_with:
+        raise AssertionError(f"the undisturbed run ended with {ended.exit_code}:\n{ended.error}")
+    return found
 
 
 def failing(work: Work, fault: Fault, below: Path) -> Failed:
@@ -106,6 +119,9 @@ def _calls_on(below: Path) -> Wanted:
     root = os.path.realpath(below)
 
     def wanted(stop: Stop) -> bool:
-        return stop.name in PLAUSIBLE and (stop.path() == root or stop.path().startswith(f"{root}/"))
+        if stop.name not in PLAUSIBLE:
+            return False
+        path = stop.path()
+        return path == root or path.startswith(f"{root}/")
 
     return wanted

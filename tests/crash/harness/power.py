@@ -58,7 +58,7 @@ def power_cuts(recording: Recording, search: Search = USUAL) -> Iterator[PowerCu
         disk.feed(op)
         if index % search.every_op:
             continue
-        for state in disk.states(search, dice):
+        for state in disk.states(search, dice, len(heard)):
             key = (state.digest, len(heard))
             if key not in seen:
                 seen.add(key)
@@ -95,6 +95,7 @@ class _Resize:
 
 
 _Change = _Write | _Resize
+_Choice = tuple[int, int, tuple[tuple[int, int], ...]]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -103,6 +104,25 @@ class _Inode:
     mode: int
     durable: bytes = b""
     pending: list[_Change] = field(default_factory=list)
+    version: int = 0  # grows with every change of what is durable
+    _torn: list[list[_Change]] = field(default_factory=list)  # the pieces of each pending change
+    _at_rest: Entry | None = None  # kept, because most files of most states are as they were
+
+    def entry(self, arrived: list[_Change] | None) -> Entry:
+        if arrived:
+            return Entry(kind=self.kind, mode=self.mode, content=self.with_changes(arrived))
+        kept = self._at_rest
+        if kept is None or kept.content is not self.durable or kept.mode != self.mode:
+            kept = self._at_rest = Entry(kind=self.kind, mode=self.mode, content=self.durable)
+        return kept
+
+    def pieces(self, sector_bytes: int) -> Iterator[_Change]:
+        for change in self.pending[len(self._torn) :]:
+            self._torn.append(list(change.torn(sector_bytes)))
+        yield from itertools.chain(*self._torn)
+
+    def lose(self) -> None:
+        self.pending, self._torn, self.version = [], [], self.version + 1
 
     def with_changes(self, changes: Iterable[_Change]) -> bytes:
         content = bytearray(self.durable)
@@ -111,7 +131,9 @@ class _Inode:
         return bytes(content)
 
     def sync(self) -> None:
-        self.durable, self.pending = self.with_changes(self.pending), []
+        if self.pending:
+            self.durable = self.with_changes(self.pending)
+            self.lose()
 
 
 _Names = dict[str, _Inode]
@@ -146,6 +168,7 @@ class _Disk:
     names: _Names
     durable: _Names
     pending: list[_NameChange] = field(default_factory=list)
+    made: set[_Choice] = field(default_factory=set)  # states that need not be made again to see that they are the same
 
     @classmethod
     def holding(cls, before: Snapshot, metadata: Metadata) -> _Disk:
@@ -186,9 +209,9 @@ class _Disk:
             case "resize":
                 inode.pending.append(_Resize(op.size))
             case "mode":
-                inode.mode = op.mode
+                inode.mode, inode.version = op.mode, inode.version + 1
             case "sync_lost":
-                inode.pending = []
+                inode.lose()
             case "sync":
                 inode.sync()
                 self._commit(lambda _change: self.metadata == "ordered")
@@ -206,12 +229,18 @@ class _Disk:
                 rest.append(change)
         self.pending = rest
 
-    def states(self, search: Search, dice: random.Random) -> Iterator[Snapshot]:
+    def states(self, search: Search, dice: random.Random, heard_bytes: int) -> Iterator[Snapshot]:
         for changes in self._name_choices(search):
             names = dict(self.durable)
             for change in changes:
                 change.onto(names)
-            yield from _data_choices(names, search, dice)
+            reached = {path: inode for path, inode in names.items() if _reachable(path, names)}
+            still = hash(tuple((path, id(inode), inode.version) for path, inode in reached.items()))
+            for pieces in _data_choices(reached, search, dice):
+                choice = (heard_bytes, still, tuple((id(inode), id(piece)) for inode, piece in pieces))
+                if choice not in self.made:
+                    self.made.add(choice)
+                    yield _snapshot(reached, pieces)
 
     def _name_choices(self, search: Search) -> Iterator[list[_NameChange]]:
         """Which of the un-synced changes of names arrived."""
@@ -234,24 +263,16 @@ class _Disk:
                 yield list(itertools.chain(choice, *rest))
 
 
-def _data_choices(names: _Names, search: Search, dice: random.Random) -> Iterator[Snapshot]:
+def _data_choices(names: _Names, search: Search, dice: random.Random) -> Iterator[list[tuple[_Inode, _Change]]]:
     """Which of the un-synced writes arrived, for one set of names."""
-    reached = {path: inode for path, inode in names.items() if _reachable(path, names)}
-    inodes = list(dict.fromkeys(reached.values()))
-    pieces = [
-        (inode, piece) for inode in inodes for change in inode.pending for piece in change.torn(search.sector_bytes)
-    ]
+    pieces = [(inode, piece) for inode in dict.fromkeys(names.values()) for piece in inode.pieces(search.sector_bytes)]
     for chosen in _subsets(len(pieces), search, dice):
-        arrived: dict[_Inode, list[_Change]] = {}
-        for index in chosen:
-            inode, piece = pieces[index]
-            arrived.setdefault(inode, []).append(piece)
-        yield _snapshot(reached, arrived)
+        arrived = [pieces[index] for index in chosen]
+        yield arrived
         if search.garbage and chosen:
-            inode, piece = pieces[dice.choice(chosen)]
+            inode, piece = dice.choice(arrived)
             if isinstance(piece, _Write):
-                arrived[inode] = [*arrived[inode], _Write(piece.offset, dice.randbytes(len(piece.data)))]
-                yield _snapshot(reached, arrived)
+                yield [*arrived, (inode, _Write(piece.offset, dice.randbytes(len(piece.data))))]
 
 
 def _subsets(count: int, search: Search, dice: random.Random) -> Iterator[tuple[int, ...]]:
@@ -274,10 +295,9 @@ def _reachable(path: str, names: _Names) -> bool:
     return not parent or (parent in names and names[parent].kind == "directory" and _reachable(parent, names))
 
 
-def _snapshot(names: _Names, arrived: dict[_Inode, list[_Change]]) -> Snapshot:
-    return Snapshot(
-        entries={
-            path: Entry(kind=inode.kind, mode=inode.mode, content=inode.with_changes(arrived.get(inode, ())))
-            for path, inode in names.items()
-        }
-    )
+def _snapshot(names: _Names, pieces: list[tuple[_Inode, _Change]]) -> Snapshot:
+    arrived: dict[_Inode, list[_Change]] = {}
+    for inode, piece in pieces:
+        arrived.setdefault(inode, []).append(piece)
+    made = {inode: inode.entry(arrived.get(inode)) for inode in names.values()}
+    return Snapshot(entries={path: made[inode] for path, inode in names.items()})

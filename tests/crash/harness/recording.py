@@ -61,7 +61,14 @@ class Recording:
         return replace(self, ops=self.ops[:index] + self.ops[index + 1 :])
 
 
-def record(work: Work, root: Path, *, heard: Path | None = None, lost_sync: int | None = None) -> Recording:
+def record(
+    work: Work,
+    root: Path,
+    *,
+    heard: Path | None = None,
+    lost_sync: int | None = None,
+    ends_with: tuple[int, ...] = (0,),
+) -> Recording:
     """Run the work; what it writes to the file `heard`, outside the directory, counts as told to somebody.
 
     The fsync with the number `lost_sync` fails, and what it should have kept is gone, although it can still be read:
@@ -72,7 +79,7 @@ def record(work: Work, root: Path, *, heard: Path | None = None, lost_sync: int 
     )
     before = Snapshot.of(root)
     ended = trace(work, on_stop=recorder)
-    if ended.exit_code and lost_sync is None:
+    if ended.exit_code not in ends_with and lost_sync is None:
         raise AssertionError(f"the recorded run ended with {ended.exit_code}:\n{ended.error}")
     if lost_sync is not None and not any(op.kind == "sync_lost" for op in recorder.ops):
         raise NeverReached(f"the run made no fsync with the number {lost_sync}\n{ended.error}")

@@ -13,13 +13,15 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from tests.crash.harness.ptracer import Ended, Stop, Work, trace
 
 REBUILT_SUFFIX = "-shm"
+SYNCING = frozenset({"fsync", "fdatasync", "sync", "syncfs"})
+LOOKS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,11 @@ class Entry:
     mode: int
     content: bytes = b""
     modified_ns: int | None = None
+    code: bytes = field(init=False, compare=False, repr=False)  # equal where kind, mode and content are
+
+    def __post_init__(self) -> None:
+        head = f"{self.kind}\0{self.mode:o}\0".encode()
+        object.__setattr__(self, "code", hashlib.blake2b(head + self.content, digest_size=16).digest())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +54,8 @@ class Snapshot:
         """Equal for states that a later start cannot tell apart."""
         total = hashlib.blake2b(digest_size=16)
         for path in sorted(self.entries):
-            entry = self.entries[path]
             if not path.endswith(REBUILT_SUFFIX):
-                head = f"{path}\0{entry.kind}\0{entry.mode:o}\0{len(entry.content)}\0"
-                total.update(head.encode("utf-8", "surrogateescape") + entry.content)
+                total.update(os.fsencode(path) + b"\0" + self.entries[path].code)
         return total.digest()
 
     def put(self, root: Path) -> None:
@@ -68,27 +73,96 @@ class Snapshot:
         return None if entry is None else entry.content
 
 
+class Laid:
+    """A directory in which one state after the other is laid; what is known to lie there already is not written again.
+
+    Files that begin with `rewritten` are always laid anew, because reading them may change them.
+    """
+
+    def __init__(self, root: Path, rewritten: str) -> None:
+        self.root = root
+        self._rewritten = rewritten
+        self._known: dict[str, Entry] | None = None
+
+    def lay(self, wanted: Mapping[str, Entry]) -> None:
+        if self._known is None:
+            Snapshot(entries=wanted).put(self.root)
+        else:
+            self._change(self._known, wanted)
+        self._known = dict(wanted)
+
+    def forget(self) -> None:
+        """Somebody worked here: nothing is known any more."""
+        self._known = None
+
+    def _change(self, known: dict[str, Entry], wanted: Mapping[str, Entry]) -> None:
+        for stray in self.root.glob(f"{self._rewritten}*"):
+            stray.unlink()
+        same = {path for path, entry in wanted.items() if path in known and known[path].code == entry.code}
+        for path in sorted(known.keys() - same, reverse=True):
+            if not path.startswith(self._rewritten):
+                _take_away(self.root / path, known[path])
+        for path in sorted(wanted.keys()):
+            if path not in same or path.startswith(self._rewritten):
+                _put(self.root / path, wanted[path])
+                if wanted[path].kind == "directory":
+                    os.chmod(self.root / path, wanted[path].mode)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """One distinct state, the first stop that showed it, and what had been heard of the program by then."""
+
+    stop: Stop
+    disk: Snapshot
+    heard: bytes = b""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class States:
-    """The distinct states of one run, each with the first stop that showed it."""
+    """The distinct states of one run."""
 
     stops: int
     ended: Ended
-    distinct: list[tuple[Stop, Snapshot]]
+    distinct: list[State]
 
 
-def states_of(work: Work, root: Path) -> States:
-    """Run the work once, undisturbed, and keep every state of the directory that a kill could leave."""
-    seen: dict[bytes, tuple[Stop, Snapshot]] = {}
+def states_of(
+    work: Work, root: Path, *, heard: Path | None = None, lively: bool = False, ends_with: tuple[int, ...] = (0,)
+) -> States:
+    """Run the work once, undisturbed, and keep every state of the directory that a kill could leave.
+
+    `lively`: processes that the work started change the directory too, while it stands still.
+    """
+    seen: dict[bytes, State] = {}
 
     def keep(stop: Stop) -> None:
-        snapshot = Snapshot.of(root)
-        seen.setdefault(snapshot.digest, (stop, snapshot))
+        if not lively and seen and (stop.phase == "entry" or stop.name in SYNCING):
+            return  # nothing can have changed since the stop before
+        words = heard.read_bytes() if heard is not None and heard.exists() else b""
+        snapshot = at_rest(root) if lively else Snapshot.of(root)
+        key = snapshot.digest + len(words).to_bytes(8, "big")
+        if key not in seen:
+            seen[key] = State(stop=stop, disk=snapshot, heard=words)
 
     ended = trace(work, on_stop=keep)
-    if ended.exit_code:
+    if ended.exit_code not in ends_with:
         raise AssertionError(f"the undisturbed run ended with {ended.exit_code}:\n{ended.error}")
     return States(stops=ended.stops, ended=ended, distinct=list(seen.values()))
+
+
+def at_rest(root: Path) -> Snapshot:
+    """Others write here: two looks that agree have seen one moment, and not a mixture of several."""
+    before = None
+    for _ in range(LOOKS_MAX):
+        try:
+            now = Snapshot.of(root)
+        except FileNotFoundError:  # gone between its name and its content
+            continue
+        if before is not None and now.digest == before.digest:
+            return now
+        before = now
+    raise AssertionError(f"{root} did not come to rest in {LOOKS_MAX} looks")
 
 
 @contextlib.contextmanager
@@ -130,6 +204,13 @@ def _put(path: Path, entry: Entry) -> None:
             os.fchmod(file.fileno(), entry.mode)
         if entry.modified_ns is not None:
             os.utime(path, ns=(entry.modified_ns, entry.modified_ns))
+
+
+def _take_away(path: Path, entry: Entry) -> None:
+    if entry.kind == "directory":
+        path.rmdir()
+    else:
+        path.unlink()
 
 
 def _empty(root: Path) -> None:

@@ -12,7 +12,8 @@ _X86_64 = {
     "fchmod": 91, "sync": 162, "tkill": 200, "tgkill": 234, "openat": 257, "mkdirat": 258, "unlinkat": 263,
     "renameat": 264, "linkat": 265, "symlinkat": 266, "fchmodat": 268, "fallocate": 285, "pwritev": 296, "syncfs": 306,
     "sendmmsg": 307, "renameat2": 316, "execveat": 322, "copy_file_range": 326, "pwritev2": 328, "clone3": 435,
-    "openat2": 437, "fchmodat2": 452, "read": 0, "pread64": 17,
+    "openat2": 437, "fchmodat2": 452, "read": 0, "pread64": 17, "fstat": 5, "flock": 73, "getdents64": 217,
+    "newfstatat": 262,
 }  # fmt: skip
 _AARCH64 = {
     "mkdirat": 34, "unlinkat": 35, "symlinkat": 36, "linkat": 37, "renameat": 38, "truncate": 45, "ftruncate": 46,
@@ -20,7 +21,7 @@ _AARCH64 = {
     "pwrite64": 68, "pwritev": 70, "sendfile": 71, "sync": 81, "fsync": 82, "fdatasync": 83, "kill": 129, "tkill": 130,
     "tgkill": 131, "sendto": 206, "sendmsg": 211, "clone": 220, "execve": 221, "syncfs": 267, "sendmmsg": 269,
     "renameat2": 276, "execveat": 281, "copy_file_range": 285, "pwritev2": 287, "clone3": 435, "openat2": 437,
-    "fchmodat2": 452,
+    "fchmodat2": 452, "flock": 32, "getdents64": 61, "newfstatat": 79, "fstat": 80,
 }  # fmt: skip
 
 MACHINE = platform.machine()
@@ -29,7 +30,7 @@ NAMES: dict[int, str] = {number: name for name, number in NUMBERS.items()}
 
 AT_FDCWD = -100
 OPENING = frozenset({"open", "creat", "openat", "openat2"})
-READING = frozenset({"read", "pread64"})
+READING = frozenset({"read", "pread64", "fstat", "newfstatat", "getdents64", "flock"})
 CHANGING = frozenset(_X86_64) - OPENING - READING
 CHANGING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
@@ -39,6 +40,7 @@ PATHS: dict[str, tuple[int | None, int]] = {
     "rename": (None, 0), "renameat": (0, 1), "renameat2": (0, 1), "mkdir": (None, 0), "mkdirat": (0, 1),
     "rmdir": (None, 0), "link": (None, 0), "linkat": (0, 1), "unlink": (None, 0), "unlinkat": (0, 1),
     "symlink": (None, 1), "symlinkat": (1, 2), "chmod": (None, 0), "fchmodat": (0, 1), "fchmodat2": (0, 1),
+    "newfstatat": (0, 1),
 }  # fmt: skip
 # The new name of those that have two.
 NEW_PATHS: dict[str, tuple[int | None, int]] = {
@@ -48,4 +50,5 @@ NEW_PATHS: dict[str, tuple[int | None, int]] = {
 DESCRIPTORS: dict[str, int] = {
     "write": 0, "pwrite64": 0, "writev": 0, "pwritev": 0, "pwritev2": 0, "sendfile": 0, "copy_file_range": 2,
     "fsync": 0, "fdatasync": 0, "ftruncate": 0, "fallocate": 0, "fchmod": 0, "syncfs": 0, "read": 0, "pread64": 0,
+    "fstat": 0, "flock": 0, "getdents64": 0,
 }  # fmt: skip

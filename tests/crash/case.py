@@ -1,0 +1,163 @@
+"""A command on its ground: what is there before it, what a person does after it, and how it ends undisturbed.
+
+A case can be begun any number of times from the same bytes. Whatever is done to the command in between, carrying on
+must lead to the same end.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from acode.engine.listing import rows
+from tests.crash.harness.ptracer import Work
+from tests.crash.harness.snapshots import Snapshot
+from tests.crash.place import Place
+from tests.lives import end_all_in
+
+TURNS_MAX = 14
+STILL_RUNNING, WAIT_S, WAITS_MAX = 16, 0.02, 500
+Act = Callable[[Place], object]
+
+
+class NotCarriedOn(AssertionError):
+    """A person who does what acode says does not get to the end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """`words` are the command line; `{id}` stands for the most recent session of the ground."""
+
+    name: str
+    ground: Act
+    words: tuple[str, ...] = ()
+    program: Act | None = None  # instead of words: a program that uses the library
+    ends_with: tuple[int, ...] = (0,)  # what the undisturbed command may answer
+    repeated: tuple[int, ...] = ()  # what it may answer when it is asked again after a crash; empty: nobody repeats it
+    once: tuple[str, ...] = ()  # steps whose effect must stand in the ledger exactly once
+    lively: bool = False  # it starts processes that live on
+    ends_sessions: bool = False  # what is left afterwards is not resumed
+    shows: Act | None = None  # what else is part of the end
+    reset: Act | None = None  # what lies outside the place, back to how it was
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(kw_only=True)
+class Prepared:
+    """A case with its ground laid, and the end that an undisturbed run of it has."""
+
+    case: Case
+    place: Place
+    ground: Snapshot
+    words: tuple[str, ...]
+    expected: dict[str, Any] = field(default_factory=dict)
+    recorded: Counter[str] = field(default_factory=Counter)  # the events on record when the command has ended
+
+    def fresh(self) -> None:
+        if self.case.lively:
+            end_all_in(self.place.root)
+        self.ground.put(self.place.root)
+        self.place.silence()
+        if self.case.reset is not None:
+            self.case.reset(self.place)
+
+    @property
+    def act(self) -> Work:
+        """The command, for a child of its own."""
+        if self.case.program is not None:
+            return partial(self.case.program, self.place)
+        return partial(self.place.traced, *self.words)
+
+    def act_here(self) -> None:
+        """The command in this process; how it ends must be what the case says."""
+        if self.case.program is not None:
+            self.case.program(self.place)
+            return
+        ended = self.place.acode(*self.words)
+        assert ended.exit_code in self.case.ends_with, f"{self.case}: {ended}"
+        self.place.heard.write_text(ended.stdout)
+
+    def carry_on(self) -> None:
+        """What a person does who finds the place like this: the same command again, then on until nothing is open."""
+        if self.case.program is not None:
+            self.case.program(self.place)
+            return
+        if self.case.repeated:
+            ended = self.place.acode(*self.words)
+            for _ in range(WAITS_MAX if self.case.lively else 0):
+                if ended.exit_code != STILL_RUNNING:
+                    break
+                time.sleep(WAIT_S)  # its command lives on; acode says to wait for it
+                ended = self.place.acode(*self.words)
+            if ended.exit_code not in self.case.repeated:
+                raise NotCarriedOn(f"asked again it answers {ended.exit_code}: {ended.stdout}{ended.stderr}")
+        to_the_end(self.place, self.case, self.words)
+
+
+def prepared(case: Case, place: Place) -> Prepared:
+    """Lay the ground, and see how it ends when nothing happens."""
+    from tests.crash.oracle import picture, recorded_events
+
+    place.workspace.mkdir(parents=True)
+    (place.root / "home").mkdir()
+    place.silence()
+    case.ground(place)
+    if case.lively:
+        end_all_in(place.root)
+    sessions = place.session_ids()
+    words = tuple(word.replace("{id}", sessions[0]) if sessions else word for word in case.words)
+    ready = Prepared(case=case, place=place, ground=Snapshot.of(place.root), words=words)
+    ready.fresh()
+    ready.act_here()
+    ready.recorded = recorded_events(place)
+    if case.program is None:
+        to_the_end(place, case, words)
+    ready.expected = picture(place, case)
+    assert ready.expected["problems"] == [], ready.expected
+    return ready
+
+
+def to_the_end(place: Place, case: Case, words: tuple[str, ...]) -> None:
+    """Resume, approve, say what became of a step: until no session is open."""
+    for _ in range(TURNS_MAX):
+        found = rows(place.world())
+        if not found and words[:1] == ("run",):
+            ended = place.acode(*words)
+            if ended.exit_code not in case.ends_with:
+                raise NotCarriedOn(f"begun anew it answers {ended.exit_code}: {ended.stdout}{ended.stderr}")
+            continue
+        broken = [row for row in found if row.error is not None]
+        if broken:
+            raise NotCarriedOn(f"a session cannot be trusted: {broken[0].error}")
+        waiting = [row.session_id for row in found if row.session is not None and not row.session.terminal]
+        if not waiting or case.ends_sessions:
+            return
+        _one_turn(place, waiting[0])
+    raise NotCarriedOn(f"not finished after {TURNS_MAX} turns")
+
+
+def _one_turn(place: Place, session: str) -> None:
+    ended = place.acode("resume", session, "--force", "--reason", "it was cut off", "--json", "--no-input")
+    match ended.exit_code:
+        case 0:
+            return
+        case 10 | 12:
+            answer = place.acode("session", "approve", session, "--json")
+        case 19:
+            error = json.loads(ended.stdout.splitlines()[-1])
+            error = error.get("error") or error["data"]["error"]
+            step = error["details"]["step"]
+            # The person looks at what is really there, and is believed.
+            happened = "--applied" if place.effects()[step] else "--not-applied"
+            answer = place.acode("session", "resolve", session, step, happened, "--json")
+        case _:
+            raise NotCarriedOn(f"resume answers {ended.exit_code}: {ended.stdout[-2000:]}{ended.stderr}")
+    if answer.exit_code:
+        raise NotCarriedOn(f"the answer is not taken, {answer.exit_code}: {answer.stdout}{answer.stderr}")

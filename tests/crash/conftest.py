@@ -1,0 +1,49 @@
+"""What every sweep needs: a place in memory, a prepared case, and a way to tell its numbers at the end of the run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.case import Case, Prepared, prepared
+from tests.crash.harness.snapshots import fast_directory
+from tests.crash.place import Place
+from tests.crash.sweeps import Tally
+from tests.lives import end_all_in
+
+Prepare = Callable[[Case], Prepared]
+Tell = Callable[[str, Tally], None]
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    with fast_directory() as directory:
+        yield directory
+
+
+@pytest.fixture
+def prepare(memory: Path) -> Iterator[Prepare]:
+    """Lays one ground after the other, always at the same place."""
+    root = memory / "place"
+
+    def lay(case: Case) -> Prepared:
+        end_all_in(root)
+        shutil.rmtree(root, ignore_errors=True)
+        return prepared(case, Place(root))
+
+    yield lay
+    end_all_in(root)
+
+
+@pytest.fixture
+def tell(record_property: Callable[[str, object], None]) -> Tell:
+    """The numbers of a sweep stand in the last lines of the test run, whoever of the workers made them."""
+
+    def numbers(name: str, tally: Tally) -> None:
+        record_property("sweep", f"{name}: {tally}")
+        print(f"{name}: {tally}")
+
+    return numbers

@@ -1,0 +1,99 @@
+"""Calls that fail: each on its own, once and for ever, and an fsync that fails with a power cut behind it.
+
+A command that meets a sick disk ends with a status that is documented, says why in a sentence with a code, and never
+with a traceback or with the admission that nobody expected this. What was acknowledged stays, and a later start on a
+healthy disk ends as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import builtins
+import random
+import re
+from collections.abc import Sequence
+
+from acode.errors import AcodeError
+from tests.crash.case import Prepared
+from tests.crash.harness.faults import Fault, failing, possible_faults
+from tests.crash.harness.power import Search
+from tests.crash.harness.ptracer import Ended, NeverReached
+from tests.crash.sweeps import Judge, Tally, power_sweep, recorded
+
+EXIT_CODES = frozenset({0, 1, 2, 3, 10, 12, 13, 14, 15, 16, 17, 18, 19, 20, 75, 130, 143})
+NOBODY_EXPECTED = AcodeError.code
+
+
+def faults_of(ready: Prepared) -> list[Fault]:
+    """Every (call, error) pair of the undisturbed command."""
+    ready.fresh()
+    return possible_faults(ready.act, ready.place.root, ends_with=ready.case.ends_with)
+
+
+def spread(faults: Sequence[Fault], wanted: int, *, seed: int = 1) -> list[Fault]:
+    """So many of them, evenly over the run; with a dice of its own where in each stretch, so that all kinds occur."""
+    if wanted >= len(faults):
+        return list(faults)
+    dice, share = random.Random(seed), len(faults) / wanted
+    return [faults[min(len(faults) - 1, int((number + dice.random()) * share))] for number in range(wanted)]
+
+
+def fault_sweep(ready: Prepared, faults: Sequence[Fault]) -> Tally:
+    tally = Tally()
+    for fault in faults:
+        ready.fresh()
+        try:
+            failed = failing(ready.act, fault, ready.place.root)
+        except NeverReached:
+            # How often a file is looked at may depend on the clock; a fault that is not met proves nothing.
+            tally.calls["not met"] += 1
+            continue
+        tally.faults += 1
+        tally.calls[fault.call] += 1
+        said = ready.place.words_heard().decode(errors="replace") + ready.place.words_said()
+        where = f"{fault}"
+        judged = badly_raised(failed.ended) if ready.case.program else badly_ended(failed.ended, said)
+        tally.violations += [f"{ready.case}, {where}: {wrong}" for wrong in judged]
+        Judge(ready, tally).here(ready.place.words_heard(), where)
+        if tally.enough:
+            break
+    return tally
+
+
+def badly_ended(ended: Ended, said: str) -> list[str]:
+    wrong = []
+    if ended.exit_code not in EXIT_CODES:
+        wrong.append(f"it ended with {ended.exit_code}")
+    if ended.error or "Traceback (most recent" in said:
+        wrong.append(f"a traceback: {ended.error or said}")
+    if re.search(rf"\b{NOBODY_EXPECTED}\b", said):
+        wrong.append(f"nobody expected it: {said[-900:]}")
+    if ended.exit_code not in (0, 10) and "ACODE-" not in said and "CKPT-" not in said and "FILE-" not in said:
+        wrong.append(f"it ended with {ended.exit_code} and said no code: {said[-900:]}")
+    return wrong
+
+
+def badly_raised(ended: Ended) -> list[str]:
+    """A program is told by an exception: one of acode's, or the system's own."""
+    last = ended.error.strip().rpartition("\n")[2]
+    raised = re.match(r"([\w.]+)", last)
+    if raised is None or raised[1].startswith("acode.") or issubclass(getattr(builtins, raised[1], type), OSError):
+        return []
+    return [f"it raised {last}: {ended.error}"]
+
+
+def lost_sync_sweep(ready: Prepared, search: Search, *, every: int = 1, syncs_every: int = 1) -> Tally:
+    """Each fsync fails in turn and loses what it should have kept; then the power fails."""
+    tally = Tally()
+    number = 0
+    while not tally.enough:
+        try:
+            recording = recorded(ready, lost_sync=number)
+        except NeverReached:
+            return tally
+        said = ready.place.words_heard().decode(errors="replace") + ready.place.words_said()
+        tally.faults += 1
+        judged = badly_raised(recording.ended) if ready.case.program else badly_ended(recording.ended, said)
+        tally.violations += [f"{ready.case}, fsync {number}: {one}" for one in judged]
+        tally.add(power_sweep(ready, search, every=every, recording=recording))
+        number += syncs_every
+    return tally

@@ -1,0 +1,237 @@
+"""Plans with every kind of step, and the states of a workspace in which commands find it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import apsw
+
+from acode.config import is_trusted, load_config
+from tests.crash.harness.ptracer import Stop, killed, trace
+from tests.crash.harness.snapshots import Snapshot
+from tests.crash.place import GIT_IDENTITY, Place
+from tests.lives import end_all_in
+from tests.tampering import SPAN, Attack
+
+NOTE = 'echo "$ACODE_IDEMPOTENCY_KEY" >> "$LEDGER"'
+
+FILES = """
+title: Files
+tasks:
+  - title: write
+    steps:
+      - write: {path: old.txt, content: "after\\n"}
+      - read: kept.txt
+      - write: {path: new/deep/file.txt, content: "made\\n", mode: "0600"}
+      - read: new/deep/file.txt
+      - write: {path: old.txt, content: "after that\\n"}
+"""
+COMMANDS = f"""
+title: Commands
+tasks:
+  - title: work
+    steps:
+      - run: {NOTE}
+        id: undeclared
+      - run: echo half > out.txt; {NOTE}; wc -l < kept.txt > out.txt
+        id: outputs
+        outputs: [out.txt]
+      - run: {NOTE}
+        id: probed
+        probe: grep -q ":work.probed:" "$LEDGER"
+      - run: {NOTE}
+        id: idempotent
+        idempotent: true
+      - read: out.txt
+"""
+ONE_COMMAND = f"""
+title: One command
+tasks:
+  - title: work
+    steps:
+      - run: {NOTE}
+        id: undeclared
+"""
+DATABASES = """
+title: Databases
+tasks:
+  - title: migrate
+    steps:
+      - sql: {database: app.db, file: change.sql}
+      - write: {path: old.txt, content: "migrated\\n"}
+      - sql: {database: wal.db, file: change.sql}
+"""
+SERVER = """
+title: Server
+tasks:
+  - title: migrate
+    steps:
+      - sql: {database: {env: DATABASE_URL}, file: change.sql}
+      - write: {path: old.txt, content: "migrated\\n"}
+"""
+COMMITS = """
+title: Commits
+tasks:
+  - title: keep
+    steps:
+      - write: {path: old.txt, content: "after\\n"}
+      - commit: {message: "Change", paths: [old.txt]}
+"""
+GATE = """
+title: Gate
+tasks:
+  - title: first
+    steps:
+      - write: {path: old.txt, content: "after\\n"}
+      - write: {path: new.txt, content: "made\\n"}
+  - title: second
+    steps:
+      - approve: Go on?
+      - write: {path: end.txt, content: "end\\n"}
+"""
+UNDO = f"""
+title: Undo
+tasks:
+  - title: first
+    steps:
+      - write: {{path: old.txt, content: "after\\n"}}
+      - run: {NOTE}
+        undo: sed -i '/:first.2:/d' "$LEDGER"
+  - title: second
+    steps:
+      - approve: Go on?
+      - write: {{path: end.txt, content: "end\\n"}}
+"""
+# The first time it hangs, and is killed with acode and its keeper: nothing on the machine knows what became of it.
+LOST = f"""
+title: Lost
+tasks:
+  - title: work
+    steps:
+      - run: {NOTE}; test -e ../quick || exec sleep 60
+        id: lost
+      - write: {{path: end.txt, content: "end\\n"}}
+"""
+MIGRATION = "CREATE TABLE rows (n INTEGER); INSERT INTO rows VALUES (1), (2); CREATE INDEX by_n ON rows (n);\n"
+PLANS = {
+    "files": FILES, "commands": COMMANDS, "command": ONE_COMMAND, "databases": DATABASES, "server": SERVER,
+    "commits": COMMITS, "gate": GATE, "undo": UNDO, "lost": LOST,
+}  # fmt: skip
+
+
+def plain(place: Place) -> None:
+    """Two files and the plans; acode was never here."""
+    place.put("old.txt", "before\n")
+    place.put("kept.txt", "1\n2\n3\n")
+    for name, text in PLANS.items():
+        (place.root / f"{name}.yml").write_text(text)
+
+
+def plan(name: str) -> tuple[str, ...]:
+    return ("run", f"../{name}.yml", "--json", "--no-input")
+
+
+def with_databases(place: Place) -> None:
+    plain(place)
+    place.put("change.sql", MIGRATION)
+    for name, mode in (("app.db", "DELETE"), ("wal.db", "WAL")):
+        database = apsw.Connection(os.fspath(place.workspace / name))
+        database.execute(f"PRAGMA journal_mode={mode}; CREATE TABLE theirs (n)")
+        database.close()
+
+
+def with_script(place: Place) -> None:
+    plain(place)
+    place.put("change.sql", MIGRATION)
+
+
+def repository(place: Place) -> None:
+    plain(place)
+    git(place.workspace, "init", "-q", "-b", "main", "--template=")
+    git(place.workspace, "config", "gc.auto", "0")
+    git(place.workspace, "add", "old.txt", "kept.txt")
+    git(place.workspace, "commit", "-qm", "first")
+
+
+def git(workspace: Path, *words: str) -> str:
+    env = {**os.environ, **GIT_IDENTITY, "GIT_CONFIG_NOSYSTEM": "1"}
+    return subprocess.run(["git", *words], cwd=workspace, env=env, check=True, capture_output=True, text=True).stdout
+
+
+def at_gate(place: Place) -> None:
+    plain(place)
+    assert place.acode(*plan("gate")).exit_code == 10
+
+
+def at_gate_with_undo(place: Place) -> None:
+    plain(place)
+    assert place.acode(*plan("undo")).exit_code == 10
+
+
+def unknown(place: Place) -> None:
+    """acode, the command and its keeper are gone, and the effect stands in the ledger."""
+    plain(place)
+    running = os.fork()
+    if running == 0:
+        os._exit(place.traced(*plan("lost")))
+    while not place.effects():
+        time.sleep(0.005)
+    os.kill(running, signal.SIGKILL)
+    os.waitpid(running, 0)
+    end_all_in(place.root)
+    (place.root / "quick").touch()
+
+
+def killed_while_writing(place: Place) -> None:
+    """acode was killed between the writing of a file and its new name."""
+    plain(place)
+    before, words = Snapshot.of(place.root), plan("files")
+    renames: list[int] = []
+
+    def note(stop: Stop) -> None:
+        if stop.name.startswith("rename") and stop.phase == "entry" and stop.new_path().endswith("deep/file.txt"):
+            renames.append(stop.number)
+
+    trace(lambda: place.traced(*words), on_stop=note)
+    before.put(place.root)
+    killed(lambda: place.traced(*words), renames[0])
+    place.silence()
+
+
+def damaged(place: Place) -> None:
+    """Somebody has changed the code of an event that says no more than that the session runs."""
+    at_gate(place)
+    attack = Attack(place.workspace)
+    number = attack.seq_of("step_completed", "first.2")
+    attack.sql("UPDATE events SET mac = zeroblob(32) WHERE id = ?", SPAN + number)
+
+
+def ended(place: Place) -> None:
+    """One session has ended, one waits at its gate."""
+    plain(place)
+    assert place.acode(*plan("files")).exit_code == 0
+    place.put("old.txt", "before\n")
+    assert place.acode(*plan("gate")).exit_code == 10
+
+
+def untrusted(place: Place) -> None:
+    at_gate(place)
+    place.put(".agent/config.yml", "notify: {command: ['true']}\n")
+
+
+def trusted(place: Place) -> bool:
+    config = load_config(place.workspace, place.env(), {})
+    assert config.workspace_file_sha256 is not None
+    return is_trusted(place.root / "state", place.workspace, config.workspace_file_sha256)
+
+
+def has_new_key(place: Place) -> bool:
+    return len((place.root / "state" / "keys").read_text().split()) > 1
+
+
+def ended_is_gone(place: Place) -> bool:
+    return len(place.session_ids()) == 1

@@ -1,0 +1,221 @@
+"""The one oracle of all sweeps. It knows nothing of how acode works: it looks at bytes, rows, commits and a ledger.
+
+Right after a crash, before anything recovers: what was acknowledged is on record, and every change in the workspace is
+explained by a durable record. At the end: everything is as an undisturbed run leaves it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from acode.engine.listing import rows
+from acode.engine.opening import opened
+from acode.engine.preview import verify
+from acode.errors import AcodeError, NoResumableSession
+from acode.events import types as ev
+from tests.crash.case import Case, Prepared
+from tests.crash.harness.snapshots import Entry, Snapshot
+from tests.crash.place import Place
+
+LOG = "workspace/.agent/workspace.db"
+UNREAD = ("acode.jsonl", "ballast")  # acode writes them and never asks what is in them
+OWN = (".agent", ".git")
+TEMPORARY = ".acode-tmp-"
+DATABASE_SUFFIXES = (".db", ".db-wal", ".db-shm", ".db-journal")
+
+
+@dataclass(kw_only=True)
+class OnRecord:
+    """What the log says, read without changing anything."""
+
+    last_seq: int = 0
+    events: Counter[str] = field(default_factory=Counter)
+    ids: list[str] = field(default_factory=list)
+    paths: set[str] = field(default_factory=set)  # that a step in the log says it is about to change
+    kinds: set[str] = field(default_factory=set)
+    taken_back: bool = False
+    trouble: str = ""
+
+
+def on_record(place: Place) -> OnRecord:
+    found = OnRecord()
+    try:
+        with opened(place.reader(), look_only=True) as store:
+            for session_id in store.session_ids():
+                for envelope, _, _ in store.events(session_id):
+                    _note(found, envelope)
+    except NoResumableSession:
+        pass
+    except AcodeError as error:
+        found.trouble = f"the log cannot be read: {error}"
+    return found
+
+
+def _note(found: OnRecord, envelope: Any) -> None:
+    event = envelope.event
+    found.last_seq = max(found.last_seq, envelope.seq)
+    found.ids.append(envelope.event_id)
+    found.events[type(event).__name__] += 1
+    if isinstance(event, ev.StepStarted):
+        found.kinds.add(event.kind)
+        found.paths.update(image.path for image in event.before)
+    elif isinstance(event, ev.RollbackStarted | ev.StepsRolledBack):
+        found.taken_back = True
+
+
+def recorded_events(place: Place) -> Counter[str]:
+    return on_record(place).events
+
+
+def log_of(disk: Snapshot) -> dict[str, Entry]:
+    """All that is needed to read the log: the database, keys and anchors."""
+    return {
+        path: entry
+        for path, entry in disk.entries.items()
+        if entry.kind == "directory" or path.startswith(("state/", LOG))
+    }
+
+
+def right_after(ready: Prepared, disk: Snapshot, heard: bytes) -> tuple[list[str], bytes]:
+    """What is wrong before anything is recovered; and a key that is equal for states no later start can tell apart.
+
+    Of the state, only what `log_of` names must lie in the place.
+    """
+    record = on_record(ready.place)
+    wrong = [record.trouble] if record.trouble and "repair" not in ready.words else []
+    acknowledged, finished = _understood(heard)
+    if record.last_seq < acknowledged:
+        wrong.append(f"acknowledged up to {acknowledged}, but the log ends at {record.last_seq}")
+    if finished and not record.trouble and (missing := ready.recorded - record.events):
+        wrong.append(f"it said that it was done, and these are not on record: {dict(missing)}")
+    wrong += _unexplained(ready, disk, record)
+    return wrong, _key(disk, record, finished=finished)
+
+
+def shows_what_was_said(ready: Prepared, heard: bytes) -> list[str]:
+    """For commands whose effect is not an event: if the last word was heard, the effect is there."""
+    shows = ready.case.shows
+    if shows is None or not _understood(heard)[1] or shows(ready.place) == ready.expected["shown"]:
+        return []
+    return ["it said that it was done, and it does not show"]
+
+
+def _understood(heard: bytes) -> tuple[int, bool]:
+    """Up to where acode has said that nothing can be lost, and whether it has said its last word of success."""
+    acknowledged, finished = 0, False
+    for line in heard.splitlines(keepends=True):
+        if line.endswith(b"\n") and line.startswith(b"{"):
+            said = json.loads(line)
+            if said.get("event") is not None:
+                acknowledged = max(acknowledged, said["seq"] or 0)
+                finished = said["event"] == "session_end" and said["data"]["exit_code"] in (0, 10)
+            else:
+                finished = "error" not in said and not said.get("kept")
+    return acknowledged, finished
+
+
+def _unexplained(ready: Prepared, disk: Snapshot, record: OnRecord) -> Iterator[str]:
+    before, now = _codes(ready.ground), _codes(disk)
+    for path in sorted(before.keys() | now.keys()):
+        if before.get(path) == now.get(path) or os.path.basename(path).startswith(TEMPORARY):
+            continue
+        about_database = path.endswith(DATABASE_SUFFIXES) and "sql" in record.kinds
+        if path not in record.paths and not about_database and not record.taken_back:
+            yield f"{path} changed and no durable record explains it"
+
+
+def _codes(disk: Snapshot) -> dict[str, bytes]:
+    inside = ((path.removeprefix("workspace/"), entry) for path, entry in disk.entries.items() if "/" in path)
+    return {
+        path: entry.content
+        for path, entry in inside
+        if entry.kind == "file" and path.split("/")[0] not in OWN and not path.startswith(("state/", "home/"))
+    }
+
+
+def _key(disk: Snapshot, record: OnRecord, *, finished: bool) -> bytes:
+    total = hashlib.blake2b("\0".join(record.ids).encode(), digest_size=16)
+    total.update(record.trouble.encode() + bytes([finished]))
+    for path in sorted(disk.entries):
+        if not path.startswith(LOG) and os.path.basename(path) not in UNREAD:
+            total.update(os.fsencode(path) + b"\0" + disk.entries[path].code)
+    return total.digest()
+
+
+def files_in(workspace: Path) -> Iterator[tuple[str, bytes]]:
+    """Every file of the workspace that is the user's."""
+    for place, directories, names in os.walk(workspace):
+        if place == os.fspath(workspace):
+            directories[:] = [name for name in directories if name not in OWN]
+        for name in names:
+            path = os.path.join(place, name)
+            yield os.path.relpath(path, workspace), Path(path).read_bytes()
+
+
+# The end.
+
+
+def picture(place: Place, case: Case) -> dict[str, Any]:
+    """Everything a person could find at the end."""
+    found: list[Any] = rows(place.world())
+    files = dict(files_in(place.workspace))
+    databases = {path for path in files if path.endswith(DATABASE_SUFFIXES)}
+    return {
+        "files": {path: data for path, data in files.items() if path not in databases},
+        "modes": {path: (place.workspace / path).stat().st_mode & 0o777 for path in files if path not in databases},
+        "databases": {path: _rows_of(place.workspace / path) for path in files if path.endswith(".db")},
+        "commits": _commits(place.workspace),
+        "sessions": sorted(str(row.session.state) if row.session else str(row.error) for row in found),
+        "once": {step: place.effects()[step] for step in case.once},
+        "shown": case.shows(place) if case.shows is not None else None,
+        "problems": [str(one) for row in found for one in verify(place.world(), row.session_id)[1].problems],
+    }
+
+
+def differences(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
+    return [
+        f"{name}: {_short(found[name])} instead of {_short(wanted)}"
+        for name, wanted in expected.items()
+        if found[name] != wanted
+    ]
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) < 400 else f"{text[:400]}…"
+
+
+def _rows_of(path: Path) -> dict[str, list[str]]:
+    """Every table's rows; of acode's own the steps they stand for, since an attempt's number may differ."""
+    database = apsw.Connection(os.fspath(path))
+    try:
+        names = [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type='table' ORDER BY 1")]
+        found = {name: sorted(str(row) for row in database.execute(f'SELECT * FROM "{name}"')) for name in names}
+        if "acode_applied" in found:
+            keys = [key for (key,) in database.execute("SELECT key FROM acode_applied")]
+            found["acode_applied"] = sorted(key.split(":")[1] for key in keys)
+        return found
+    finally:
+        database.close()
+
+
+def _commits(workspace: Path) -> list[str]:
+    if not (workspace / ".git").exists():
+        return []
+    asked = [("log", "--format=%s %T"), ("status", "--porcelain", "-uno")]
+    answers = [
+        subprocess.run(["git", *words], cwd=workspace, capture_output=True, text=True, check=True).stdout
+        for words in asked
+    ]
+    left = [path.name for path in (workspace / ".git").iterdir() if path.name.endswith(".lock")]
+    return [*answers, *left]

@@ -1,0 +1,267 @@
+"""The sweeps: what is done to a command, at every place where it can be done, and the judgement of what is left.
+
+A sweep counts and collects; it asserts nothing itself, so that a planted bug can be shown to be caught by it. States
+that no later start can tell apart (the same events on record, the same files around them) are carried on once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from tests.crash.case import Prepared
+from tests.crash.harness.power import Search, power_cuts
+from tests.crash.harness.ptracer import NeverReached, Work, killed, trace
+from tests.crash.harness.recording import Recording, record
+from tests.crash.harness.snapshots import Laid, Snapshot, States, at_rest, states_of
+from tests.crash.oracle import LOG, differences, log_of, picture, right_after, shows_what_was_said
+from tests.lives import end_all_in
+
+Item = TypeVar("Item")
+STOPS_THAT_VARY = 40
+VIOLATIONS_MAX = 20  # a sweep that has found so many need not go on
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """What a sweep has done. Boundaries are the stops of a command, each (command, phase, call) once."""
+
+    boundaries: int = 0
+    states: int = 0
+    kills: int = 0
+    faults: int = 0
+    carried_on: int = 0
+    violations: list[str] = field(default_factory=list)
+    calls: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Tally) -> None:
+        for name in ("boundaries", "states", "kills", "faults", "carried_on"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.violations += other.violations
+        self.calls += other.calls
+
+    @property
+    def enough(self) -> bool:
+        return len(self.violations) >= VIOLATIONS_MAX
+
+    def __str__(self) -> str:
+        numbers = {
+            "boundaries": self.boundaries,
+            "states": self.states,
+            "kills": self.kills,
+            "faults": self.faults,
+            "carried on": self.carried_on,
+            "violations": len(self.violations),
+        }
+        return ", ".join(f"{count:,} {name}" for name, count in numbers.items() if count or name == "violations")
+
+
+class Judge:
+    """Looks at what is left right after, carries on, and compares the end; remembers what it has carried on before."""
+
+    def __init__(self, ready: Prepared, tally: Tally) -> None:
+        self.ready = ready
+        self.tally = tally
+        self._laid = Laid(ready.place.root, LOG)
+        self._carried_on: set[bytes] = set()
+
+    def state(self, disk: Snapshot, heard: bytes, where: str) -> None:
+        """A state that is laid in place first: the log alone, and the rest only where it is new."""
+        self.tally.states += 1
+        if self.ready.case.lively:
+            end_all_in(self.ready.place.root)
+        with self._noting(where):
+            self._laid.lay(log_of(disk))
+            wrong, key = right_after(self.ready, disk, heard)
+            if key not in self._carried_on:
+                self._carried_on.add(key)
+                self._laid.lay(disk.entries)
+                if self.ready.case.reset is not None:
+                    self.ready.case.reset(self.ready.place)
+                self._laid.forget()
+                wrong += shows_what_was_said(self.ready, heard)
+                self._note(wrong, where)
+                wrong = self._to_the_end()
+            self._note(wrong, where)
+
+    def here(self, heard: bytes, where: str) -> None:
+        """What lies there now."""
+        with self._noting(where):
+            disk = at_rest(self.ready.place.root) if self.ready.case.lively else Snapshot.of(self.ready.place.root)
+            wrong, _ = right_after(self.ready, disk, heard)
+            self._note(wrong + shows_what_was_said(self.ready, heard), where)
+            self._note(self._to_the_end(), where)
+
+    def _to_the_end(self) -> list[str]:
+        self.tally.carried_on += 1
+        self.ready.carry_on()
+        return differences(picture(self.ready.place, self.ready.case), self.ready.expected)
+
+    @contextlib.contextmanager
+    def _noting(self, where: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # whatever goes wrong while it is judged is what the sweep looks for
+            self._laid.forget()
+            self._note([f"{type(error).__name__}: {error}"], where)
+
+    def _note(self, wrong: list[str], where: str) -> None:
+        self.tally.violations += [f"{self.ready.case}, {where}: {one}" for one in wrong]
+
+
+# Killed, as it is seen in one run that is stopped at every call.
+
+
+def snapshot_sweep(ready: Prepared, *, every: int = 1) -> Tally:
+    """Every state that a kill of the command leaves."""
+    tally = Tally()
+    judge = Judge(ready, tally)
+    seen = states_after(ready)
+    tally.boundaries = seen.stops
+    for state in seen.distinct[::every]:
+        judge.state(state.disk, state.heard, f"killed at {state.stop.name} {state.stop.phase} #{state.stop.number}")
+        if tally.enough:
+            break
+    return tally
+
+
+def double_sweep(ready: Prepared, *, every: int = 1, judge_every: int = 1, first: int = 0) -> Tally:
+    """Every state that a kill of the recovery leaves, from every state that a kill of the command leaves."""
+    tally = Tally()
+    judge = Judge(ready, tally)
+    number = 0
+    for state in states_after(ready).distinct[first::every]:
+        if ready.case.lively:
+            end_all_in(ready.place.root)
+        state.disk.put(ready.place.root)
+        where = f"killed at {state.stop.name} {state.stop.phase} #{state.stop.number}"
+        try:
+            again = states_of(_quietly(ready.carry_on), ready.place.root, lively=ready.case.lively)
+        except AssertionError as error:
+            tally.violations.append(f"{ready.case}, {where}: {error}")
+            continue
+        tally.boundaries += again.stops
+        for second in again.distinct:
+            number += 1
+            if number % judge_every == 0:
+                then = f"{where}, then at {second.stop.name} {second.stop.phase} #{second.stop.number} of the recovery"
+                judge.state(second.disk, b"", then)
+        if tally.enough:
+            break
+    return tally
+
+
+def states_after(ready: Prepared) -> States:
+    ready.fresh()
+    place, case = ready.place, ready.case
+    return states_of(ready.act, place.root, heard=place.heard, lively=case.lively, ends_with=case.ends_with)
+
+
+def _quietly(work: Work) -> Work:
+    def quiet() -> None:
+        work()
+
+    return quiet
+
+
+# Killed for real.
+
+
+def kill_sweep(ready: Prepared, *, every: int = 1, first: int = 0, keeper_too: bool = False) -> Tally:
+    """The command is killed with SIGKILL at its stops, one run each; a kill that does not hit is an error."""
+    tally = Tally()
+    ready.fresh()
+    stops = _stops(ready.act, ready.case.ends_with)
+    for number in range(first, stops, every):
+        ready.fresh()
+        try:
+            _kill(ready.act, number, tally)
+        except NeverReached:
+            if ready.case.lively and number > stops - STOPS_THAT_VARY:
+                break  # how often it looks after its command depends on how long that takes
+            raise
+        if keeper_too:
+            end_all_in(ready.place.root)
+        # A judge for each: what is on record may be the same, but the processes that live on are not.
+        Judge(ready, tally).here(ready.place.words_heard(), f"killed for real at stop {number} of {stops}")
+        if tally.enough:
+            break
+    return tally
+
+
+def double_kill_sweep(ready: Prepared, *, every: int, second_every: int) -> Tally:
+    """Killed for real, and its recovery killed for real."""
+    tally = Tally()
+    ready.fresh()
+    stops = _stops(ready.act, ready.case.ends_with)
+    for first in range(every // 2, stops, every):
+        for second in _seconds(ready, first, second_every):
+            ready.fresh()
+            _kill(ready.act, first, tally)
+            try:
+                _kill(_quietly(ready.carry_on), second, tally)
+            except NeverReached:
+                continue  # this time less was left to do
+            Judge(ready, tally).here(b"", f"killed at stop {first}, then at {second} of the recovery")
+        if tally.enough:
+            break
+    return tally
+
+
+def _seconds(ready: Prepared, first: int, every: int) -> range:
+    ready.fresh()
+    killed(ready.act, first)
+    return range(every // 2, _stops(_quietly(ready.carry_on), (0,)), every)
+
+
+def _stops(work: Work, ends_with: tuple[int, ...]) -> int:
+    ended = trace(work)
+    assert ended.exit_code in ends_with, f"it ended with {ended.exit_code}: {ended.error}"
+    return ended.stops
+
+
+def _kill(work: Work, number: int, tally: Tally) -> None:
+    ended = killed(work, number)
+    assert ended.exit_code == -signal.SIGKILL and ended.killed_at is not None
+    tally.kills += 1
+    tally.boundaries += 1
+    tally.calls["/".join(ended.killed_at.boundary)] += 1
+
+
+# The power fails.
+
+
+def recorded(ready: Prepared, *, lost_sync: int | None = None) -> Recording:
+    ready.fresh()
+    place = ready.place
+    return record(ready.act, place.root, heard=place.heard, lost_sync=lost_sync, ends_with=ready.case.ends_with)
+
+
+def power_sweep(
+    ready: Prepared,
+    search: Search,
+    *,
+    every: int = 1,
+    recording: Recording | None = None,
+    stop_at_first: bool = False,
+    after: int = 0,
+) -> Tally:
+    """Every legal state of the disk after a power cut behind each operation, or every so many of them."""
+    tally = Tally()
+    judge = Judge(ready, tally)
+    for cut in evenly(power_cuts(recording or recorded(ready), search), every):
+        if cut.after >= after:
+            judge.state(cut.disk, cut.heard, f"the power failed behind {cut.op.kind} {cut.op.path} #{cut.after}")
+        if tally.enough or (stop_at_first and tally.violations):
+            break
+    return tally
+
+
+def evenly(items: Iterable[Item], every: int) -> Iterator[Item]:
+    for number, item in enumerate(items):
+        if number % every == 0:
+            yield item

@@ -1,0 +1,162 @@
+"""The table of all cases: each state-changing command, each kind of step. A new command or kind gets a line here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import acode
+from tests.crash import grounds
+from tests.crash.case import Case
+from tests.crash.grounds import plan
+from tests.crash.place import KEPT_VARIABLES, Place
+
+DONE_BEFORE = (0, 2, 15)  # asked again: done now, nothing to do any more, or ended meanwhile
+ACT = ("--json", "--no-input")
+
+
+@contextlib.contextmanager
+def environment(place: Place) -> Iterator[None]:
+    before = dict(os.environ)
+    for name in set(os.environ) - set(KEPT_VARIABLES):
+        del os.environ[name]
+    os.environ.update(place.env())
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def program(place: Place) -> None:
+    """A program with library calls, one of them nested, until it has ended; what is unknown the ledger tells."""
+
+    def note(what: str) -> str:
+        fd = os.open(place.ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.write(fd, f"k:{what}:\n".encode())
+        os.fsync(fd)  # an effect that a power cut may take back would be this program's own fault
+        os.close(fd)
+        return what
+
+    def steps() -> None:
+        with acode.session("k", workspace=place.workspace, force="it was cut off") as session:
+            first = session.step("fetch", note, "fetch", idempotent=True)
+            session.write("old.txt", f"{first}\n")
+            session.step("send", note, "send")
+            session.step("outer", lambda: session.step("inner", note, "inner"), idempotent=True)
+            session.write("old.txt", "the end\n", name="second")
+
+    with environment(place):
+        for _ in range(8):
+            try:
+                return steps()
+            except acode.OutcomeUnknown as unknown:
+                step = unknown.details["step"]
+                answer = "applied" if place.effects()[step.rpartition(".")[2]] else "not_applied"
+                acode.resolve("k", step, answer, workspace=place.workspace)  # type: ignore[arg-type]
+    raise AssertionError("not finished after eight runs")
+
+
+RUNS = (
+    Case(name="run files", ground=grounds.plain, words=plan("files")),
+    Case(
+        name="run commands",
+        ground=grounds.plain,
+        words=plan("commands"),
+        once=("work.undeclared", "work.probed"),
+        lively=True,
+    ),
+    Case(name="run databases", ground=grounds.with_databases, words=plan("databases")),
+    Case(name="run commits", ground=grounds.repository, words=plan("commits"), lively=True),
+    Case(name="run to gate", ground=grounds.plain, words=plan("gate"), ends_with=(10,)),
+    Case(name="program", ground=grounds.plain, program=program, once=("send", "inner")),
+)
+RESUMES = (
+    Case(name="resume", ground=grounds.killed_while_writing, words=("resume", "{id}", "--force", *ACT)),
+    Case(name="resume behind gate", ground=grounds.at_gate, words=("resume", "{id}", *ACT), ends_with=(10,)),
+)
+ANSWERS = (
+    Case(name="approve", ground=grounds.at_gate, words=("session", "approve", "{id}", *ACT), repeated=DONE_BEFORE),
+    Case(name="deny", ground=grounds.at_gate, words=("session", "deny", "{id}", *ACT), repeated=DONE_BEFORE),
+    *(
+        Case(
+            name=f"resolve {answer}",
+            ground=grounds.unknown,
+            words=("session", "resolve", "{id}", "work.lost", f"--{answer}", *ACT),
+            repeated=DONE_BEFORE,
+            once=("work.lost",) if answer == "applied" else (),
+            lively=True,
+        )
+        for answer in ("applied", "not-applied", "retry")
+    ),
+    Case(
+        name="rollback",
+        ground=grounds.at_gate,
+        words=("session", "rollback", "{id}", "--yes", *ACT),
+        repeated=(0,),
+        ends_sessions=True,
+    ),
+    Case(
+        name="rollback with undo",
+        ground=grounds.at_gate_with_undo,
+        words=("session", "rollback", "{id}", "--yes", *ACT),
+        repeated=(0, 19),
+        ends_sessions=True,
+        lively=True,
+    ),
+    Case(name="pause", ground=grounds.killed_while_writing, words=("session", "pause", "{id}", *ACT), repeated=(0,)),
+    Case(name="checkpoint", ground=grounds.at_gate, words=("session", "checkpoint", "{id}", *ACT), repeated=(0,)),
+    Case(
+        name="unlock",
+        ground=grounds.at_gate,
+        words=("session", "unlock", "{id}", "--force", *ACT),
+        repeated=(0,),
+    ),
+    Case(
+        name="cancel",
+        ground=grounds.at_gate,
+        words=("session", "cancel", "{id}", *ACT),
+        repeated=(0, 15),
+    ),
+    Case(
+        name="abandon",
+        ground=grounds.at_gate,
+        words=("session", "abandon", "{id}", *ACT),
+        repeated=(0, 15),
+    ),
+)
+CARE = (
+    Case(
+        name="repair",
+        ground=grounds.damaged,
+        words=("session", "repair", "{id}", "--yes", "--reason", "test", *ACT),
+        repeated=(0,),
+    ),
+    Case(
+        name="gc",
+        ground=grounds.ended,
+        words=("session", "gc", "--older-than", "0", "--yes", *ACT),
+        repeated=(0,),
+        shows=grounds.ended_is_gone,
+    ),
+    Case(
+        name="key rotate",
+        ground=grounds.at_gate,
+        words=("key", "rotate", *ACT),
+        repeated=(0,),
+        shows=grounds.has_new_key,
+    ),
+    Case(
+        name="config trust",
+        ground=grounds.untrusted,
+        words=("config", "trust", *ACT),
+        repeated=(0,),
+        shows=grounds.trusted,
+    ),
+)
+# A turn of an agent belongs here: its case runs the scripted model, and needs nothing else than a line.
+CASES = {case.name: case for case in (*RUNS, *RESUMES, *ANSWERS, *CARE)}
+# Those that start no process: all that changes the disk is seen.
+STILL = tuple(name for name, case in CASES.items() if not case.lively)
+QUICK = ("run files", "run databases", "program", "resume", "approve", "rollback", "repair", "gc")

@@ -1,0 +1,113 @@
+"""Every file system call fails, once and for ever: a named error, nothing acknowledged lost, a clean end later."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pytest
+
+from acode.cli import world as cli_world
+from tests.crash.conftest import Prepare, Tell
+from tests.crash.fault_sweeps import badly_ended, fault_sweep, faults_of, lost_sync_sweep, spread
+from tests.crash.harness import needs_ptrace
+from tests.crash.harness.power import Search
+from tests.crash.harness.ptracer import trace
+from tests.crash.sweeps import Judge, Tally
+from tests.crash.table import CASES, STILL
+
+pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
+
+FAULTS_MIN = 500
+LOST_SYNCS = Search(exhaustive_pieces_max=1, random_choices=0, name_choices_max=2, every_op=4, sector_bytes=4096)
+
+
+def test_a_call_that_fails_ends_in_a_named_error_and_a_later_start_ends_as_undisturbed(
+    prepare: Prepare, tell: Tell
+) -> None:
+    total = Tally()
+    for name in STILL:
+        ready = prepare(CASES[name])
+        faults = faults_of(ready)
+        total.add(fault_sweep(ready, spread(faults, 50 if len(faults) > 1500 else 25)))
+    tell("failing calls", total)
+    assert total.violations == []
+    assert total.faults >= FAULTS_MIN
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("name", STILL)
+def test_every_call_that_fails_with_every_error(prepare: Prepare, tell: Tell, name: str) -> None:
+    ready = prepare(CASES[name])
+    faults = faults_of(ready)
+    total = fault_sweep(ready, faults)
+    tell(f"every call with every error, {name}, {len(faults)} pairs", total)
+    assert total.violations == []
+    assert total.calls["not met"] == 0, "every pair was met"
+
+
+def test_a_failed_fsync_and_a_power_cut_behind_it_lose_nothing_that_was_acknowledged(
+    prepare: Prepare, tell: Tell
+) -> None:
+    total = lost_sync_sweep(prepare(CASES["run to gate"]), LOST_SYNCS, every=7, syncs_every=4)
+    tell("a failed fsync, then a power cut", total)
+    assert total.violations == []
+    assert total.faults >= 8 and total.states > 200
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("name", STILL)
+def test_every_failed_fsync_and_every_power_cut_behind_it(prepare: Prepare, tell: Tell, name: str) -> None:
+    search = Search(exhaustive_pieces_max=2, random_choices=1, name_choices_max=4)
+    total = lost_sync_sweep(prepare(CASES[name]), search, every=3)
+    tell(f"every failed fsync, then a power cut, {name}", total)
+    assert total.violations == []
+
+
+@pytest.mark.parametrize("name", ["run files", "run databases", "rollback", "approve"])
+def test_with_too_few_file_descriptors_it_says_so_and_later_ends_as_undisturbed(prepare: Prepare, name: str) -> None:
+    ready = prepare(CASES[name])
+    tally, refused, done = Tally(), 0, False
+
+    def with_few(free: int) -> object:
+        opened = {int(number) for number in os.listdir("/proc/self/fd")}
+        limit = next(itertools.islice((number for number in itertools.count() if number not in opened), free, None))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        return ready.act()
+
+    for free in range(1, 40):
+        ready.fresh()
+        ended = trace(partial(with_few, free), wanted=lambda stop: False)
+        said = ready.place.words_heard().decode() + ready.place.words_said()
+        tally.violations += badly_ended(ended, said)
+        Judge(ready, tally).here(ready.place.words_heard(), f"{free} free descriptors")
+        refused += ended.exit_code not in ready.case.ends_with
+        done = ended.exit_code in ready.case.ends_with
+        if done:
+            break
+    assert tally.violations == []
+    assert refused and done, "too few at first, and enough in the end"
+
+
+@pytest.mark.parametrize("jump", [timedelta(days=-400), timedelta(hours=-2), timedelta(days=400)])
+def test_a_clock_that_jumps_between_and_during_runs_changes_no_end(prepare: Prepare, jump: timedelta) -> None:
+    ready = prepare(CASES["run files"])
+    tally = Tally()
+
+    def with_jumps() -> object:
+        looks = itertools.count()
+        # Every other look at the clock is after the jump.
+        cli_world.now = lambda: datetime.now(UTC) + (jump if next(looks) % 2 else timedelta())
+        return ready.act()
+
+    ready.fresh()
+    stops = trace(with_jumps).stops
+    for at in range(5, stops, stops // 6):
+        ready.fresh()
+        ended = trace(with_jumps, kill_at=at)
+        assert ended.killed_at is not None
+        Judge(ready, tally).here(ready.place.words_heard(), f"{jump} and killed at {at}")
+    assert tally.violations == []

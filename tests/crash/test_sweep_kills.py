@@ -1,0 +1,87 @@
+"""Every command killed at its system calls, in snapshots and for real, and again while it recovers.
+
+The gate takes every boundary of every command once in snapshots, and a spread of them for real; the release sweep takes
+all of them for real, and all pairs of a first and a second kill.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.crash.conftest import Prepare, Tell
+from tests.crash.harness import needs_ptrace
+from tests.crash.sweeps import Tally, double_kill_sweep, double_sweep, kill_sweep, snapshot_sweep
+from tests.crash.table import CASES, QUICK
+
+pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
+
+ALL = pytest.mark.parametrize("name", CASES)
+SNAPSHOT_BOUNDARIES_MIN = 5_000
+REAL_KILLS_MIN = 300
+DOUBLE_BOUNDARIES_MIN = 4_000
+
+
+@pytest.mark.req("NFR-011c-005", "NFR-011c-008", "BP-011c-16", "FR-040b-33", "NFR-040b-11")
+def test_killed_at_any_system_call_every_command_ends_as_an_undisturbed_one(prepare: Prepare, tell: Tell) -> None:
+    total = Tally()
+    for case in CASES.values():
+        total.add(snapshot_sweep(prepare(case)))
+    tell("snapshots at every system call of every command", total)
+    assert total.violations == []
+    assert total.boundaries >= SNAPSHOT_BOUNDARIES_MIN
+
+
+@pytest.mark.req("NFR-011c-009", "NFR-040b-12", "NFR-040b-13", "SCN-040b-02", "INV-011c-06")
+def test_killed_for_real_every_command_ends_as_an_undisturbed_one(prepare: Prepare, tell: Tell) -> None:
+    total = Tally()
+    for number, case in enumerate(CASES.values()):
+        every = 29 if case.lively else 13
+        total.add(kill_sweep(prepare(case), every=every, first=number % every))
+    tell("real kills", total)
+    assert total.violations == []
+    assert total.kills >= REAL_KILLS_MIN
+
+
+@pytest.mark.req("NFR-011c-006", "NFR-011c-007", "FR-011c-061", "SCN-011c-10", "NFR-011c-010")
+def test_killed_again_while_recovering_it_still_ends_as_an_undisturbed_run(prepare: Prepare, tell: Tell) -> None:
+    total = Tally()
+    for name in QUICK:
+        total.add(double_sweep(prepare(CASES[name]), every=41, judge_every=5, first=11))
+    for name in ("run files", "approve", "rollback"):
+        total.add(double_kill_sweep(prepare(CASES[name]), every=140, second_every=90))
+    tell("killed again while recovering", total)
+    assert total.violations == []
+    assert total.boundaries >= DOUBLE_BOUNDARIES_MIN and total.kills > 10
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("shift", range(4))
+@ALL
+def test_killed_for_real_at_every_system_call(prepare: Prepare, tell: Tell, name: str, shift: int) -> None:
+    total = kill_sweep(prepare(CASES[name]), every=4, first=shift)
+    tell(f"every kill, {name}", total)
+    assert total.violations == [] and total.kills
+
+
+@pytest.mark.release
+@ALL
+def test_killed_for_real_and_killed_for_real_while_recovering(prepare: Prepare, tell: Tell, name: str) -> None:
+    total = double_kill_sweep(prepare(CASES[name]), every=11, second_every=13)
+    tell(f"two real kills, {name}", total)
+    assert total.violations == []
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].lively])
+def test_killed_for_real_with_everything_it_started(prepare: Prepare, tell: Tell, name: str) -> None:
+    total = kill_sweep(prepare(CASES[name]), keeper_too=True)
+    tell(f"every kill of all processes, {name}", total)
+    assert total.violations == [] and total.kills
+
+
+@pytest.mark.release
+@ALL
+def test_killed_at_every_system_call_of_every_recovery(prepare: Prepare, tell: Tell, name: str) -> None:
+    total = double_sweep(prepare(CASES[name]))
+    tell(f"every kill of every recovery, {name}", total)
+    assert total.violations == [] and total.boundaries

@@ -1,0 +1,52 @@
+"""The power fails behind every operation on the disk: nothing acknowledged is lost, every change is explained."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.crash.conftest import Prepare, Tell
+from tests.crash.harness import needs_ptrace
+from tests.crash.harness.power import Metadata, Search
+from tests.crash.sweeps import Tally, power_sweep
+from tests.crash.table import CASES, STILL
+
+pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
+
+GATE = Search(exhaustive_pieces_max=2, random_choices=1, name_choices_max=4, sector_bytes=4096)
+STATES_MIN = 5_000
+
+
+@pytest.mark.req("NFR-011c-005", "FR-040b-38", "FR-011c-017", "UC-011c-03")
+def test_after_a_power_cut_nothing_acknowledged_is_lost_and_it_ends_the_same(prepare: Prepare, tell: Tell) -> None:
+    total = Tally()
+    for name in STILL:
+        every_op = 3 if name.startswith(("run", "program")) else 1
+        search = Search(**{**as_fields(GATE), "every_op": every_op})
+        total.add(power_sweep(prepare(CASES[name]), search))
+    tell("power cuts", total)
+    assert total.violations == []
+    assert total.states >= STATES_MIN
+
+
+def as_fields(search: Search) -> dict[str, object]:
+    return {name: getattr(search, name) for name in Search.__dataclass_fields__}
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("name", STILL)
+@pytest.mark.parametrize("metadata", ["ordered", "strict"])
+@pytest.mark.parametrize("sector_bytes", [512, 4096])
+def test_after_any_power_cut_nothing_acknowledged_is_lost(
+    prepare: Prepare, tell: Tell, name: str, metadata: Metadata, sector_bytes: int
+) -> None:
+    search = Search(
+        metadata=metadata,
+        sector_bytes=sector_bytes,
+        exhaustive_pieces_max=4,
+        random_choices=2,
+        name_choices_max=16,
+        garbage=sector_bytes == 512,
+    )
+    total = power_sweep(prepare(CASES[name]), search)
+    tell(f"power cuts, {name}, {metadata} names, sectors of {sector_bytes}", total)
+    assert total.violations == [] and total.states
