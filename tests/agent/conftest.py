@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tests.agent.scripted import serve
+from tests.terminals import terminal
 
-__all__ = ["serve"]
+__all__ = ["serve", "terminal"]

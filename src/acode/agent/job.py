@@ -123,7 +123,8 @@ class Job:
                 ask,
                 api_key=self.world.env.get(self.setup.api_key_env),
                 timeout_s=self.world.config.settings.model.timeout_seconds,
-                show=lambda piece: self.show(begun.id, lines.feed(piece.encode())),
+                # A plan is shown when it is whole: as it arrives it is JSON.
+                show=lambda piece: self.show(begun.id, lines.feed(piece.encode())) if ask.answer is None else None,
                 stopped=self.world.stop.at_once,
             )
         except ModelTrouble as error:

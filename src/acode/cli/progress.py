@@ -165,6 +165,9 @@ class Progress:
         self.line.close()
         data = notice.data
         step = notice.step or ""
+        if notice.session is not None and notice.session.kind == AGENT and is_task(notice):
+            self.screen.detail(f"\nTask {one_line(step)}: was in the middle, and goes on where the log ends")
+            return
         self.screen.say(f"\nStep: {self._clean(self._outline.title(step) if self._outline else step)}")
         for name, value in settled_lines(data["kind"], data["outcome"], data["action"], one_line(data["evidence"])):
             self.screen.say(f"{name}: {value}")
@@ -239,7 +242,7 @@ class Progress:
         self._end_output()
         data = notice.data
         if notice.session is not None and notice.session.kind == AGENT:
-            if not is_task(notice):
+            if notice.step in self._titles and not is_task(notice):  # an answer that was just given needs no line
                 how = "already applied" if data["settled"] else took(data["duration_ms"])
                 self.line.close(f"  {self._good('✓')} {self._label(notice, len(how) + 2)} {self._dim(f'({how})')}")
                 self._touched(data["touched"])
@@ -326,8 +329,8 @@ def title_of(notice: Notice) -> str:
     title = str(notice.data.get("title", notice.step))
     if notice.data.get("kind") != "call":
         return one_line(title)
-    name = title.removeprefix("Call ")
-    return name if is_task(notice) else one_line(f"{name} {notice.data.get('shown', '')}".strip())
+    shown = str(notice.data.get("shown", "")).removesuffix("?")
+    return one_line(title.removeprefix("Call ") if is_task(notice) or not shown else shown)
 
 
 def model_of(session: Session) -> str:
