@@ -22,6 +22,7 @@ from pydantic_ai.durable_exec import (
     ModelCancelSuspendedResponseId,
     ModelCompactMessagesId,
     ModelRequestId,
+    ModelRequestParams,
     ToolsetCallToolId,
     ToolsetGetInstructionsId,
     ToolsetGetToolsId,
@@ -33,20 +34,24 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     PartDeltaEvent,
+    SystemPromptPart,
     TextPart,
     TextPartDelta,
+    ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
 )
+from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, DynamicToolset, FunctionToolset, ToolsetTool
 
 import acode
 from acode.errors import NotStorable, Usage
 from acode.events import types as ev
 from acode.integrations.pydantic_ai import AcodeDurability
-from acode.integrations.pydantic_ai.asked import Run, plain_message, step_name
+from acode.integrations.pydantic_ai.asked import Run, arguments_of, canonical, plain_message, step_name
 from acode.integrations.pydantic_ai.steps import repeatable
 from tests.integrations.scripted import Script, Stop, events_of, left_in_the_middle, made, returned, steps_of
 from tests.library.programs import Place
@@ -105,6 +110,38 @@ def test_time_stamps_and_the_providers_ids_are_no_part_of_what_is_asked_for() ->
 
     one, other = ([plain_message(each) for each in message(*given)] for given in (("x", 2001), ("y", 2002)))
     assert one == other and "'go'" in str(one) and "['a', 'b']" in str(one)
+
+
+def test_the_form_in_which_a_request_is_recorded_does_not_change() -> None:
+    said = [
+        ModelRequest([SystemPromptPart("You help."), UserPromptPart("What is 7 × 6?")], instructions="Be brief."),
+        ModelResponse([TextPart("A moment."), ToolCallPart("multiply", {"a": 7, "b": 6})]),
+        ModelRequest([ToolReturnPart("multiply", 42, tool_call_id="1")], instructions="Be brief."),
+    ]
+    tools = [ToolDefinition(name="multiply", parameters_json_schema={"type": "object"}, description="a × b")]
+    params = ModelRequestParams(
+        messages=said,
+        model_settings={"temperature": 0.5},
+        model_request_parameters=ModelRequestParameters(function_tools=tools),
+        run_context=None,  # type: ignore[arg-type]
+    )
+    assert arguments_of(ModelRequestId(model_name="m"), params) == (
+        "multiply: 42",
+        "model m",
+        "messages f7fccd78f984",
+        "instructions 7dafa90f94d2",
+        "tools 7dc6f6297a41",
+        "settings ef6fd868675e",
+    )
+
+
+def test_what_never_reaches_the_model_and_what_later_versions_add_is_no_part_of_it_either() -> None:
+    bare = ToolDefinition(name="t", description="does it")
+    told = ToolDefinition(name="t", description="does it", metadata={"acode": False}, timeout=7, toolset_id="s")
+    other = ToolDefinition(name="t", description="does something else")
+    assert canonical(bare) == canonical(told) == {"is": "ToolDefinition", "name": "t", "description": "does it"}
+    assert canonical(other) != canonical(bare)
+    assert canonical(TextPart("x")) != canonical(ThinkingPart("x"))
 
 
 def test_parallel_calls_of_one_tool_are_told_apart_whichever_ends_first(place: Place) -> None:

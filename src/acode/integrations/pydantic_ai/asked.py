@@ -43,8 +43,10 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 NAME_CHARACTERS_MAX = 48  # of the part that others chose; a step's name has room for it and what stands around it
 PROMPT_CHARACTERS_MAX = 64
 DIGEST_CHARACTERS = 12
-OF_THE_PROVIDER = frozenset({"timestamp", "tool_call_id", "id", "provider_name", "provider_details"})
-MESSAGES = "pydantic_ai.messages"
+BOOKKEEPING = {
+    "pydantic_ai.messages": frozenset({"timestamp", "tool_call_id", "id", "provider_name", "provider_details"}),
+    "pydantic_ai.tools": frozenset({"metadata", "sequential", "timeout", "toolset_id", "capability_id"}),
+}  # by the module of a class, what neither was said nor reaches the model
 
 _NOT_IN_NAMES = re.compile(r"[^\w-]+")
 _ordered = msgspec.json.Encoder(order="deterministic")
@@ -177,7 +179,7 @@ def canonical(value: Any) -> Any:
         case BaseModel():
             return canonical(value.model_dump())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field: canonical(item) for field, item in meant(value).items()}
+        return {"is": type(value).__name__} | {field: canonical(item) for field, item in meant(value).items()}
     try:
         return to_jsonable_python(value)
     except PydanticSerializationError:
@@ -185,14 +187,24 @@ def canonical(value: Any) -> Any:
 
 
 def meant(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass that mean something: none of its own workings, and nothing of the run around it."""
-    bookkeeping = OF_THE_PROVIDER if type(value).__module__ == MESSAGES else frozenset[str]()
-    found = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    """The fields of a dataclass that mean something: none of its own workings, and nothing of the run around it.
+
+    A field that has its default is left out, so that one which a later version adds changes nothing.
+    """
+    found = {field.name: (getattr(value, field.name), default_of(field)) for field in dataclasses.fields(value)}
+    left_out = BOOKKEEPING.get(type(value).__module__, frozenset[str]())
     return {
         name: item
-        for name, item in found.items()
-        if not name.startswith("_") and name not in bookkeeping and not isinstance(item, RunContext | ToolsetTool)
+        for name, (item, default) in found.items()
+        if not name.startswith("_")
+        and name not in left_out
+        and not isinstance(item, RunContext | ToolsetTool)
+        and not (type(item) is type(default) and item == default)
     }
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
 
 
 def digest(plain: Any) -> str:
