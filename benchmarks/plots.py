@@ -178,7 +178,7 @@ def curve_picture(figures: dict[str, Any], day: str) -> str:
     series = {
         name: [(float(steps), found["first_new_step_ms"]) for steps, found in line.items()]
         for name, line in figures.items()
-        if name != "left_out" and isinstance(line, dict)
+        if name != "left_out" and line
     }
     note = f"from the start of the process to the first step that is not on record; {day}"
     return lines("Recovery against the length of the record", note, series, "steps on record", "ms")

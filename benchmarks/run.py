@@ -143,12 +143,14 @@ def machine() -> dict[str, Any]:
     import os
 
     from acode.store.database import file_system
+    from benchmarks.scheduling import come_first
 
     return {
         "cpus": os.cpu_count(),
         "system": platform.system(),
         "python": platform.python_version(),
         "file_system": file_system(ROOT / "benchmarks"),
+        "scheduling": come_first(),
         "load_average": [round(value, 1) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None,
     }
 

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from typing import Any
 
 from benchmarks.peers.contenders import ACODE, PEERS, SLOW_PEERS, Contender, process, set_up
-from benchmarks.peers.scheduling import come_first
 from benchmarks.peers.servers import NotHere
 from benchmarks.peers.speed import postgres_or_none, say
 from tests.postgres import Server
@@ -26,7 +25,7 @@ ENTERED = tuple(one for one in (ACODE, *PEERS, *SLOW_PEERS) if one.name not in L
 
 
 def measure() -> dict[str, Any]:
-    figures: dict[str, Any] = {"scheduling": come_first(), "left_out": {}}
+    figures: dict[str, Any] = {"left_out": {}}
     with postgres_or_none() as postgres:
         for contender in ENTERED:
             for steps in STEPS_OF_ACODE if contender is ACODE else STEPS:
@@ -47,7 +46,7 @@ def shown(figures: dict[str, Any]) -> Iterator[str]:
     yield "| contender | " + " | ".join(f"{steps:,} steps" for steps in STEPS_OF_ACODE) + " |"
     yield "|---|" + "---|" * len(STEPS_OF_ACODE)
     for name, line in figures.items():
-        if isinstance(line, dict) and name != "left_out":
+        if name != "left_out":
             cells = [f"{line[str(s)]['first_new_step_ms']:,.0f}" if str(s) in line else "" for s in STEPS_OF_ACODE]
             yield f"| {name} | " + " | ".join(cells) + " |"
 

@@ -32,7 +32,6 @@ from benchmarks.peers.contenders import (
     versions,
 )
 from benchmarks.peers.figures import nearest, quartiles, ratios, summary, table
-from benchmarks.peers.scheduling import come_first
 from benchmarks.peers.servers import NotHere, Running
 from benchmarks.peers.syncs import count_syncs
 from tests.postgres import Server
@@ -45,7 +44,7 @@ SEED = 20261116
 
 
 def measure() -> dict[str, Any]:
-    figures: dict[str, Any] = {"scheduling": come_first(), "left_out": {}}
+    figures: dict[str, Any] = {"left_out": {}}
     with postgres_or_none() as postgres:
         figures["versions"] = versions(postgres)
         able = [one for one in EVERYBODY if works(one, postgres, figures)]
