@@ -220,3 +220,45 @@ def test_a_copy_owes_nothing_and_is_collected(machines: tuple[Machine, Machine],
     assert two("pull", session_id, "--yes").exit_code == 0
     assert two("session", "gc", "--older-than", "0", "--yes", "--json").json["sessions"] == [session_id]
     assert_level(one, database, session_id)
+
+
+# Losing the database.
+
+
+@pytest.mark.req("FR-011c-053")
+def test_a_session_whose_database_is_gone_comes_back_from_the_shared_copy(
+    machines: tuple[Machine, Machine], database: str
+) -> None:
+    one, _ = machines
+    session_id = one.run(GATED)
+    shutil.rmtree(one.workspace / ".agent")
+    lost = one("resume", session_id)
+    assert lost.exit_code == 20 and "acode pull" in lost.stderr
+    assert one("resume", session_id, "--remote").exit_code == 10
+    assert one("session", "verify", session_id).exit_code == 0
+    one("session", "approve", session_id)
+    assert one("resume", session_id).exit_code == 0 and (one.workspace / "end.txt").exists()
+    assert_level(one, database, session_id)
+
+
+def test_what_was_done_and_never_pushed_is_not_repeated_unasked_when_the_database_is_gone(
+    machines: tuple[Machine, Machine], database: str, tmp_path: Path
+) -> None:
+    """The anchor outlives the database: it knows of events that the shared copy has not."""
+    one, _ = machines
+    plan = GATED.replace("write: {path: end.txt", f"run: echo ran >> {tmp_path}/marks\n      - write: {{path: end.txt")
+    session_id = one.run(plan + "      - approve: And now?\n")
+    one.connect(NOBODY)
+    one("session", "approve", session_id)
+    assert one("resume", session_id).exit_code == 10 and (tmp_path / "marks").read_text() == "ran\n"
+    shutil.rmtree(one.workspace / ".agent")
+    one.connect(url_of(database))
+    pulled = one("pull", session_id, "--json")
+    assert pulled.exit_code == 0 and pulled.json["lost"] > 0 and "never pushed" in pulled.stderr
+    refused = one("resume", session_id, "--remote", "--json")
+    assert refused.exit_code == 20 and "--accept-rollback" in refused.stdout, refused
+    assert one("session", "repair", session_id, "--accept-rollback", "--yes").exit_code == 0
+    one("session", "approve", session_id)
+    assert one("resume", session_id).exit_code == 19, "whether the command ran, a person must say"
+    assert (tmp_path / "marks").read_text() == "ran\n"
+    assert_level(one, database, session_id)

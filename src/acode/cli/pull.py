@@ -52,6 +52,12 @@ def brought_here(world: World, screen: Screen, text: str, *, own: bool, force: b
     screen.say(
         f"Session {name}: {count(brought.events, 'event')} came down, verified; it stands at {brought.last_seq}."
     )
+    if brought.lost:
+        screen.warn(
+            f"{count(brought.lost, 'event')} that this machine recorded after that were never pushed and are lost:"
+            f" steps may have been done that nobody knows of. To go on: acode resume {name} --remote, then"
+            f" acode session repair {name} --accept-rollback"
+        )
     if brought.aside:
         screen.warn(f"{count(brought.aside, 'event')} of this machine were set aside; as it was: {brought.backup}")
     if brought.forced_from is not None:

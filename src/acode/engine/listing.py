@@ -47,7 +47,7 @@ def lost_rows(world: World, ids: list[str]) -> Iterator[Row]:
     """Sessions whose rows were removed, of which only the anchor is left; those that had ended are nobody's loss."""
     for anchor in seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace)):
         if anchor.session_id not in ids and not anchor.ended:
-            error = lost_error(world.workspace, [anchor])
+            error = lost_error(world, [anchor])
             yield Row(
                 session_id=anchor.session_id, session=None, interruption=None, decision=None, lock=None, error=error
             )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 
 from acode import seal
 from acode.engine.world import World, short
@@ -32,7 +31,7 @@ def opened(world: World, *, look_only: bool, create: bool = False) -> Iterator[S
     if not has_database(world):
         lost = list(seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace)))
         if lost and not create:
-            raise lost_error(world.workspace, lost)
+            raise lost_error(world, lost)
         if not create:
             raise NoResumableSession("there is no session in this workspace")
     if create:
@@ -46,11 +45,12 @@ def opened(world: World, *, look_only: bool, create: bool = False) -> Iterator[S
         yield store
 
 
-def lost_error(workspace: Path, anchors: list[Anchor]) -> LogRolledBack:
+def lost_error(world: World, anchors: list[Anchor]) -> LogRolledBack:
     what = "; ".join(f"{short(one.session_id)} “{one.title}” at event {one.seq}" for one in anchors[:5])
+    shared = ", or the sessions from the shared copy: acode pull ID" if world.config.settings.sync.url else ""
     return LogRolledBack(
-        f"the database of {workspace} is gone, but sessions were recorded here: {what}",
-        hint="Bring .agent/ back from a backup, or let the sessions go: acode session repair --accept-rollback",
+        f"the database of {world.workspace} is gone, but sessions were recorded here: {what}",
+        hint=f"Bring .agent/ back from a backup{shared}, or let them go: acode session repair --accept-rollback",
         sessions=[one.session_id for one in anchors],
     )
 
@@ -61,7 +61,7 @@ def resolve_id(world: World, store: Store, text: str) -> str:
     known = list(seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace)))
     lost = [one for one in known if one.session_id not in ids and text in (one.session_id, short(one.session_id))]
     if lost:
-        raise lost_error(world.workspace, lost)
+        raise lost_error(world, lost)
     try:
         return find_session(ids, text)
     except UnknownSession:

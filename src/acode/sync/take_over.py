@@ -52,6 +52,7 @@ class Brought(msgspec.Struct, frozen=True, kw_only=True):
     forced_from: str | None = None
     aside: int = 0
     backup: str | None = None
+    lost: int = 0  # events that were recorded here once, and were never pushed
 
 
 class FileHere(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +75,8 @@ def bring(world: World, text: str, *, own: bool, force: bool = False, reason: st
         session_id = find_session([one.session_id for one in reversed(ledger.sessions())], text)
         with alone(world, store, session_id):
             brought = fetch(world, store, ledger, session_id, own=own, force=force)
+            lost = never_pushed(world, session_id, outbox.last_seq(store, session_id))
+            brought = msgspec.structs.replace(brought, lost=lost)
     note_arrival(world, brought, reason=reason)
     return brought
 
@@ -210,15 +213,20 @@ def come_down(
         )
 
     last = take_in(store, arrival, cursor)
-    anchor_arrival(world, store, session_id)
+    anchor_arrival(world, store, session_id, chosen=plan.aside > 0)
     return last - plan.after
 
 
-def anchor_arrival(world: World, store: Store, session_id: str) -> None:
+def anchor_arrival(world: World, store: Store, session_id: str, *, chosen: bool) -> None:
+    """An anchor that knows more than came down stays, unless a person chose what came down: where the database was lost
+    with events that were never pushed, steps may be done that nobody knows of, and that is for a repair to accept."""
+    directory = seal.anchor_directory(world.state_dir, world.workspace)
     loaded = store.load(session_id)
     session = loaded.session
+    if not chosen and never_pushed(world, session_id, session.seq):
+        return
     seal.write_anchor(
-        seal.anchor_directory(world.state_dir, world.workspace),
+        directory,
         Anchor(
             session_id=session_id,
             seq=session.seq,
@@ -230,6 +238,12 @@ def anchor_arrival(world: World, store: Store, session_id: str) -> None:
         ),
         durable=True,
     )
+
+
+def never_pushed(world: World, session_id: str, last_seq: int) -> int:
+    """How many events were recorded on this machine that are neither here any more nor in the shared copy."""
+    anchor = seal.read_anchor(seal.anchor_directory(world.state_dir, world.workspace), session_id)
+    return max(0, anchor.seq - last_seq) if anchor is not None else 0
 
 
 def take_lease(store: Store, ledger: PostgresLedger, session_id: str, node: str, *, force: bool) -> Brought | None:
@@ -269,6 +283,8 @@ def take_lease(store: Store, ledger: PostgresLedger, session_id: str, node: str,
 
 def note_arrival(world: World, brought: Brought, *, reason: str) -> None:
     """A lease that was taken, by whatever right, is an event of the session."""
+    if brought.lost:
+        return  # nothing is written on a log of which the end is lost, until a person has accepted that
     if not brought.owned or not (brought.changed_hands or brought.forced_from or brought.aside):
         return
     words = world.redactor.text(reason) or "none given"
