@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.town import Town, call, plan_turn, served, task_turns
+from tests.agent.town import GOAL, SERVER, Town, call, plan_turn, served, task_turns
 from tests.driver import Acode
 
 Begin = Callable[..., Town]
@@ -360,3 +361,42 @@ def test_settings_that_change_meanwhile_do_not_change_what_is_on_record(begin: B
     ended = town.resume()
     assert ended.exit_code == 0, ended.stderr
     assert (town.workspace / "log").read_text() == "once\n"
+
+
+def test_a_conversation_that_stays_too_long_is_classified_as_a_context_reset(begin: Begin) -> None:
+    too_long = {"status": 400, "body": {"error": {"message": "too long", "code": "context_length_exceeded"}}}
+    town = begin(
+        plan_turn({"id": "work"}),
+        {"says": "The record of a piece of work follows", "text": "Searched."},
+        {"says": ["Your task now: Work", "What you noted down"], "fault": {**too_long, "times": 1}, "text": "Done."},
+        task_turns("Work", {"calls": [call("search", text="a")]}, {"fault": too_long}),
+    )
+    ended = town.run("--approve-plan")
+    assert ended.exit_code == 1 and "[ACODE-MODEL-007]" in ended.stderr
+    report = town.acode("resume", "--dry-run", "--last", "--json", env=town.env).json
+    assert report["interruption_class"] == "context_reset"
+    ended = town.resume()
+    assert ended.exit_code == 0, (ended.stderr, town.requests())
+
+
+def test_a_supervisor_goes_on_after_an_overload_and_an_advance_approval_outlives_it(begin: Begin) -> None:
+    overloaded = {**ONE_TASK[0], "fault": {"status": 503, "times": 1}}
+    town = begin(overloaded, ONE_TASK[1])
+    settings = {"ACODE_RESUME_COOLDOWN_SECONDS_TOOL_FAILURE": "0"}
+    ended = town.acode.process("run", GOAL, "--auto", "--approve-plan", env={**town.env, **settings}).finish(
+        timeout_s=120
+    )
+    assert ended.exit_code == 0, ended.stderr
+    assert (town.workspace / "signup.py").read_text() == CHECKED
+
+
+def test_the_example_runs_offline_as_its_directory_says(acode: Acode, tmp_path: Path) -> None:
+    example = SERVER.parent
+    for name in ("signup.py", "script.json"):
+        (acode.workspace / name).write_bytes((example / name).read_bytes())
+    with served(json.loads((example / "script.json").read_text()), tmp_path / "model") as (url, ledger):
+        town = Town(acode, url, ledger)
+        town.configure("tools: {run_command: allow}\n")
+        ended = town.run("--approve-plan")
+    assert ended.exit_code == 0, ended.stderr
+    assert "OK" in ended.stderr and (acode.workspace / "test_signup.py").exists()

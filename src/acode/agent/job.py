@@ -84,28 +84,42 @@ class Job:
 
     # Requests.
 
-    def ask(self, name: str, ask: Ask) -> Reply:
-        begun = self.bench.offer(name, self.identity(ask), shown=ask.messages[-1].text[:STEP_TEXT_CHARACTERS])
+    def ask(self, name: str, ask: Ask, identity: list[Any] | None = None) -> Reply:
+        """`identity`: what the request is held to, where that is not all that the model is told."""
+        begun = self.bench.offer(
+            name, identity or self.identity(ask), shown=ask.messages[-1].text[:STEP_TEXT_CHARACTERS]
+        )
         return self.reply(begun, ask)
 
     def ask_in_time(self, name: str, talk: Talk, ask: Callable[[], Ask]) -> Reply:
         """Ask; where the conversation is too long for the model, it is shortened first. The log says where it was."""
-        request = ask()
-        begun = self.bench.offer(name, self.identity(request), shown=request.messages[-1].text[:STEP_TEXT_CHARACTERS])
+        reply = self.ask_whole(name, talk, ask())
+        if reply is not None:
+            return reply
         context = self.world.config.settings.model.context_tokens
-        if not begun.found and begun.id not in self.conversation.compacted:
-            if not talk.full(context):
-                try:
-                    return self.reply(begun, request)
-                except ContextTooLong:
-                    self.note_compaction(begun.id, talk, "refused")
-            else:
-                self.note_compaction(begun.id, talk, "long")
-        if begun.found:
-            return restored(begun)
-        summary = self.ask(f"shorten-{name}", talk.to_shorten(self.words["compact"], context))
+        # How much of the record fits depends on today's settings; on record is a summary of the same conversation.
+        summary = self.ask(f"shorten-{name}", talk.to_shorten(self.words["compact"], context), [self.setup.name, name])
         talk.shortened(summary.text)
         return self.ask(f"{name}-short", ask())
+
+    def ask_whole(self, name: str, talk: Talk, ask: Ask) -> Reply | None:
+        """The answer to the conversation as it is; None where it is, or was, too long for that."""
+        try:
+            begun = self.bench.offer(name, self.identity(ask), shown=ask.messages[-1].text[:STEP_TEXT_CHARACTERS])
+        except ContextTooLong:
+            return None  # on record: the model refused it in an earlier life, and it was shortened then
+        if begun.found:
+            return restored(begun)
+        if begun.id in self.conversation.compacted:
+            return None
+        if talk.full(self.world.config.settings.model.context_tokens):
+            self.note_compaction(begun.id, talk, "long")
+            return None
+        try:
+            return self.reply(begun, ask)
+        except ContextTooLong:
+            self.note_compaction(begun.id, talk, "refused")
+            return None
 
     def identity(self, ask: Ask) -> list[Any]:
         """What a request is held to: the model and all that it is told; not the tools, which a later acode may add."""
