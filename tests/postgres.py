@@ -107,7 +107,8 @@ class Server:
 
     @property
     def dsn(self) -> str:
-        return f"host={self.place} user=postgres dbname=postgres connect_timeout=10"
+        port = f" port={self.settings['port']}" if "port" in self.settings else ""
+        return f"host={self.place} user=postgres dbname=postgres connect_timeout=10{port}"
 
     @property
     def log(self) -> Path:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +22,7 @@ from acode.sync.ledger import Trouble, connect
 from acode.sync.now import deliver_now
 from tests.line import Cut, Line, Way
 from tests.machines import Machine, assert_level, everything, lease, shared_log, socket_of, url_of
-from tests.postgres import Server
+from tests.postgres import Server, find_programs, lesser_user, missing, temporary_server
 
 KILL_BLOCKS, KILLS_IN_BLOCK = 4, 250  # a thousand, by four who may work at the same time
 PLAN = """
@@ -399,6 +403,65 @@ def test_an_older_client_works_with_newer_tables_unless_they_say_otherwise(machi
         connection.execute("INSERT INTO acode_migrations(version, min_client) VALUES (100, 99)")
     with pytest.raises(NewerSchema):
         connect(url_of(database), lambda: False)
+
+
+# The line is the user's: what libpq understands stands in the URL.
+
+
+def certify(place: Path) -> tuple[Path, Path]:
+    """A key of its own, and a certificate for this machine that only itself proves."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl to make a certificate with")
+    key, certificate = place / "key.pem", place / "certificate.pem"
+    make = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=a test"]
+    make += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(make, check=True, capture_output=True)
+    return key, certificate
+
+
+@pytest.fixture(scope="module")
+def encrypting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path]]:
+    """A server that speaks TLS on a port of this machine; the port, and the certificate that proves it."""
+    key, certificate = certify(tmp_path_factory.mktemp("certificate"))
+    programs = find_programs()
+    if programs is None:
+        missing("no PostgreSQL: neither in the system nor in a wheel")
+        return
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with temporary_server(programs, port=str(port), listen_addresses="127.0.0.1") as server:
+        who = lesser_user()
+        for path in (key, certificate):
+            copy = server.place / "data" / path.name
+            shutil.copyfile(path, copy)
+            copy.chmod(0o600)
+            if who:
+                os.chown(copy, who["user"], who["group"])
+        server.stop()
+        server.settings |= {"ssl": "on", "ssl_cert_file": certificate.name, "ssl_key_file": key.name}
+        server.start()
+        yield port, certificate
+
+
+def test_a_line_is_encrypted_and_the_server_proved_where_the_url_says_so(
+    machine: Machine, encrypting: tuple[int, Path], tmp_path: Path
+) -> None:
+    port, certificate = encrypting
+    session_id = machine.run(PLAN)
+    url = f"postgresql://postgres@127.0.0.1:{port}/postgres?sslmode=verify-full&sslrootcert="
+    _, another = certify(tmp_path)
+    machine.connect(url + str(another))
+    refused = machine("sync", "now", "--json")
+    assert refused.exit_code == 1 and refused.json["error"]["details"]["kind"] == "permanent"
+    assert "certificate verify failed" in refused.json["error"]["message"]
+    machine.connect(url + str(certificate))
+    assert machine("sync", "now").exit_code == 0
+    ledger = connect(url + str(certificate), lambda: False)
+    try:
+        assert [row[0] for row in ledger.events(session_id, 0, 10**6)] == [row[0] for row in machine.log(session_id)]
+    finally:
+        ledger.close()
 
 
 # What can be wrong with a server.
