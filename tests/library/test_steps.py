@@ -190,6 +190,23 @@ def test_threads_have_steps_of_their_own_and_none_runs_twice(place: Place) -> No
     assert len(work.calls) == 40 and set(work.calls) == {(n,) for n in range(20)}
 
 
+def test_a_step_in_a_branch_runs_once_although_the_step_around_it_is_tried_again(place: Place) -> None:
+    sent: list[str] = []
+
+    def around() -> int:
+        with s.branch("inner"):
+            s.step("send", lambda: sent.append("mail"))
+        if not tries:
+            tries.append(1)
+            raise OSError("not yet")
+        return len(tries)
+
+    tries: list[int] = []
+    with acode.session("k") as s:
+        assert s.step("outer", around, idempotent=True, retry=3) == 1
+    assert sent == ["mail"]
+
+
 def test_two_threads_that_ask_for_the_same_name_are_told_to_use_branches(place: Place) -> None:
     with acode.session("k") as s:
         s.step("a", Counted())

@@ -337,8 +337,10 @@ class Session:
         Steps in it are called `name.step`, whatever other branches do at the same time.
         """
         with self._run.turn:
-            taken = self._scope().take(name)
-        token = CURRENT.set(Current(self, Scope(taken.id)))
+            around = self._scope()
+            taken = around.take(name)
+        # Inside a step that is tried again, its steps may be on record already.
+        token = CURRENT.set(Current(self, Scope(taken.id, repeated=around.repeated)))
         try:
             yield self
         finally:
