@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from binascii import b2a_base64
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 from acode.redact.evidence import CODE_WORDS, SECRET_BYTES_MAX, Span, find, opens_key
 from acode.redact.rules import Rules, rules
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` alone would double the time that a keeper takes to start
+    from typing import Any
 
 MASK = b"***"
 SHOWN_TAIL_CHARS = 4
@@ -15,6 +20,7 @@ VALUE_CHARS_MIN = 4
 VALUE_LINE_CHARS_MIN = 8
 HELD_BYTES_MAX = 64 * 1024
 KEY_LINES_MAX = 400
+LOOK_BYTES_MAX = 64 * 1024
 
 
 def redactor(secret_values: Iterable[str], strict: bool = False) -> Redactor:
@@ -32,12 +38,18 @@ class Redactor:
         self.rules = rules
         self._values = rules.needles(values) if values else None
         self._strict = strict
-        self._clue = rules.clue(values, strict=strict)
+        self._known = values
+        self._look = rules.look(values, strict=strict)
         self.held_bytes_min = max(SECRET_BYTES_MAX, *map(len, values), 0)
+
+    @cached_property
+    def _clue(self) -> Any:
+        return self.rules.clue(self._known, strict=self._strict)
 
     def text(self, s: str) -> str:
         data = s.encode("utf-8", "surrogatepass")
-        if not self._clue.search(data):
+        # The quick look keeps to one table of states, and could run out of memory over a text without end.
+        if not (self._look if len(data) <= LOOK_BYTES_MAX else self._clue.search)(data):
             return s
         stream = self.stream()
         return (stream.feed(data) + stream.finish()).decode("utf-8", "surrogatepass")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` alone would double the time that a keeper takes to start
@@ -145,37 +145,91 @@ _TEMPLATE = (
     rb"|\*{3}.{0,4}|[xX]{3,}|\.{3,}"
 )
 
+Look = Callable[[bytes], object]  # says something true where there is a clue
+
 
 class Rules:
-    """The table, compiled once."""
+    """The table, each rule compiled when it is first needed: most text has no clue, and needs only the look for one."""
 
-    def __init__(self, compiler: Callable[[bytes], Any], window_bytes: int | None) -> None:
-        shapes = "|".join(begin + rest for begin, rest in SHAPES)
-        precise = (CONTEXT, *SPOTS, *DOUBTFUL_SPOTS, "PRIVATE KEY", "PuTTY-User-Key", rf"{BEFORE}(?:{shapes})")
+    def __init__(
+        self, compiler: Callable[[bytes], Any], looker: Callable[[bytes], Look], window_bytes: int | None
+    ) -> None:
+        self._shapes = "|".join(begin + rest for begin, rest in SHAPES)
+        precise = (CONTEXT, *SPOTS, *DOUBTFUL_SPOTS, "PRIVATE KEY", "PuTTY-User-Key", rf"{BEFORE}(?:{self._shapes})")
         self._compiler = compiler
+        self._looker = looker
         self.window_bytes = window_bytes
         self._clue = "|".join(_scoped(pattern) for pattern in precise).encode()
-        self.shapes = compiler(rf"{BEFORE}({shapes})".encode())
-        self.context = compiler(CONTEXT.encode())
-        self.spots = tuple(compiler(spot.encode()) for spot in SPOTS)
-        self.doubtful_spots = tuple(compiler(spot.encode()) for spot in DOUBTFUL_SPOTS)
-        self.strict = compiler(STRICT.encode())
-        self.unquoted = re.compile(_UNQUOTED)
-        self.scheme = re.compile(_SCHEME)
-        self.key_begin = re.compile(rb"-----BEGIN " + _PEM + rb"|^PuTTY-User-Key-File-\d: \S+")
-        self.key_end = re.compile(rb"-----END " + _PEM + rb"|^Private-MAC: ?")
-        self.key_rest = re.compile(rb"(?:[A-Za-z0-9+/=\s,:-]|\\+[nr]){0,65536}")
-        self.key_line = re.compile(rb"[\s>+|#*\"'-]{0,16}(?:" + _KEY_BODY + rb")?\s*")
-        self.key_tail = re.compile(rb"[A-Za-z0-9+/]{16,}={0,2}\s*$")
-        self.key_opening = re.compile(rb"(?:[A-Za-z0-9+/=\s\"'+|,-]|\\+[nr])*")
-        self.template = re.compile(_TEMPLATE, re.DOTALL)
+
+    @cached_property
+    def shapes(self) -> Any:
+        return self._compiler(rf"{BEFORE}({self._shapes})".encode())
+
+    @cached_property
+    def context(self) -> Any:
+        return self._compiler(CONTEXT.encode())
+
+    @cached_property
+    def spots(self) -> tuple[Any, ...]:
+        return tuple(self._compiler(spot.encode()) for spot in SPOTS)
+
+    @cached_property
+    def doubtful_spots(self) -> tuple[Any, ...]:
+        return tuple(self._compiler(spot.encode()) for spot in DOUBTFUL_SPOTS)
+
+    @cached_property
+    def strict(self) -> Any:
+        return self._compiler(STRICT.encode())
+
+    @cached_property
+    def unquoted(self) -> re.Pattern[bytes]:
+        return re.compile(_UNQUOTED)
+
+    @cached_property
+    def scheme(self) -> re.Pattern[bytes]:
+        return re.compile(_SCHEME)
+
+    @cached_property
+    def key_begin(self) -> re.Pattern[bytes]:
+        return re.compile(rb"-----BEGIN " + _PEM + rb"|^PuTTY-User-Key-File-\d: \S+")
+
+    @cached_property
+    def key_end(self) -> re.Pattern[bytes]:
+        return re.compile(rb"-----END " + _PEM + rb"|^Private-MAC: ?")
+
+    @cached_property
+    def key_rest(self) -> re.Pattern[bytes]:
+        return re.compile(rb"(?:[A-Za-z0-9+/=\s,:-]|\\+[nr]){0,65536}")
+
+    @cached_property
+    def key_line(self) -> re.Pattern[bytes]:
+        return re.compile(rb"[\s>+|#*\"'-]{0,16}(?:" + _KEY_BODY + rb")?\s*")
+
+    @cached_property
+    def key_tail(self) -> re.Pattern[bytes]:
+        return re.compile(rb"[A-Za-z0-9+/]{16,}={0,2}\s*$")
+
+    @cached_property
+    def key_opening(self) -> re.Pattern[bytes]:
+        return re.compile(rb"(?:[A-Za-z0-9+/=\s\"'+|,-]|\\+[nr])*")
+
+    @cached_property
+    def template(self) -> re.Pattern[bytes]:
+        return re.compile(_TEMPLATE, re.DOTALL)
 
     def needles(self, values: tuple[bytes, ...]) -> Any:
         return self._compiler(b"|".join(map(re.escape, values)))
 
     def clue(self, values: tuple[bytes, ...], *, strict: bool) -> Any:
-        """One quick look for everything: most lines have not even a clue in them."""
-        return self._compiler(b"|".join((self._clue, *map(re.escape, values), *([STRICT.encode()] if strict else []))))
+        """One search for everything: most lines have not even a clue in them."""
+        return self._compiler(self._everything(values, strict))
+
+    def look(self, values: tuple[bytes, ...], *, strict: bool) -> Look:
+        """Whether there is a clue at all, without saying where: a step's short texts are looked at by the thousand."""
+        return self._looker(self._everything(values, strict))
+
+    def _everything(self, values: tuple[bytes, ...], strict: bool) -> bytes:
+        return b"|".join((self._clue, *map(re.escape, values), *([STRICT.encode()] if strict else [])))
 
 
 def _scoped(pattern: str) -> str:
@@ -194,9 +248,17 @@ def rules() -> Rules:
     options.encoding = re2.Options.Encoding.LATIN1
     options.log_errors = False
     options.max_mem = 64 * 1024 * 1024
-    return Rules(lambda pattern: re2.compile(pattern, options), None)
+
+    def looker(pattern: bytes) -> Look:
+        one = re2.Set.SearchSet(options)  # a set of one: it only says yes or no, and says it at once
+        one.Add(pattern)
+        one.Compile()
+        found: Look = one.Match
+        return found
+
+    return Rules(lambda pattern: re2.compile(pattern, options), looker, None)
 
 
 @cache
 def fallback_rules() -> Rules:
-    return Rules(re.compile, FALLBACK_WINDOW_BYTES)
+    return Rules(re.compile, lambda pattern: re.compile(pattern).search, FALLBACK_WINDOW_BYTES)
