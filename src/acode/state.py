@@ -263,7 +263,9 @@ def advance(session: Session, envelope: Envelope) -> Session:
     apply = _APPLY.get(type(event))
     if apply is not None:
         apply(session, event, envelope)
-    if type(event) in ev.LIFECYCLE:
+    if type(event) is ev.StepCompleted:
+        session.last_lifecycle = session.last_completed  # which was made of it just now
+    elif type(event) in ev.LIFECYCLE:
         session.last_lifecycle = mark(envelope)
     session.seq, session.updated_at, session.last_event_id = envelope.seq, envelope.at, envelope.event_id
     return session

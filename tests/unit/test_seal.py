@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import resource
 import signal
@@ -287,3 +288,11 @@ def test_a_workspace_seen_through_a_link_has_the_same_anchors(tmp_path: Path) ->
         seal.anchor_directory(tmp_path, tmp_path / name) for name in ("real", "link", "real/../real", "other")
     ]
     assert directories[0] == directories[1] == directories[2] != directories[3]
+
+
+@pytest.mark.parametrize("key_bytes", [0, 1, 32, 63, 64, 65, 200])
+@pytest.mark.parametrize("body_bytes", [0, 1, 31, 1_454, 70_000])
+def test_a_code_is_the_standard_hmac_of_what_it_covers(key_bytes: int, body_bytes: int) -> None:
+    key, head, body = b"k" * key_bytes, b"h" * 32, b"b" * body_bytes
+    assert seal.code(key, head, body) == hmac.digest(key, head + body, "sha256")
+    assert seal.seal(key, b"p", body) == hmac.digest(key, b"p\0" + body, "sha256")

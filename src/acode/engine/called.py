@@ -72,14 +72,14 @@ def begin(
     prepared: Prepared | None = None,
 ) -> ev.StepStarted:
     """Say what is going to happen; durably, unless nothing can come of repeating it."""
-    prepared = prepared if prepared is not None else NOTHING
-    number = run.session.next_attempt(step.id)
+    prepared, session = prepared if prepared is not None else NOTHING, run.session
+    number = session.next_attempt(step.id)
     started = ev.StepStarted(
         step=step.id,
         task=step.task,
         kind=step.kind,
         attempt=number,
-        key=make_key(run.session.session_id, step.id, number),
+        key=make_key(session.session_id, step.id, number),
         action_digest="",
         idempotent=step.idempotent,
         boot_id=locks.boot_id(),
@@ -158,7 +158,9 @@ def end(
     durable: bool = False,
 ) -> ev.StepCompleted:
     """The completion; after a durable start it is power-safe with the next durable word, or within a second."""
-    found = (*done.files, *changed_meanwhile(run, started)) if started.kind == "call" and not settled else done.files
+    found = done.files
+    if started.kind == "call" and not settled:
+        found = (*found, *changed_meanwhile(run))
     seen, files = in_pieces(started.step, started.attempt, found)
     completed = ev.StepCompleted(
         step=started.step,
@@ -191,10 +193,10 @@ def end(
     return completed
 
 
-def changed_meanwhile(run: Held, started: ev.StepStarted) -> tuple[ev.FileState, ...]:
+def changed_meanwhile(run: Held) -> tuple[ev.FileState, ...]:
     """Files that the session knows and that changed while the function ran: the change belongs to the step."""
-    manifest = run.session.records.manifest if run.session.records is not None else {}
-    return restat(run.root, manifest) if manifest else ()
+    records = run.session.records
+    return restat(run.root, records.manifest) if records is not None and records.manifest else ()
 
 
 def fail(

@@ -30,21 +30,18 @@ from acode.store.store import Loaded, Store
 from acode.workspace import Root, ensure_agent_dir
 
 ANCHOR_EVERY_S = 1.0
-ENDINGS = (ev.SessionCompleted, ev.SessionFailed, ev.SessionCancelled)
-ANCHORED_AT_ONCE = (
+ENDINGS = frozenset({ev.SessionCompleted, ev.SessionFailed, ev.SessionCancelled})
+ANCHORED_AT_ONCE = ENDINGS | {
     ev.SessionCreated,
     ev.ApprovalGranted,
     ev.ApprovalDenied,
     ev.SessionAwaitingApproval,
     ev.SessionPaused,
-    ev.SessionCompleted,
-    ev.SessionFailed,
-    ev.SessionCancelled,
     ev.StepSettled,
     ev.ResumeStarted,
     ev.StepsRolledBack,
     ev.Quarantined,
-)
+}
 
 
 class Held:
@@ -77,9 +74,10 @@ class Held:
         """Append in one transaction, and let it be known once it cannot be lost any more."""
         with self.turn:
             envelopes = self.journal.append(*events, actor=actor, durable=durable, blobs=blobs)
+            kinds = set(map(type, events))
             if durable:
-                self.acknowledge(at_once=any(isinstance(event, ANCHORED_AT_ONCE) for event in events))
-            if any(isinstance(event, ENDINGS) for event in events):
+                self.acknowledge(at_once=not ANCHORED_AT_ONCE.isdisjoint(kinds))
+            if not ENDINGS.isdisjoint(kinds):
                 self._forget()
             return envelopes
 
@@ -120,16 +118,17 @@ class Held:
     def tell(
         self, event: str, *, seq: int | None = None, step: str | None = None, task: str | None = None, **data: object
     ) -> None:
+        session = self.session
         self.world.listener.tell(
             Notice(
                 event=event,
                 at=self.world.clock(),
-                session_id=self.session.session_id,
-                seq=seq if seq is not None else self.session.seq,
+                session_id=session.session_id,
+                seq=seq if seq is not None else session.seq,
                 task=task if task is not None or step is None else step.partition(".")[0],
                 step=step,
                 data=data,
-                session=self.session,
+                session=session,
             )
         )
 

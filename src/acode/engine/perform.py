@@ -39,16 +39,17 @@ Walk = Callable[[Held, int, Finish], Result]
 
 def perform_all(run: Held, skipped: int, finish: Finish) -> Result:
     """Walk the plan's one order from the first step that is not done; `finish` ends what has no step left."""
-    assert run.session.plan is not None
-    order = execution_order(run.session.plan)
+    session = run.session
+    assert session.plan is not None
+    order = execution_order(session.plan)
     total = sum(len(task.steps) for task in order)
     for task in order:
         for number, step in enumerate(task.steps, 1):
-            if run.session.done(step.id):
+            if session.done(step.id):
                 continue
             if run.world.stop.at_boundary():
                 return pause_by_signal(run, skipped)
-            is_last = run.session.steps_done + 1 == total
+            is_last = session.steps_done + 1 == total
             ending = perform(run, task, step, number, is_last=is_last, skipped=skipped)
             if ending is not None:
                 return ending
@@ -188,7 +189,8 @@ def record_done(
     following: Step | None = None,
 ) -> None:
     """The completion, its task's completion, the checkpoint and the start of a following read, in one transaction."""
-    assert run.session.records is not None
+    session = run.session
+    assert session.records is not None
     seen, files = in_pieces(step.id, started.attempt, done.files)
     duration = done.duration_ms if done.duration_ms is not None else took_ms
     completed = ev.StepCompleted(
@@ -205,7 +207,7 @@ def record_done(
         asked=started.asked,
     )
     task_done = run.closes_task(task)
-    task_ms = run.session.records.task_ms.get(task.id, 0) + duration
+    task_ms = session.records.task_ms.get(task.id, 0) + duration
     ending = (ev.TaskCompleted(task=task.id, duration_ms=task_ms),) if task_done else ()
     begun = next_read(run, task, following)
     said = run.say(*before, *seen, completed, *ending, *begun, durable=durable, blobs=done.blobs, actor=actor)
@@ -219,8 +221,8 @@ def record_done(
         duration_ms=duration,
         settled=settled,
         touched=list(done.touched),
-        done=run.session.steps_done,
-        total=run.session.steps_total,
+        done=session.steps_done,
+        total=session.steps_total,
     )
     if task_done:
         run.tell("task_completed", seq=said[-1].seq, task=task.id, duration_ms=task_ms)
@@ -230,9 +232,11 @@ def in_pieces(
     step: str, attempt_number: int, files: tuple[ev.FileState, ...]
 ) -> tuple[list[ev.FilesSeen], tuple[ev.FileState, ...]]:
     """A command may leave more files than an event can hold: the first ones go ahead in events of their own."""
+    if len(files) <= FILES_IN_EVENT_MAX:
+        return [], files
     pieces = [files[at : at + FILES_IN_EVENT_MAX] for at in range(0, len(files), FILES_IN_EVENT_MAX)]
     seen = [ev.FilesSeen(step=step, attempt=attempt_number, files=piece) for piece in pieces[:-1]]
-    return seen, pieces[-1] if pieces else ()
+    return seen, pieces[-1]
 
 
 def next_read(run: Held, task: Task, following: Step | None) -> tuple[ev.StepStarted, ...]:

@@ -20,7 +20,7 @@ from acode.seal import Keyring
 from acode.state import Session
 
 CHECKPOINT_VERSION = 2
-SNAPSHOT_BYTES_MIN = 16_384
+SNAPSHOT_BYTES_MIN = 65_536  # of log since the last one: about a hundred events, which a resume reads in a millisecond
 PURPOSE = b"checkpoint"
 
 

@@ -69,6 +69,9 @@ def connect_to_look(path: Path) -> apsw.Connection:
         db.pragma("query_only", True)
         schema.check(db)
         harden(db)
+        if _size(path.with_name(f"{path.name}-wal")):
+            # To move what a writer left there is a writer's work: looking changes nothing, and does not wait for it.
+            db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     return db
 
 
@@ -79,9 +82,13 @@ def _open_to_look(path: Path) -> apsw.Connection:
     # A read-only disk has no place for a shared-memory file. Without frames in a WAL the file is all there is, and is
     # read as it stands; with some, SQLite finds them only if the dead writer left its shared memory behind.
     wal = path.with_name(f"{path.name}-wal")
-    standing = "" if wal.exists() and wal.stat().st_size else "?immutable=1"
+    standing = "" if _size(wal) else "?immutable=1"
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOFOLLOW
     return apsw.Connection(Path(place).as_uri() + standing, flags=flags)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _without_links(path: Path) -> str:
@@ -110,9 +117,14 @@ def harden(db: apsw.Connection) -> None:
     db.pragma("cell_size_check", True)
 
 
+_SET_AND_READ_BACK = {
+    FULL: "PRAGMA synchronous=FULL; PRAGMA synchronous",
+    NORMAL: "PRAGMA synchronous=NORMAL; PRAGMA synchronous",
+}
+
+
 def set_synchronous(db: apsw.Connection, level: int) -> None:
-    db.execute("PRAGMA synchronous=FULL" if level == FULL else "PRAGMA synchronous=NORMAL")
-    found = db.execute("PRAGMA synchronous").fetchone()
+    found = db.execute(_SET_AND_READ_BACK[level]).fetchone()
     if found is None or found[0] != level:
         raise StoreUnusable(f"the database answers synchronous={found} where {level} was set")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from acode.errors import AcodeError, KeyMissing
 from acode.events import decode
@@ -17,9 +17,7 @@ from acode.events import types as ev
 from acode.state import LIBRARY
 from acode.store import database
 from acode.store.schema import SEQ_SPAN
-
-if TYPE_CHECKING:
-    from acode.store.store import Store
+from acode.store.store import Store, verify_row
 
 AHEAD_ROWS = 512
 _MARK = b'"event":{"type":"step_completed","step":"'
@@ -112,12 +110,9 @@ class Finished:
         return event if isinstance(event, ev.StepCompleted) and event.step == step else None
 
     def _open(self, row: _Row) -> ev.Known | ev.Unknown | None:
-        from acode.store.store import verify_row
-
+        seq, body, mac, head = row
         try:
-            return verify_row(
-                self._session_id, row.seq, row.body, mac=row.mac, head=row.head, keyring=self._store.keyring
-            ).event
+            return verify_row(self._session_id, seq, body, mac=mac, head=head, keyring=self._store.keyring).event
         except KeyMissing:
             return None  # its key is lost; if a person has accepted it, the whole log says so
 

@@ -42,13 +42,20 @@ UPDATE sessions SET created_at = created_at || ' ' WHERE session_id = :session_i
 UPDATE sessions SET created_at = rtrim(created_at) WHERE session_id = :session_id;
 COMMIT;
 """
+INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?)"
+INSERT_FINISHED = "INSERT OR REPLACE INTO finished VALUES (?, ?, ?)"
 ONE_TICK = timedelta(microseconds=1)
 
 Blob = tuple[str, bytes | None]  # purpose, and the bytes unless they are a file already
 
 
 class Journal:
-    """The writing end of one session's log, held by the process that holds its lock."""
+    """The writing end of one session's log, held by the process that holds its lock.
+
+    session: folded on in place with every event; before the first one there is none.
+    """
+
+    session: Session
 
     def __init__(
         self,
@@ -62,18 +69,17 @@ class Journal:
     ) -> None:
         self._store = store
         self._generation = generation
-        self._session = session
+        self._exists = session is not None
+        if session is not None:
+            self.session = session
         self._head = head
         self._last = last
         self._bytes_since_snapshot = bytes_since_snapshot
+        self._key_id = store.keyring.current
+        self._key = store.keyring.key(self._key_id)
         self._dead = False
         self._base = store.base(session.session_id) if session else 0
         self.durable_seq = session.seq if session else 0
-
-    @property
-    def session(self) -> Session:
-        assert self._session is not None, "the journal has no session before its first event"
-        return self._session
 
     @property
     def head(self) -> bytes:
@@ -90,16 +96,16 @@ class Journal:
         if self._dead:
             raise WriteFailed("an earlier write failed: this process must not write to the log any more")
         self._dead = True  # until the commit has succeeded: an error anywhere in between leaves memory ahead of the log
-        execute = self._store.db.execute
-        with database.translated(self._store.path):
+        db = self._store.db
+        try:
             self._set_synchronous(database.FULL if durable else database.NORMAL)
-            execute("BEGIN IMMEDIATE")
-            try:
-                envelopes = self._write(events, actor, blobs)
-                execute("COMMIT")
-            except BaseException:
-                if self._store.db.in_transaction:
-                    execute("ROLLBACK")
+            db.execute("BEGIN IMMEDIATE")
+            envelopes = self._write(events, actor, blobs)
+            db.execute("COMMIT")
+        except BaseException:
+            with database.translated(self._store.path):
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
                 raise
         self._dead = False
         if durable:
@@ -111,7 +117,7 @@ class Journal:
 
         The commit must write a page: SQLite leaves out an update that changes nothing, and with it the sync.
         """
-        if self._session is None or self.durable_seq == self.session.seq:
+        if not self._exists or self.durable_seq == self.session.seq:
             return
         if self._dead:
             raise WriteFailed("an earlier write failed: this process must not write to the log any more")
@@ -140,54 +146,66 @@ class Journal:
 
     def _next(self, event: ev.Known, actor: str) -> Envelope:
         """The envelope of the next event; time never stands still or goes back within a session."""
-        session = self._session
-        at = self._store.clock()
+        session, store = self.session if self._exists else None, self._store
+        at = store.clock()
         if session is not None and at <= session.updated_at:
             at = session.updated_at + ONE_TICK
         envelope = Envelope(
             v=ENVELOPE_VERSION,
-            session_id=session.session_id if session else self._store.new_id(),
+            session_id=session.session_id if session else store.new_id(),
             seq=session.seq + 1 if session else 1,
-            event_id=self._store.new_id(),
+            event_id=store.new_id(),
             at=at,
             actor=actor,
-            key_id=self._store.keyring.current,
+            key_id=self._key_id,
             event=event,
         )
-        self._session = begin(envelope) if session is None else advance(session, envelope)
+        if session is None:
+            self.session, self._exists = begin(envelope), True
+        else:
+            advance(session, envelope)
         return envelope
 
     def _write(self, events: tuple[ev.Known, ...], actor: str, blobs: Mapping[str, Blob] | None) -> list[Envelope]:
         """Rows in order; the checkpoint stands before a step that begins in the same transaction, never inside it."""
-        execute, envelopes = self._store.db.execute, list[Envelope]()
-        key = self._store.keyring.key(self._store.keyring.current)
-        if self._session is not None:
-            self._fence(self._session.session_id)
+        envelopes = list[Envelope]()
+        if self._exists:
+            self._fence(self.session.session_id)
         due = False
         for event in events:
             if due and isinstance(event, ev.StepStarted):
                 self._write_checkpoint(envelopes[-1].event)
                 due = False
-            envelope = self._next(event, actor)
-            if envelope.seq == 1:
-                self._insert_session(envelope)
-            body = encode(envelope)
-            self._head = seal.code(key, self._head, body)
-            self._bytes_since_snapshot += len(body)
-            self._insert_event(envelope, body)
-            if isinstance(event, ev.StepCompleted) and self.session.by_program:
-                row = (self._base // SEQ_SPAN, event.step, envelope.seq)
-                execute("INSERT OR REPLACE INTO finished VALUES (?, ?, ?)", row)
-            envelopes.append(envelope)
+            envelopes.append(self._write_event(self._next(event, actor)))
             due = due or isinstance(event, CHECKPOINTED)
             if isinstance(event, ev.Quarantined):
                 self._begin_anew()
-        for sha256, (purpose, data) in (blobs or {}).items():
-            blob = (self.session.session_id, sha256, purpose, data)
-            execute("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?, ?)", blob)
+        if blobs:
+            self._insert_blobs(blobs)
         if due or self._overdue():
             self._write_checkpoint(envelopes[-1].event)
         return envelopes
+
+    def _write_event(self, envelope: Envelope) -> Envelope:
+        seq, session_id, event = envelope.seq, envelope.session_id, envelope.event
+        if seq == 1:
+            self._insert_session(envelope)
+        body = encode(envelope)
+        self._head = seal.code(self._key, self._head, body)
+        self._bytes_since_snapshot += len(body)
+        execute = self._store.db.execute
+        try:
+            execute(INSERT_EVENT, (self._base + seq, session_id, seq, body.decode(), self._head))
+        except apsw.ConstraintError as error:  # somebody else has written this number already
+            raise self._fenced(session_id, None) from error
+        if isinstance(event, ev.StepCompleted) and self.session.by_program:
+            execute(INSERT_FINISHED, (self._base // SEQ_SPAN, event.step, seq))
+        return envelope
+
+    def _insert_blobs(self, blobs: Mapping[str, Blob]) -> None:
+        for sha256, (purpose, data) in blobs.items():
+            row = (self.session.session_id, sha256, purpose, data)
+            self._store.db.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?, ?)", row)
 
     def _begin_anew(self) -> None:
         """After a repair no checkpoint that stood there is needed: the next one carries a full snapshot."""
@@ -203,13 +221,6 @@ class Journal:
         row = (envelope.session_id, stamp(envelope.at), self._generation)
         self._store.db.execute("INSERT INTO sessions(session_id, created_at, generation) VALUES (?, ?, ?)", row)
         self._base = self._store.base(envelope.session_id)
-
-    def _insert_event(self, envelope: Envelope, body: bytes) -> None:
-        row = (self._base + envelope.seq, envelope.session_id, envelope.seq, body.decode(), self._head)
-        try:
-            self._store.db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", row)
-        except apsw.ConstraintError as error:  # somebody else has written this number already
-            raise self._fenced(envelope.session_id, None) from error
 
     def _fence(self, session_id: str) -> None:
         """A process whose lock was broken while it slept finds another generation, and must not write."""
@@ -237,7 +248,7 @@ class Journal:
             session_id=session.session_id,
             seq=session.seq,
             head=self._head.hex(),
-            key_id=self._store.keyring.current,
+            key_id=self._key_id,
             at=session.updated_at,
             session=ck.small(session),
             label=last.label if isinstance(last, ev.CheckpointCreated) else "",
