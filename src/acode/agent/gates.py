@@ -88,9 +88,9 @@ def close_gate(job: Job, begun: Begun, question: str, result: Any, words: tuple[
     job.bench._decide(begun, Approve(question=question), idempotent=False, timeout_s=None)
     begun.started = called.gate_passed(run, begun.work.step, begun.work.asked)
     said = (*words, *called.awake(run), begun.started)
-    done = session._record.pack(result)
+    done = session._asking.record.pack(result)
     called.end(run, begun.started, done, took_ms=0, before=said, actor="user" if words else "system", durable=True)
-    session._finished(begun)
+    session._asking.finished(begun)
 
 
 def answered_in_words(job: Job, begun: Begun, question: str) -> str:

@@ -29,6 +29,7 @@ class Bench:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self._asking = session._asking
 
     @property
     def run(self) -> Held:
@@ -38,22 +39,22 @@ class Bench:
         """The step on record, or one that can be begun; `arguments` are what a later run must give again."""
         digest = values.digest_of(arguments)
         undecided = Call(function=name)
-        return self.session._ask(name, digest, How(), lambda: undecided, lambda: shown, starts=False)
+        return self._asking.ask(name, digest, How(), lambda: undecided, lambda: shown, starts=False)
 
     def start(self, begun: Begun, action: Action, *, idempotent: bool = True) -> None:
         """It begins now. Whoever began it ends it with `complete` or with the session's `fail`."""
         self._decide(begun, action, idempotent=idempotent, timeout_s=None)
-        self.session._begin(begun)
+        self._asking.begin(begun)
 
     def complete(
         self, begun: Begun, result: Any, *, files: tuple[ev.FileState, ...] = (), spent: ev.Spent | None = None
     ) -> None:
         assert begun.started is not None
-        done = msgspec.structs.replace(self.session._record.pack(result), files=files, spent=spent)
+        done = msgspec.structs.replace(self._asking.record.pack(result), files=files, spent=spent)
         with self.run.turn:
-            self.session._usable()
-            called.end(self.run, begun.started, done, took_ms=self.session._took_ms(begun))
-            self.session._finished(begun)
+            self._asking.refuse_if_not_usable()
+            called.end(self.run, begun.started, done, took_ms=self._asking.took_ms(begun))
+            self._asking.finished(begun)
 
     def answer(self, begun: Begun, action: Action, result: Any, *, files: tuple[ev.FileState, ...] = ()) -> None:
         """A step that only looked: what it found is its result."""
@@ -76,27 +77,27 @@ class Bench:
         self._decide(begun, action, idempotent=idempotent, timeout_s=timeout_s)
         step = begun.work.step
         with self.run.turn:
-            self.session._usable()
+            self._asking.at_boundary()
             site = self.run.site()
-            self.session._begin(begun, site)
+            self._asking.begin(begun, site)
         assert begun.started is not None
         replaced = begun.started.before[0].sha256 if expected_sha256 is not None else None
         outcome = MEANWHILE if replaced != expected_sha256 else kind_of(step.kind).execute(step, site, begun.started)
         if isinstance(outcome, Failed) and outcome.reason == "signal":
-            called.fail(self.run, begun.started, outcome, took_ms=self.session._took_ms(begun))
+            called.fail(self.run, begun.started, outcome, took_ms=self._asking.took_ms(begun))
             raise KeyboardInterrupt  # a person stopped it in the middle: it is settled when the session goes on
         done = as_ended(outcome) if isinstance(outcome, Failed) else outcome
         with self.run.turn:
-            begun.completed = called.end(self.run, begun.started, done, took_ms=self.session._took_ms(begun))
-            self.session._finished(begun)
+            begun.completed = called.end(self.run, begun.started, done, took_ms=self._asking.took_ms(begun))
+            self._asking.finished(begun)
         return begun.completed
 
     def output(self, completed: ev.StepCompleted) -> str:
         """What its command printed, as it was captured."""
-        return self.session._record.output(completed)
+        return self._asking.record.output(completed)
 
     def result(self, completed: ev.StepCompleted) -> Any:
-        return self.session._record.unpack(completed)
+        return self._asking.record.unpack(completed)
 
     def _decide(self, begun: Begun, action: Action, *, idempotent: bool, timeout_s: float | None) -> None:
         step = msgspec.structs.replace(begun.work.step, action=action, idempotent=idempotent, timeout_s=timeout_s)

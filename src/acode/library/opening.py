@@ -68,7 +68,7 @@ class Opening:
         assert self._session is None, "a session is opened once; ask acode.session for another block"
         with contextlib.ExitStack() as stack:
             session = open_session(stack, self._key, self._workspace, **self._wishes)
-            token = CURRENT.set(Current(session, session._top))
+            token = CURRENT.set(Current(session, session._asking.top))
             stack.callback(CURRENT.reset, token)
             OPEN.append(session)
             stack.callback(OPEN.remove, session)
@@ -308,10 +308,7 @@ def ask_program(run: Held, step_id: str, probe: Probe, key: str) -> None:
 def close(session: Session, error: BaseException | None) -> None:
     """The block has ended: the session is complete, or paused and can be carried on."""
     run = session._run
-    session._closed = True
-    session._ended.set()
-    if session._flusher is not None:
-        session._flusher.join()
+    session._asking.close()
     if run.session.terminal:
         return
     try:
@@ -336,11 +333,11 @@ def finish(session: Session) -> Result:
         )
         return pause(run, error, told=error)
     try:
-        session._record.refuse_unasked()
+        session._asking.record.refuse_unasked()
     except AcodeError as error:
         return pause(run, error, told=error)
-    if session._top.failed is not None:
-        run.say(ev.FailureHandled(step=session._top.failed), durable=False)
+    if session._asking.top.failed is not None:
+        run.say(ev.FailureHandled(step=session._asking.top.failed), durable=False)
     return finish_resume(run, session.found) if session.resumed else complete(run, 0)
 
 

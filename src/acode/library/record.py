@@ -68,6 +68,8 @@ class Record:
         choice: OnChange | None,
     ) -> ev.StepCompleted | None:
         """The completion, if it is one of what is asked for now; None where it was decided to do it again."""
+        if completed.asked == asked:
+            return completed
         then = completed.asked or ev.Asked()
         what = self._difference(then, asked, taken, scope)
         if what is None:

@@ -49,6 +49,7 @@ class Scope:
 
     def __init__(self, path: str = "", *, repeated: bool = False) -> None:
         self.path = path
+        self.top = path == ""
         self.repeated = repeated  # its steps may be on record even in a session that began just now
         self.owner = runner()
         self.last: str | None = None
@@ -56,15 +57,14 @@ class Scope:
         self._counters: dict[str, int] = {}
         self._asked_by: dict[str, Runner] = {}
 
-    @property
-    def top(self) -> bool:
-        return self.path == ""
-
     def take(self, name: str) -> Taken:
         """The identity of the next step of this name."""
-        checked_name(name)
         who = runner()
-        if self._asked_by.setdefault(name, who) != who:
+        known = self._asked_by.get(name)
+        if known is None:
+            checked_name(name)
+            self._asked_by[name] = who
+        elif known != who:
             raise Usage(
                 f"two threads or tasks ask for a step {name} at the same place: which of them is the second, is chance",
                 hint="Give each its own name, such as page-7, or a branch of its own: session.branch(name).",

@@ -206,10 +206,12 @@ def find(name: str, what: str) -> Any:
 
 def digest_of(values: Any) -> str:
     """SHA-256 over the canonical JSON of arguments. What is no value, such as a connection, counts by its type."""
-    flat = _argument(values, 0)
-    if _simple(flat):  # for such data the fast encoder writes what RFC 8785 prescribes, byte for byte
-        return hashlib.sha256(_ordered.encode(flat)).hexdigest()
-    return digest(flat)
+    if not _simple(values, 0):
+        values = _argument(values, 0)
+        if not _simple(values, 0):
+            return digest(values)
+    # For such data the fast encoder writes what RFC 8785 prescribes, byte for byte.
+    return hashlib.sha256(_ordered.encode(values)).hexdigest()
 
 
 def _argument(value: Any, depth: int) -> Any:
@@ -226,22 +228,27 @@ def _argument(value: Any, depth: int) -> Any:
         return {TAG: "object", "type": f"{kind.__module__}.{kind.__qualname__}"}
 
 
-def _simple(value: Any) -> bool:
-    """Whether it holds neither floats nor text beyond ASCII: there both encoders agree, and order is no question."""
+def _simple(value: Any, depth: int) -> bool:
+    """Whether it is plain data without floats and without text beyond ASCII: there both encoders agree."""
     kind = type(value)
     if kind is str:
         return bool(value.isascii()) and value.isprintable()
-    if kind is list:
-        return all(map(_simple, value))
+    if kind is int:
+        return bool(-SAFE_INTEGER_MAX <= value <= SAFE_INTEGER_MAX)
+    if depth > DEPTH_MAX:
+        return False
+    if kind is list or kind is tuple:
+        return all(_simple(item, depth + 1) for item in value)
     if kind is dict:
-        return all(map(_simple, value)) and all(map(_simple, value.values()))
-    return kind is not float
+        return all(type(key) is str and _simple(key, depth) and _simple(value[key], depth + 1) for key in value)
+    return value is None or kind is bool
 
 
 def shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """Arguments for people, cut short."""
     words = [short_text(value) for value in args]
-    words += [f"{name}={short_text(value)}" for name, value in kwargs.items()]
+    if kwargs:
+        words += [f"{name}={short_text(value)}" for name, value in kwargs.items()]
     text = ", ".join(words)
     return text if len(text) <= SHOWN_CHARACTERS_MAX else text[:SHOWN_CHARACTERS_MAX] + "…"
 

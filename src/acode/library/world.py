@@ -63,10 +63,14 @@ class Rules:
             from acode.redact import looks_secret, redactor
 
             self._made = redactor([value for key, value in os.environ.items() if looks_secret(key)], self._strict)
-        return getattr(self._made, name)
+        found = getattr(self._made, name)
+        setattr(self, name, found)  # asked for at every step: from now on it is found without asking here
+        return found
 
 
 def world_of(workspace: str | os.PathLike[str]) -> World:
+    from uuid_utils import uuid7
+
     env = dict(os.environ)
     place = find_place(workspace, env)
     config = load_config(place, env, {})
@@ -83,7 +87,7 @@ def world_of(workspace: str | os.PathLike[str]) -> World:
         clock=lambda: datetime.now(UTC),
         monotonic=time.monotonic,
         sleep=time.sleep,
-        new_id=new_id,
+        new_id=lambda: str(uuid7()),
         listener=listener,
         answers=Nobody(),
         stop=StopSwitch(time.monotonic, config.settings.steps.stop_grace_seconds),
@@ -104,9 +108,3 @@ def find_place(workspace: str | os.PathLike[str], env: dict[str, str]) -> Path:
             f"{found} is too wide a place for a workspace", hint="Name your project's directory: workspace=…"
         )
     return found
-
-
-def new_id() -> str:
-    from uuid_utils import uuid7
-
-    return str(uuid7())
