@@ -1,0 +1,87 @@
+"""The floor that steps are measured against: SQLite alone, one WAL commit with `synchronous=FULL`, of the same bytes.
+
+The bytes are those a step leaves in the log: its events and its checkpoint, each with its code and its session's id,
+and for a program's step its name in the table of finished ones. `one_row` writes them as one row of one table without
+any index: the least that SQLite can do to keep so many bytes, and what the targets are held against. `same_rows` writes
+them as the rows they are, into tables as acode has them: what is above it is not SQLite's work but acode's own.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+ONE_ROW = "CREATE TABLE log(seq INTEGER PRIMARY KEY, body TEXT)"
+SAME_ROWS = """
+CREATE TABLE events(id INTEGER PRIMARY KEY, session_id TEXT, seq INTEGER, body TEXT, mac BLOB);
+CREATE TABLE checkpoints(id INTEGER PRIMARY KEY, session_id TEXT, seq INTEGER, body TEXT, mac BLOB);
+CREATE TABLE finished(session INTEGER, step TEXT, seq INTEGER, PRIMARY KEY (session, step)) WITHOUT ROWID;
+"""
+PER_ROW_BYTES = 32 + 36  # its code, and its session's id
+
+
+class Bare:
+    """Two databases of its own; each commit says how many seconds it took."""
+
+    def __init__(self, path: Path, left: Left) -> None:
+        self._left = left
+        self._text = "x" * left.total_bytes
+        self._one, self._same = _open(path / "one.db", ONE_ROW), _open(path / "same.db", SAME_ROWS)
+        self._number = 0
+
+    def one_row(self) -> float:
+        before = time.perf_counter()
+        self._one.execute("BEGIN IMMEDIATE")
+        self._one.execute("INSERT INTO log(body) VALUES (?)", (self._text,))
+        self._one.execute("COMMIT")
+        return time.perf_counter() - before
+
+    def same_rows(self) -> float:
+        self._number += 1
+        number, session_id, mac = self._number, "x" * 36, b"x" * 32
+        before = time.perf_counter()
+        execute = self._same.execute
+        execute("BEGIN IMMEDIATE")
+        for place, size in enumerate(self._left.events):
+            row = (number * 8 + place, session_id, number, self._text[:size], mac)
+            execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", row)
+        row = (number, session_id, number, self._text[: self._left.checkpoint], mac)
+        execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?)", row)
+        if self._left.named:
+            execute("INSERT OR REPLACE INTO finished VALUES (?, ?, ?)", (1, f"work#{number}", number))
+        execute("COMMIT")
+        return time.perf_counter() - before
+
+
+class Left:
+    """What a step leaves in the log, by the last ones of a session that has run."""
+
+    def __init__(self, database: Path, *, named: bool) -> None:
+        db = apsw.Connection(os.fspath(database))
+        sizes: list[Any] = list(
+            db.execute(
+                "SELECT instr(body, '\"step_started\"') > 0, length(CAST(body AS BLOB)) FROM events"
+                " WHERE instr(body, '\"step_started\"') OR instr(body, '\"step_completed\"') ORDER BY id DESC LIMIT 2"
+            )
+        )
+        assert sorted(row[0] for row in sizes) == [0, 1], "a step leaves its start and its completion"
+        self.events = [row[1] for row in reversed(sizes)]
+        latest = "SELECT length(CAST(body AS BLOB)) FROM checkpoints ORDER BY id DESC LIMIT 1"
+        self.checkpoint = int(next(iter(db.execute(latest)))[0])
+        self.named = named
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.events) + self.checkpoint + 3 * PER_ROW_BYTES + (len("work#1000") if self.named else 0)
+
+
+def _open(path: Path, tables: str) -> apsw.Connection:
+    db = apsw.Connection(os.fspath(path))
+    db.execute("PRAGMA journal_mode=wal")
+    db.execute("PRAGMA synchronous=FULL")
+    db.execute(tables)
+    return db
