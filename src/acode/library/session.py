@@ -304,15 +304,10 @@ class Session:
         Steps in it are called `name.step`, whatever other branches do at the same time.
         """
         with self._run.turn:
-<<<<<<< HEAD
-            taken = self._asking.scope().take(name)
-        token = CURRENT.set(Current(self, Scope(taken.id)))
-=======
-            around = self._scope()
+            around = self._asking.scope()
             taken = around.take(name)
         # Inside a step that is tried again, its steps may be on record already.
         token = CURRENT.set(Current(self, Scope(taken.id, repeated=around.repeated)))
->>>>>>> origin/main
         try:
             yield self
         finally:
