@@ -226,6 +226,38 @@ def test_another_server_is_owed_everything(machine: Machine, postgres_server: Se
         assert_level(machine, other, session_id)
 
 
+def test_a_run_that_ends_while_something_is_sent_is_sent_to_its_end(
+    machine: Machine, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last events become durable between the look at what is owed and the end of that exchange."""
+    from acode.engine.world import Notice
+    from acode.sync import pusher as pushing
+    from acode.sync.courier import Courier
+
+    session_id = machine.run(PLAN)
+    last = len(machine.log(session_id))
+    world = machine.world()
+    pusher = pushing.Pusher(world, url_of(database))
+    delivered = Courier.deliver
+
+    def ends_meanwhile(courier: Courier, session_id: str, through: int) -> object:
+        done = delivered(courier, session_id, through)
+        if through < last:
+            pusher.durable(last)
+            with pusher._news:
+                pusher._closing_at = world.monotonic() + 30.0
+        return done
+
+    monkeypatch.setattr(Courier, "deliver", ends_meanwhile)
+    monkeypatch.setattr(pushing, "EXIT_S_MAX", 30.0)
+    pusher.durable(5)
+    pusher.tell(Notice(event="session_start", at=world.clock(), session_id=session_id, seq=3, data={"resumed": False}))
+    assert pusher._thread is not None
+    pusher._thread.join()
+    assert_level(machine, database, session_id)
+    assert lease(database, session_id)[1] is None
+
+
 def test_only_what_is_durable_is_pushed(machine: Machine, database: str) -> None:
     """A row that a power cut could take is not sent: the pusher stops where the engine's word stops."""
     from acode.engine.world import Notice

@@ -36,7 +36,7 @@ def command(flags: Flags, *, session: str, force: bool, reason: str, yes: bool) 
     files = settle_files(world, screen, brought, yes=yes)
     if flags.json:
         screen.document({**msgspec.to_builtins(brought), "files": msgspec.to_builtins(files)})
-    elif not brought.owned:
+    elif not (brought.owned or brought.ended):
         screen.say(f"To carry it on here: acode resume {short(brought.session_id)} --remote")
     return 0
 

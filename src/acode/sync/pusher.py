@@ -238,7 +238,10 @@ class Pusher:
             if isinstance(courier.deliver(other, last), Pushed):  # a refusal is noted there: that session's matter
                 courier.release(other)
             self._others.pop(0)
-        if self._closing_at is not None:
+        with self._news:
+            # The run may have ended while this was under way: its last events go with one more exchange.
+            parting = self._closing_at is not None and self._durable <= done.seq
+        if parting:
             if outbox.last_seq(courier.store, session_id) == done.seq:
                 courier.release(session_id)
             self._parted = True

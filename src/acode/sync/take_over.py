@@ -53,6 +53,7 @@ class Brought(msgspec.Struct, frozen=True, kw_only=True):
     aside: int = 0
     backup: str | None = None
     lost: int = 0  # events that were recorded here once, and were never pushed
+    ended: bool = False
 
 
 class FileHere(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +77,7 @@ def bring(world: World, text: str, *, own: bool, force: bool = False, reason: st
         with alone(world, store, session_id):
             brought = fetch(world, store, ledger, session_id, own=own, force=force)
             lost = never_pushed(world, session_id, outbox.last_seq(store, session_id))
-            brought = msgspec.structs.replace(brought, lost=lost)
+            brought = msgspec.structs.replace(brought, lost=lost, ended=store.peek(session_id)[0].terminal)
     note_arrival(world, brought, reason=reason)
     return brought
 
