@@ -225,7 +225,6 @@ def test_a_copy_owes_nothing_and_is_collected(machines: tuple[Machine, Machine],
 # Losing the database.
 
 
-@pytest.mark.req("FR-011c-053")
 def test_a_session_whose_database_is_gone_comes_back_from_the_shared_copy(
     machines: tuple[Machine, Machine], database: str
 ) -> None:
@@ -241,6 +240,7 @@ def test_a_session_whose_database_is_gone_comes_back_from_the_shared_copy(
     assert_level(one, database, session_id)
 
 
+@pytest.mark.req("FR-011c-053")
 def test_what_was_done_and_never_pushed_is_not_repeated_unasked_when_the_database_is_gone(
     machines: tuple[Machine, Machine], database: str, tmp_path: Path
 ) -> None:
