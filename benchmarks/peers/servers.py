@@ -89,6 +89,7 @@ def restate(path: Path) -> Iterator[Running]:
         # A lost service is called again soon: what is counted is what the call repeats, not how long it waits.
         "RESTATE_DEFAULT_RETRY_POLICY__INITIAL_INTERVAL": "100ms",
         "RESTATE_DEFAULT_RETRY_POLICY__MAX_INTERVAL": "500ms",
+        "RESTATE_DEFAULT_RETRY_POLICY__MAX_ATTEMPTS": "10000",  # twenty kills use up the 70 that it has by default
     }
     command = [str(program), "--no-logo", "--base-dir", str(path / "restate")]
     with started(command, path, env) as process:
