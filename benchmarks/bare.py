@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import apsw
 
@@ -24,28 +24,32 @@ CREATE TABLE finished(session INTEGER, step TEXT, seq INTEGER, PRIMARY KEY (sess
 PER_ROW_BYTES = 32 + 36  # its code, and its session's id
 
 
-class Bare:
-    """Two databases of its own; each commit says how many seconds it took."""
+Floor = Literal["one_row", "same_rows"]
 
-    def __init__(self, path: Path, left: Left) -> None:
+
+class Bare:
+    """A database of its own; each commit says how many seconds it took."""
+
+    def __init__(self, path: Path, left: Left, floor: Floor) -> None:
         self._left = left
         self._text = "x" * left.total_bytes
-        self._one, self._same = _open(path / "one.db", ONE_ROW), _open(path / "same.db", SAME_ROWS)
+        self._db = _open(path / "bare.db", ONE_ROW if floor == "one_row" else SAME_ROWS)
+        self._insert = self._one_row if floor == "one_row" else self._same_rows
         self._number = 0
 
-    def one_row(self) -> float:
+    def commit(self) -> float:
+        self._number += 1
         before = time.perf_counter()
-        self._one.execute("BEGIN IMMEDIATE")
-        self._one.execute("INSERT INTO log(body) VALUES (?)", (self._text,))
-        self._one.execute("COMMIT")
+        self._db.execute("BEGIN IMMEDIATE")
+        self._insert()
+        self._db.execute("COMMIT")
         return time.perf_counter() - before
 
-    def same_rows(self) -> float:
-        self._number += 1
-        number, session_id, mac = self._number, "x" * 36, b"x" * 32
-        before = time.perf_counter()
-        execute = self._same.execute
-        execute("BEGIN IMMEDIATE")
+    def _one_row(self) -> None:
+        self._db.execute("INSERT INTO log(body) VALUES (?)", (self._text,))
+
+    def _same_rows(self) -> None:
+        number, session_id, mac, execute = self._number, "x" * 36, b"x" * 32, self._db.execute
         for place, size in enumerate(self._left.events):
             row = (number * 8 + place, session_id, number, self._text[:size], mac)
             execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", row)
@@ -53,8 +57,6 @@ class Bare:
         execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?)", row)
         if self._left.named:
             execute("INSERT OR REPLACE INTO finished VALUES (?, ?, ?)", (1, f"work#{number}", number))
-        execute("COMMIT")
-        return time.perf_counter() - before
 
 
 class Left:
