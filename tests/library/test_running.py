@@ -298,3 +298,19 @@ def test_a_server_that_cannot_be_reached_stops_no_program(place: Place, monkeypa
         with acode.session("k") as s:
             assert s.step("a", work) == "done"
     assert len(work.calls) == 1
+
+
+def test_a_step_that_ends_while_a_stop_is_asked_for_is_recorded_and_the_next_is_not_begun(place: Place) -> None:
+    later = Counted("later")
+    with pytest.raises(KeyboardInterrupt), acode.session("k") as s:
+
+        def send() -> str:
+            s._run.world.stop.press("SIGINT")
+            return "sent"
+
+        assert s.step("send", send) == "sent"
+        s.step("later", later)
+    assert later.calls == []
+    with acode.session("k") as s:
+        assert s.step("send", Counted("again")) == "sent" and s.found == 1
+        assert s.step("later", later) == "later"

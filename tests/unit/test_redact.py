@@ -438,6 +438,14 @@ def test_a_secret_split_anywhere_does_not_get_through(cuts: list[int], kind: str
     assert out == PLAIN.text(data.decode()).encode()
 
 
+@given(st.binary(max_size=200), st.sampled_from(sorted(SHAPED)), st.binary(max_size=200))
+@settings(max_examples=60, deadline=None)
+def test_the_quick_look_sees_every_clue_that_the_search_finds(before: bytes, kind: str, after: bytes) -> None:
+    secret = SHAPED[kind](Maker(5)).encode()
+    for data in (before + after, before + b" " + secret + b" " + after, secret):
+        assert bool(PLAIN._look(data)) == bool(PLAIN._clue.search(data))
+
+
 @given(st.lists(st.binary(max_size=40), max_size=12))
 def test_output_without_secrets_comes_out_as_it_went_in(chunks: list[bytes]) -> None:
     data = b"".join(chunks)
