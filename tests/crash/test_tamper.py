@@ -96,7 +96,20 @@ def test_every_bit_of_the_signed_fields_is_detected(tmp_path: Path, monkeypatch:
     for number, plan in enumerate((None, FAILED)):
         victim = Victim(tmp_path / str(number)) if plan is None else Victim(tmp_path / str(number), plan)
         counts = flip_everything(victim, bits=tuple(1 << bit for bit in range(8)))
+        print(f"flipped bits: {counts}")
         assert sum(counts.values()) > 50_000
+
+
+@pytest.mark.release
+def test_every_byte_of_the_signed_fields_changed_to_every_other_value_is_detected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the 255 other values of each byte: every pattern of flipped bits within a byte."""
+    with_snapshots(monkeypatch)
+    victim = Victim(tmp_path)
+    counts = flip_everything(victim, bits=tuple(range(1, 256)))
+    print(f"changed bytes: {counts}")
+    assert sum(counts.values()) > 1_000_000
 
 
 def damage_the_file(victim: Victim, place: Path, dice: random.Random, rounds: int) -> dict[str, int]:

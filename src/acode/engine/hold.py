@@ -105,7 +105,8 @@ class Held:
             at=session.updated_at,
             ended=session.terminal,
         )
-        seal.write_anchor(self._anchors, anchor, durable=durable)
+        with self.journal.while_ours():  # or one that slept since its commit would set its successor's anchor back
+            seal.write_anchor(self._anchors, anchor, durable=durable)
         self._anchored_at = self.world.monotonic()
 
     def flush(self) -> None:
@@ -208,14 +209,18 @@ def make_site(
 
 
 def load_verified(world: World, store: Store, session_id: str) -> tuple[Loaded, list[str]]:
-    """The session from the verified log, compared with its anchor; and what there is to warn about."""
+    """The session from the verified log, compared with its anchor; and what there is to warn about.
+
+    The anchor is read first: the log only grows, so one that is read later cannot be behind it. The other way round, a
+    writer that went on in between would look like a database that was rolled back.
+    """
+    anchor = seal.read_anchor(seal.anchor_directory(world.state_dir, world.workspace), session_id)
     loaded = store.load(session_id)
-    return loaded, check_anchor(world, store, loaded)
+    return loaded, check_anchor(store, loaded, anchor)
 
 
-def check_anchor(world: World, store: Store, loaded: Loaded) -> list[str]:
+def check_anchor(store: Store, loaded: Loaded, anchor: Anchor | None) -> list[str]:
     session = loaded.session
-    anchor = seal.read_anchor(seal.anchor_directory(world.state_dir, world.workspace), session.session_id)
     if anchor is None:
         return [
             f"session {short(session.session_id)} has no anchor here (new home, or moved): a rollback would go unseen"
@@ -283,15 +288,12 @@ def held(world: World, text: str, *, wait: bool = False, ended_ok: bool = False)
 def created(world: World, event: ev.SessionCreated, *others: ev.Known, blobs: dict[str, Blob]) -> Iterator[Held]:
     """A new session, locked before anybody can see it."""
     with opened(world, look_only=False, create=True) as store, Root(world.workspace) as root:
-        journal = store.create()
-        in_hand = Held(world, store, journal, root, None)
-        envelopes = journal.append(event, *others, actor="user", blobs=blobs)
-        session_id = envelopes[0].session_id
-        lock, _ = locks.acquire(
-            world.agent_dir / "locks", session_id, lambda: store.generation(session_id), now=world.clock
-        )
-        in_hand.lock = lock
+        session_id = world.new_id()
+        lock, _ = locks.acquire(world.agent_dir / "locks", session_id, lambda: 1, now=world.clock)
         try:
+            journal = store.create(session_id)
+            in_hand = Held(world, store, journal, root, lock)
+            journal.append(event, *others, actor="user", blobs=blobs)
             in_hand.acknowledge(at_once=True)
             yield in_hand
         finally:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from acode.engine.hold import check_anchor, load_verified, make_site
+from acode.engine.hold import load_verified, make_site
 from acode.engine.listing import Row, lock_seen, resumable, row, rows
 from acode.engine.opening import opened, resolve_id
 from acode.engine.sharing import DISABLED, SyncState, sync_state
@@ -87,7 +87,7 @@ def verify(world: World, text: str) -> tuple[str, Verified]:
         problems = list(verified.problems)
         if not problems:
             try:
-                check_anchor(world, store, store.load(session_id))
+                load_verified(world, store, session_id)
             except AcodeError as error:
                 problems.append(Problem(code=error.code, seq=error.details.get("seq"), message=error.message))
         return session_id, msgspec.structs.replace(verified, problems=tuple(problems))

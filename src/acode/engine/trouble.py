@@ -69,7 +69,8 @@ def stop_for_disk(run: Held, error: AcodeError) -> Result:
 
 
 def reopen(run: Held) -> None:
-    generation = run.store.generation(run.session.session_id)
+    """With the generation of the lock in hand, not the one that stands there now: it may be a successor's."""
+    generation = run.journal.generation
     session_id = run.session.session_id
     with contextlib.suppress(AcodeError):
         run.store.close()

@@ -7,8 +7,9 @@ nothing is tried again; the next start derives the state from the log.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -66,9 +67,11 @@ class Journal:
         head: bytes,
         last: ck.Checkpoint | None,
         bytes_since_snapshot: int = 0,
+        session_id: str | None = None,
     ) -> None:
         self._store = store
-        self._generation = generation
+        self.generation = generation
+        self._new_session_id = session_id
         self._exists = session is not None
         if session is not None:
             self.session = session
@@ -138,6 +141,18 @@ class Journal:
         with database.translated(self._store.path):
             self._fence(self.session.session_id)
 
+    @contextlib.contextmanager
+    def while_ours(self) -> Iterator[None]:
+        """Nobody takes the session over while this lasts: that needs the database's write lock, which is held here."""
+        execute = self._store.db.execute
+        with database.translated(self._store.path):
+            execute("BEGIN IMMEDIATE")
+            try:
+                self._fence(self.session.session_id)
+                yield
+            finally:
+                execute("ROLLBACK")
+
     def _set_synchronous(self, level: int) -> None:
         """Remembered with the connection, because several journals of one store share it."""
         if level != self._store.synchronous:
@@ -152,7 +167,7 @@ class Journal:
             at = session.updated_at + ONE_TICK
         envelope = Envelope(
             v=ENVELOPE_VERSION,
-            session_id=session.session_id if session else store.new_id(),
+            session_id=session.session_id if session else self._new_session_id or store.new_id(),
             seq=session.seq + 1 if session else 1,
             event_id=store.new_id(),
             at=at,
@@ -218,7 +233,7 @@ class Journal:
         self._bytes_since_snapshot = max(self._bytes_since_snapshot, ck.SNAPSHOT_BYTES_MIN)
 
     def _insert_session(self, envelope: Envelope) -> None:
-        row = (envelope.session_id, stamp(envelope.at), self._generation)
+        row = (envelope.session_id, stamp(envelope.at), self.generation)
         self._store.db.execute("INSERT INTO sessions(session_id, created_at, generation) VALUES (?, ?, ?)", row)
         self._base = self._store.base(envelope.session_id)
 
@@ -226,13 +241,13 @@ class Journal:
         """A process whose lock was broken while it slept finds another generation, and must not write."""
         number = self._base // SEQ_SPAN
         row = self._store.db.execute("SELECT generation FROM sessions WHERE number = ?", (number,)).fetchone()
-        if row is None or row[0] != self._generation:
+        if row is None or row[0] != self.generation:
             raise self._fenced(session_id, int(row[0]) if row else None)
 
     def _fenced(self, session_id: str, found: int | None) -> LockLost:
         return LockLost(
             f"session {session_id[-8:]} was taken over by another process: this one is fenced off",
-            generation=self._generation,
+            generation=self.generation,
             found=found,
         )
 

@@ -100,9 +100,9 @@ class Store:
             raise UnknownSession(f"there is no session {session_id}")
         return int(row[0]) * SEQ_SPAN
 
-    def create(self) -> Journal:
-        """The journal of a session that does not exist yet; its first event makes it."""
-        return Journal(self, generation=1, session=None, head=GENESIS, last=None)
+    def create(self, session_id: str | None = None) -> Journal:
+        """The journal of a session that does not exist yet; its first event makes it, under the id it was given."""
+        return Journal(self, generation=1, session=None, head=GENESIS, last=None, session_id=session_id)
 
     def journal(self, loaded: Loaded, generation: int) -> Journal:
         return Journal(

@@ -1,0 +1,109 @@
+"""What the processes of the schedules do: the engine's own functions, and the one word that says how it went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from acode.engine import actions, hold, trouble
+from acode.engine.preview import verify
+from acode.engine.world import Result
+from acode.errors import DiskFull, LockForeignProcess, LockLost, SessionLocked
+from acode.events import types as ev
+from tests.concurrency.conductor import Process
+from tests.concurrency.stage import LockStage
+
+REFUSED = (SessionLocked, LockForeignProcess)
+OWNER = ev.Owner(pid=1, host="here", user="somebody", boot_id="b")
+Life = Callable[[LockStage, Process], str]
+
+
+def works(stage: LockStage, process: Process) -> str:
+    """Holds the session, notes something and then something that is anchored at once."""
+    try:
+        with hold.held(stage.for_process(process), stage.id) as run:
+            run.say(ev.CheckpointCreated(label=f"by {process.number}"))
+            run.say(ev.ResumeStarted(scenario="mid_operation", owner=OWNER))
+        return "worked"
+    except REFUSED:
+        return "refused"
+    except LockLost:
+        return "fenced"
+
+
+def notes(stage: LockStage, process: Process) -> str:
+    """The shortest stay: one event."""
+    try:
+        with hold.held(stage.for_process(process), stage.id) as run:
+            run.say(ev.ResumeStarted(scenario="mid_operation", owner=OWNER))
+        return "worked"
+    except REFUSED:
+        return "refused"
+    except LockLost:
+        return "fenced"
+
+
+def notes_twice(stage: LockStage, process: Process) -> str:
+    """Gives it back and takes it again."""
+    return f"{notes(stage, process)} {notes(stage, process)}"
+
+
+def breaks_and_notes(stage: LockStage, process: Process) -> str:
+    return f"{breaks(stage, process)} {notes(stage, process)}"
+
+
+def waits(stage: LockStage, process: Process) -> str:
+    """As `resume --wait` does: comes back a few times before it gives up."""
+    try:
+        with hold.held(stage.for_process(process), stage.id, wait=True) as run:
+            run.say(ev.CheckpointCreated(label=f"by {process.number}"))
+        return "worked"
+    except REFUSED:
+        return "refused"
+    except LockLost:
+        return "fenced"
+
+
+def breaks(stage: LockStage, process: Process) -> str:
+    """`session unlock --force`."""
+    try:
+        _, _, broken = actions.unlock(stage.for_process(process), stage.id, force=True, reason="")
+        return "broke" if broken else "found it free"
+    except REFUSED:
+        return "refused"
+    except LockLost:
+        return "fenced"
+
+
+def asks_to_break(stage: LockStage, process: Process) -> str:
+    """`session unlock`, which spares a living owner."""
+    try:
+        _, _, broken = actions.unlock(stage.for_process(process), stage.id, force=False, reason="")
+        return "broke" if broken else "found it free"
+    except REFUSED:
+        return "refused"
+    except LockLost:
+        return "fenced"
+
+
+def looks_on(stage: LockStage, process: Process) -> str:
+    """`session verify` beside whoever writes: never an alarm where nothing was touched."""
+    _, verified = verify(stage.for_process(process), stage.id)
+    return "; ".join(f"UNEXPECTED {one.code}" for one in verified.problems) or "looked"
+
+
+def runs_out_of_disk(stage: LockStage, process: Process) -> str:
+    """The disk fills up: the log is opened anew, and the pause is noted, if the session is still its own."""
+
+    def work() -> Result:
+        raise DiskFull("no room")
+
+    try:
+        with hold.held(stage.for_process(process), stage.id) as run:
+            trouble.carried_on(run, work)
+        return "paused"
+    except REFUSED:
+        return "refused"
+    except LockLost:
+        return "fenced"
+    except DiskFull:
+        return "stopped"
