@@ -153,16 +153,16 @@ def test_a_file_that_is_asked_about_is_not_shown_by_other_tools() -> None:
     ],
 )
 def test_a_question_says_in_one_line_what_would_happen(tool: str, arguments: dict[str, Any], asked: str) -> None:
-    assert question(tool, json.dumps(arguments)) == asked
+    assert question(tool, json.dumps(arguments), str) == asked
 
 
 def test_a_command_is_never_shown_in_part() -> None:
     line = "echo " + "x" * 9_000 + " & rm -rf ."
-    assert question("run_command", json.dumps({"command": line})).endswith(" & rm -rf .")
+    assert question("run_command", json.dumps({"command": line}), str).endswith(" & rm -rf .")
 
 
 @given(tool=st.sampled_from([*TOOLS, "none"]), text=st.text(max_size=60))
 def test_any_arguments_get_an_answer_and_a_question_in_one_line(tool: str, text: str) -> None:
     for arguments in (text, json.dumps({"path": text, "command": text, "message": text, "question": text})):
         assert decide(tool, arguments, Tools()) in ("ask", "allow", "deny")
-        assert "\n" not in question(tool, arguments)
+        assert "\n" not in question(tool, arguments, str)

@@ -135,7 +135,9 @@ class Misunderstood(NamedTuple):
 def understand(tool: str, text: str) -> Understood | Misunderstood:
     """The arguments that a model wrote, with their paths in the one spelling; or why nothing can be done with them."""
     if tool not in KINDS:
-        return Misunderstood(f"There is no tool {tool!r}; there are: {', '.join(KINDS)}.", True, cleaned(text))
+        return Misunderstood(
+            f"There is no tool {tool[:REASON_CHARACTERS_MAX]!r}; there are: {', '.join(KINDS)}.", True, cleaned(text)
+        )
     if len(text) > ARGUMENTS_BYTES_MAX:
         reason = f"The arguments have {len(text):,} characters, over the limit of {ARGUMENTS_BYTES_MAX:,}."
         return Misunderstood(reason, False, cleaned(text))

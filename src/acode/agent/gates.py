@@ -22,10 +22,11 @@ BY_PERSON = "the person did not allow it"
 BY_SETTINGS = "the settings do not allow it"
 
 
-def refusal(job: Job, name: str, call: Call, question: str, answer: str) -> str | None:
+def refusal(job: Job, name: str, call: Call, *, step: str, question: str, answer: str) -> str | None:
     """Why a tool may not be used now; None where it may. `answer` is what the settings say about this call.
 
-    The gate is offered in any case: what is on record must not depend on the settings of the day.
+    The gate is offered in any case: what is on record must not depend on the settings of the day. `step` is the call's
+    own name: nobody is asked about a call that was made, whether the settings allowed it then or an "always" did.
     """
     begun = job.bench.offer(name, [call.tool, call.arguments], shown=question)
     if begun.found:
@@ -33,6 +34,8 @@ def refusal(job: Job, name: str, call: Call, question: str, answer: str) -> str 
     if answer == "deny":
         return BY_SETTINGS
     if answer == "allow" or call.tool in job.allowed:
+        return None
+    if job.bench.knows(step):
         return None
     text = job.world.redactor.text(question)
 
@@ -49,7 +52,9 @@ def refusal(job: Job, name: str, call: Call, question: str, answer: str) -> str 
 def pass_gate(job: Job, begun: Begun, question: str, ask: Callable[[], tuple[bool, str] | None]) -> bool:
     """The answer on record for exactly this question, or the one that is given now, recorded with the passing."""
     run, gate = job.bench.run, begun.id
-    wanted = digest({"session": run.session.session_id, "gate": gate, "question": question})
+    # The question shows a file's new content by its size: the grant is bound to all of the call.
+    asked = begun.work.asked.arguments
+    wanted = digest({"session": run.session.session_id, "gate": gate, "question": question, "call": asked})
     assert run.session.records is not None
     known = run.session.records.approvals.get(gate)
     if known is not None and known.action_digest == wanted:

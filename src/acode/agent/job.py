@@ -73,7 +73,7 @@ class Job:
         begun = self.bench.offer(name, arguments, shown=title)
         if begun.found:
             return begun.result  # type: ignore[no-any-return]  # what was stored is what `work` returned then
-        self.bench.start(begun, Call(function=title))
+        self.bench.start(begun, Call(function=self.world.redactor.text(title)))
         token = CURRENT.set(Current(self.bench.session, begun.inside()))
         try:
             value = work()
@@ -86,9 +86,7 @@ class Job:
 
     def ask(self, name: str, ask: Ask, identity: list[Any] | None = None) -> Reply:
         """`identity`: what the request is held to, where that is not all that the model is told."""
-        begun = self.bench.offer(
-            name, identity or self.identity(ask), shown=ask.messages[-1].text[:STEP_TEXT_CHARACTERS]
-        )
+        begun = self.bench.offer(name, identity or self.identity(ask), shown=self.shown(ask))
         return self.reply(begun, ask)
 
     def ask_in_time(self, name: str, talk: Talk, ask: Callable[[], Ask]) -> Reply:
@@ -105,7 +103,7 @@ class Job:
     def ask_whole(self, name: str, talk: Talk, ask: Ask) -> Reply | None:
         """The answer to the conversation as it is; None where it is, or was, too long for that."""
         try:
-            begun = self.bench.offer(name, self.identity(ask), shown=ask.messages[-1].text[:STEP_TEXT_CHARACTERS])
+            begun = self.bench.offer(name, self.identity(ask), shown=self.shown(ask))
         except ContextTooLong:
             return None  # on record: the model refused it in an earlier life, and it was shortened then
         if begun.found:
@@ -125,6 +123,10 @@ class Job:
         """What a request is held to: the model and all that it is told; not the tools, which a later acode may add."""
         return [self.setup.name, ask.instructions, msgspec.to_builtins(ask.messages)]
 
+    def shown(self, ask: Ask) -> str:
+        """The beginning of what it is asked; secrets are taken out first, because the rest of a cut one is none."""
+        return self.world.redactor.text(ask.messages[-1].text)[:STEP_TEXT_CHARACTERS]
+
     def reply(self, begun: Begun, ask: Ask) -> Reply:
         if begun.found:
             return restored(begun)
@@ -138,7 +140,9 @@ class Job:
                 api_key=self.world.env.get(self.setup.api_key_env),
                 timeout_s=self.world.config.settings.model.timeout_seconds,
                 # A plan is shown when it is whole: as it arrives it is JSON.
-                show=lambda piece: self.show(begun.id, lines.feed(piece.encode())) if ask.answer is None else None,
+                show=lambda piece: (
+                    self.show(begun.id, lines.feed(piece.encode("utf-8", "replace"))) if ask.answer is None else None
+                ),
                 stopped=self.world.stop.at_once,
             )
         except ModelTrouble as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 import re
 import unicodedata
+from collections.abc import Callable
 from typing import Literal
 
 from acode.agent.calls import (
@@ -114,36 +115,39 @@ def _fits(pattern: str, text: str) -> bool:
 # For the person who is asked.
 
 
-def question(tool: str, arguments: str) -> str:
-    """One line that says exactly what would happen; it may hold secrets, which whoever shows it takes out."""
+def question(tool: str, arguments: str, clean: Callable[[str], str]) -> str:
+    """One line that says exactly what would happen.
+
+    clean: takes secrets out. It comes before any shortening: of a secret that is cut through, no rule knows the rest.
+    """
     understood = understand(tool, arguments)
     if not isinstance(understood, Understood):
         return f"Let {visible(tool)} say what is wrong with its arguments?"
-    return question_for(understood.arguments)
+    return question_for(understood.arguments, clean)
 
 
-def question_for(arguments: Arguments) -> str:
+def question_for(arguments: Arguments, clean: Callable[[str], str]) -> str:
     match arguments:
         case RunCommand(command=command):
             # Never shortened: what a person cannot see they cannot allow.
             limit = f" for at most {arguments.timeout_s:g} s" if isinstance(arguments.timeout_s, int | float) else ""
-            return f"Run{limit}: {visible(command)}"
+            return f"Run{limit}: {visible(clean(command))}"
         case WriteFile(path=path, content=content):
             return f"Write {visible(path)} ({_bytes(content)})?"
         case EditFile(path=path, old=old, new=new):
             times = "every occurrence of " if arguments.all else ""
-            return f"Edit {visible(path)}: replace {times}{_excerpt(old)} by {_excerpt(new)}?"
+            return f"Edit {visible(path)}: replace {times}{_excerpt(old, clean)} by {_excerpt(new, clean)}?"
         case GitCommit(message=message, paths=paths):
             what = _some(paths) if paths else "all that was changed"
-            return f"Commit {what} to git: {_cut(visible(message), SHOWN_CHARACTERS_MAX)}"
+            return f"Commit {what} to git: {visible(_cut(clean(message), SHOWN_CHARACTERS_MAX))}"
         case ReadFile(path=path):
             return f"Read {visible(path)}?"
         case ListFiles(path=path):
             return f"List the files in {visible(path)}?"
         case Search(path=path, text=text):
-            return f"Search {visible(path)} for {_excerpt(text)}?"
+            return f"Search {visible(path)} for {_excerpt(text, clean)}?"
         case AskUser(question=text):
-            return f"Ask: {_cut(visible(text), SHOWN_CHARACTERS_MAX)}"
+            return f"Ask: {visible(_cut(clean(text), SHOWN_CHARACTERS_MAX))}"
         case _:
             return "Go on?"
 
@@ -153,8 +157,8 @@ def _bytes(text: str) -> str:
     return f"{count:,} byte{'s' * (count != 1)}"
 
 
-def _excerpt(text: str) -> str:
-    return f"“{_cut(visible(text), EXCERPT_CHARACTERS_MAX)}” ({_bytes(text)})"
+def _excerpt(text: str, clean: Callable[[str], str]) -> str:
+    return f"“{visible(_cut(clean(text), EXCERPT_CHARACTERS_MAX))}” ({_bytes(text)})"
 
 
 def _some(paths: tuple[str, ...]) -> str:

@@ -73,7 +73,7 @@ def plan_of(text: str) -> Plan:
     begin, end = text.find("{"), text.rfind("}")
     try:
         data = json.loads(text[begin : end + 1]) if 0 <= begin < end else None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadPlan(f"it is no JSON object: {error}") from error
     if not isinstance(data, dict):
         raise BadPlan("it holds no JSON object")

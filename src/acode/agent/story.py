@@ -84,8 +84,8 @@ def answer_to(job: Job, turn: int, number: int, call: Call, *, times: int) -> st
     name = f"{plain(call.tool)}-{place}"
     if call.tool in TOOLS:
         wanted = permission.decide(call.tool, call.arguments, job.world.config.settings.tools)
-        question = permission.question(call.tool, call.arguments)
-        reason = gates.refusal(job, f"allow-{place}", call, question, wanted)
+        question = permission.question(call.tool, call.arguments, job.world.redactor.text)
+        reason = gates.refusal(job, f"allow-{place}", call, step=name, question=question, answer=wanted)
     else:
         reason = None  # the table of tools says that there is none such
     answer = use(job, name, call) if reason is None else refuse(job, name, call, reason)
@@ -153,14 +153,21 @@ def opening(world: World, goal: str, options: Options, *, approve_plan: bool) ->
 def checked_goal(world: World, goal: str) -> str:
     """The task in words; it stands in the log and goes to the model, so it must hold no secret."""
     text = goal.strip()
-    if not text or len(text) > TASK_CHARACTERS_MAX or "\x00" in text:
-        raise Usage(f"a task has 1 to {TASK_CHARACTERS_MAX} characters")
+    if not title_of(text).strip() or len(text) > TASK_CHARACTERS_MAX or "\x00" in text:
+        raise Usage(f"a task has 1 to {TASK_CHARACTERS_MAX:,} characters, and some that can be seen")
+    if not is_unicode(text):
+        raise Usage("the task holds bytes that are no text", hint="Write it in the encoding of your terminal: UTF-8.")
     if world.redactor.matches(text):
         raise Usage(
             f"the task holds what looks like a secret: {world.redactor.text(text)[:200]}",
             hint="Put the secret into an environment variable or a file, and name that in the task.",
         )
     return text
+
+
+def is_unicode(text: str) -> bool:
+    """Whether it can be written down: arguments in another encoding arrive with stand-ins for their bytes."""
+    return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def title_of(goal: str) -> str:

@@ -99,6 +99,6 @@ def signature(call: Call) -> str:
     """What makes two calls the same one: the tool and its arguments, however they are spaced and ordered."""
     try:
         arguments = json.dumps(json.loads(call.arguments), sort_keys=True, separators=(",", ":"))
-    except ValueError:
+    except (ValueError, RecursionError):
         arguments = call.arguments
     return f"{call.tool} {arguments}"

@@ -70,7 +70,7 @@ def command(
 def refuse_what_does_not_fit(plan: str, *, words: bool, model: str | None, approve_plan: bool) -> None:
     if not words and (model is not None or approve_plan):
         raise Usage("--model and --approve-plan are for tasks in words; a plan file needs neither")
-    if words and " " not in plan and Path(plan).exists():
+    if words and " " not in plan and os.path.exists(plan):  # a Path would trip over a text that is too long for a name
         raise Usage(f"{plan} is a file, but not by its name", hint=f"As a plan file: acode run ./{plan}")
 
 
@@ -87,7 +87,7 @@ def read_plan(world: World, text: str) -> PlanFile:
     if not path.exists():
         raise Usage(
             f"the plan file {text} does not exist",
-            hint="What ends in .yml or .yaml or holds a path separator is taken for a file.",
+            hint="What ends in .yml or .yaml or holds a path separator is taken for a file; say a task without one.",
         )
     settings = world.config.settings
     return load_plan(path, plan_bytes_max=settings.limits.plan_bytes, timeout_s_default=settings.steps.timeout_seconds)

@@ -17,6 +17,7 @@ from acode.events.definition import Action, Call
 from acode.library import values
 from acode.library.session import Session
 from acode.library.work import Begun, How
+from acode.state import NESTED
 from acode.steps import kind_of
 from acode.steps.run import as_ended
 from acode.steps.shape import Failed
@@ -40,6 +41,13 @@ class Bench:
         digest = values.digest_of(arguments)
         undecided = Call(function=name)
         return self._asking.ask(name, digest, How(), lambda: undecided, lambda: shown, starts=False)
+
+    def knows(self, name: str) -> bool:
+        """Whether the first step of this name, at this place, is on record; it is not asked for by that."""
+        scope = self._asking.scope()
+        step = f"{scope.path}{NESTED}{name}" if scope.path else name
+        with self.run.turn:
+            return self._asking.record.find(step, scope) is not None
 
     def start(self, begun: Begun, action: Action, *, idempotent: bool = True) -> None:
         """It begins now. Whoever began it ends it with `complete` or with the session's `fail`."""

@@ -24,6 +24,7 @@ from acode.library.scope import CURRENT, checked_name
 from acode.library.session import Session
 from acode.library.work import Begun, How, OnChange, Retry, Undo, how, is_async
 from acode.library.world import LENT, Lent
+from acode.state import AGENT
 from acode.state import Session as State
 
 P = ParamSpec("P")
@@ -189,7 +190,9 @@ def carry_on(world: World, session: State, created: SessionCreated, options: Opt
             hint=f"Run the program again: with the key {session.run_id} it carries the session on.",
         )
     here = os.fspath(world.workspace)
-    if here not in sys.path:
+    # The agent's program is acode itself: a module that lies about in the workspace must not be loaded in its stead,
+    # least of all one that the model wrote.
+    if session.kind != AGENT and here not in sys.path:
         sys.path.insert(0, here)
     function = find_function(created.entry, "the program of this session")
     stored = created.entry_arguments

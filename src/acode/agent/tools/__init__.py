@@ -54,7 +54,11 @@ def refuse(job: Job, name: str, call: Call, reason: str) -> Answer:
 
 
 def offered(job: Job, name: str, call: Call, understood: Understood | Misunderstood) -> Begun:
-    shown = question_for(understood.arguments) if isinstance(understood, Understood) else visible(call.arguments)
+    clean = job.world.redactor.text
+    if isinstance(understood, Understood):
+        shown = question_for(understood.arguments, clean)
+    else:
+        shown = visible(clean(call.arguments)[:SHOWN_CHARACTERS_MAX])
     return job.bench.offer(name, [call.tool, understood.identity], shown=shown[:SHOWN_CHARACTERS_MAX])
 
 
