@@ -42,8 +42,11 @@ def run(place: Place, count: int, work: Work) -> dict[str, str]:
             step(n)
 
     DBOS.launch()
-    with SetWorkflowID(WORKFLOW):
-        DBOS.start_workflow(steps, count).get_result()
+    if DBOS.get_workflow_status(WORKFLOW) is None:
+        with SetWorkflowID(WORKFLOW):
+            DBOS.start_workflow(steps, count)
+    # Started again it would run beside the one that the launch recovers, and do every step of its own.
+    DBOS.retrieve_workflow(WORKFLOW).get_result()
     return in_force()
 
 
