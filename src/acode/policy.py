@@ -181,9 +181,7 @@ def _rules(
             "the cool-down has passed",
             Reason.COOLDOWN,
             waiting == 0,
-            f"{waiting} s remain of the {_window_s(interruption, limits):g} s cool-down"
-            if waiting
-            else "nothing to wait for",
+            _cooling(waiting, _window_s(interruption, limits)),
         ),
     )
 

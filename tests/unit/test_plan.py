@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acode.errors import CannotContinue
-from acode.events.definition import Commit, Plan, Sql, Step, execution_order
+from acode.events import types as ev
+from acode.events.definition import Call, Commit, Plan, Sql, Step, execution_order
 from acode.plan import (
     Action,
     Continuation,
@@ -28,8 +29,11 @@ from acode.plan import (
 from acode.state import Session
 from tests.builders import (
     OTHER_SESSION,
+    OWNER,
+    completed,
     created,
     did,
+    failed,
     gate,
     plan,
     read,
@@ -319,3 +323,64 @@ def test_a_grant_survives_what_does_not_depend_on_it() -> None:
     other = plan(task("z", run("z.1", "something else")), *GATED.tasks)
     digests = [approval_digest(session(created(one)), GATED.tasks[0].steps[0]) for one in (GATED, before, other)]
     assert len(set(digests)) == 1
+
+
+def test_a_grant_stays_good_under_a_later_version() -> None:
+    """The hash stands in sealed approvals: computed in another way, all that were given would be void."""
+    assert allowed_by(GATED) == "22284e4fdea8637b5e1f9731541f93fa4d6432400b149e71fff47533768f2042"
+
+
+# What the strategy and the settings say is what happens.
+
+
+@pytest.mark.parametrize(
+    ("strategy", "action"),
+    [(Strategy.ROLLBACK, "rollback_and_retry"), (Strategy.RETRY, "retry"), (Strategy.PROMPT, "ask")],
+)
+def test_the_strategy_reaches_the_step_in_flight(strategy: Strategy, action: str) -> None:
+    now = session(created(THREE), started("a.1"))
+    left = going_on(now, strategy, a_1=finding("partial", rolls_back=True))
+    assert left.in_progress.action == action
+
+
+@pytest.mark.parametrize(("retry_unknown", "action"), [(True, "retry"), (False, "ask")])
+def test_the_setting_for_unknown_outcomes_reaches_the_step_in_flight(retry_unknown: bool, action: str) -> None:
+    now = session(created(THREE), started("a.1"))
+    left = going_on(now, retry_unknown=retry_unknown, a_1=finding("unknown"))
+    assert left.in_progress.action == action
+    assert left.needs_person is not retry_unknown
+
+
+def by_a_program(*words: Any) -> Session:
+    """A session whose steps a program asks for: there is no plan."""
+    born = ev.SessionCreated(title="Work", task="Work", kind="library", owner=OWNER, acode_version="0")
+    planned = ev.SessionPlanned(tasks=0, steps=0, plan_digest="")
+    return session(born, planned, ev.SessionExecuting(reason="run"), *words)
+
+
+def test_of_a_programs_session_what_was_left_open_is_pending_and_nothing_is_skipped() -> None:
+    """What else there is to do, only the program knows."""
+    now = by_a_program(started("p.1"), completed("p.1"), started("p.2"), failed("p.2"), started("p.3"), started("p.4"))
+    left = going_on(now, p_3=finding("applied"), p_4=finding("not_applied"))
+    assert left == Continuation(
+        skipped_tasks=(),
+        skipped_steps=(),
+        in_flight=(
+            Settlement(step="p.3", kind="run", outcome=Outcome.APPLIED, action=Action.SKIP, evidence="as found"),
+            Settlement(step="p.4", kind="run", outcome=Outcome.NOT_APPLIED, action=Action.RETRY, evidence="as found"),
+        ),
+        pending=("p.4", "p.2"),
+    )
+
+
+def test_steps_that_the_plan_does_not_hold_are_named_with_the_way_out() -> None:
+    strangers = [word for number in range(6) for word in did(f"x.{number}")]
+    with pytest.raises(CannotContinue) as refused:
+        going_on(session(created(THREE), strangers))
+    assert refused.value.message.endswith("the plan does not: x.0, x.1, x.2, x.3, x.4")
+    assert refused.value.hint == "The plan snapshot and the log do not belong together: acode session verify"
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_call_is_repeated_by_itself_only_where_it_says_so(idempotent: bool) -> None:
+    assert repeatable(Step(id="a.1", action=Call(function="f"), idempotent=idempotent)) is idempotent

@@ -445,3 +445,38 @@ def test_the_audit_event_has_exactly_the_fields_of_the_contract() -> None:
 )
 def test_the_run_state_is_one_of_the_policys_own_words(words: list[Any], state: str) -> None:
     assert run_state(session(created("a"), did("a"), words), LIMITS) == state
+
+
+# What a person reads who asks why.
+
+
+def test_the_rules_are_told_in_the_order_of_their_precedence_by_these_sentences() -> None:
+    now = session(created("a"), started("a"), crash())
+    decision = decide(now, classify(now), LIMITS, now=at(1_000), actor="system", facts=SOUND)
+    assert [(rule.name, rule.reason) for rule in decision.rules] == [
+        ("a valid checkpoint of an unfinished run exists", Reason.MISSING_CHECKPOINT),
+        ("the interruption is classified", Reason.UNKNOWN_CLASS),
+        ("plan snapshot, state and history are readable", Reason.MISSING_ARTIFACTS),
+        ("automatic resume is enabled", Reason.DISABLED),
+        ("attempts are left", Reason.LIMIT),
+        ("the last attempted step may be repeated", Reason.NON_IDEMPOTENT),
+        ("the user did not pause it", Reason.PAUSED_BY_USER),
+        ("the cool-down has passed", Reason.COOLDOWN),
+    ]
+
+
+@pytest.mark.parametrize("actor", ["system", "user"])
+def test_a_decision_says_for_whom_and_within_which_limit_it_was_made(actor: str) -> None:
+    now = session(created("a"), started("a"), crash())
+    limits = Limits(attempts_max=7)
+    decision = decide(now, classify(now), limits, now=at(1_000), actor=actor, facts=SOUND)
+    assert (decision.actor, decision.attempts_max) == (actor, 7)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(5, "58 s remain of the 60 s cool-down"), (1_000, "nothing to wait for")]
+)
+def test_the_cool_down_is_told_with_what_remains_and_of_how_much(seconds: int, words: str) -> None:
+    now = session(created("a"), started("a"), crash())
+    decision = decide(now, classify(now), LIMITS, now=at(seconds), actor="system", facts=SOUND)
+    assert decision.rules[-1].because == words

@@ -317,3 +317,35 @@ def test_a_refused_attempt_does_not_move_the_time_of_a_crash() -> None:
     before = ended(created("a"), started("a"), crash())
     after = ended(created("a"), started("a"), crash(), passing(30), decided(False), passing(30), decided(False))
     assert after.at == before.at
+
+
+# What is said where it cannot go on.
+
+
+def test_an_ended_session_is_named_with_the_way_to_a_new_one() -> None:
+    with pytest.raises(TerminalState) as refused:
+        detect_scenario(session(created("a"), did("a"), finished()))
+    assert refused.value.message == "Cannot resume COMPLETED session 0000cafe: it has ended"
+    assert refused.value.hint == "Start a new session: acode run"
+
+
+def test_an_end_that_fits_nothing_is_named_with_all_that_is_known() -> None:
+    odd = msgspec.structs.replace(session(created("a"), started("a"), paused("user")), pause=None)
+    with pytest.raises(CannotContinue) as refused:
+        detect_scenario(odd)
+    assert refused.value.message.startswith(
+        "the log of session 0000cafe ends in no way acode knows: state PAUSED after"
+    )
+    assert refused.value.hint == "Look at it: acode session history 0000cafe"
+    assert refused.value.details == {"state": "PAUSED", "seq": odd.seq}
+
+
+def test_a_wait_for_an_approval_is_no_interruption_and_says_so() -> None:
+    found = classify(session(created(gate("g")), awaiting("g")))
+    assert (found.cls, found.evidence) == (None, "waits for an approval")
+
+
+def test_a_lost_context_is_dated_by_the_last_thing_that_happened() -> None:
+    now = session(created("a"), did("a"))
+    found = classify(now, context_lost="the conversation is gone")
+    assert now.last_lifecycle is not None and found.at == now.last_lifecycle.at
