@@ -9,7 +9,7 @@
     python3 dev.py bench pictures        draw docs/images/ from the last results
 
 Figures are medians measured in one run. Ratios are what counts; absolute times are those of the machine. The last
-result of each stands in benchmarks/results/.
+result of each stands in benchmarks/results/. ACODE_BENCH_FIRST=1 is for a busy machine; see scheduling.py.
 """
 
 from __future__ import annotations
