@@ -97,6 +97,9 @@ def test_a_model_that_cannot_plan_stops_the_session_with_its_last_mistake(begin:
     ended = town.run("--approve-plan")
     assert ended.exit_code == 75
     assert "made no plan in 3 attempts" in ended.stderr and "no JSON object" in ended.stderr
+    again = town.resume()
+    assert again.exit_code == 75 and "made no plan in 6 attempts" in again.stderr, "a resume lets it try some more"
+    assert set(town.asked().values()) == {1}
 
 
 def test_the_same_task_twice_asks_whether_to_resume(begin: Begin) -> None:

@@ -6,8 +6,10 @@ next run. What is allowed "for this session" is remembered by this process alone
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import msgspec
 
 from acode.agent.job import Job
 from acode.agent.words import Call
@@ -87,13 +89,22 @@ def nobody(job: Job, gate: str, question: str) -> InputRequired:
     )
 
 
-def close_gate(job: Job, begun: Begun, question: str, result: Any, words: tuple[ev.Known, ...]) -> None:
+def close_gate(
+    job: Job,
+    begun: Begun,
+    question: str,
+    result: Any,
+    words: tuple[ev.Known, ...],
+    *,
+    blobs: Mapping[str, Any] | None = None,
+) -> None:
     """The answer, that the session goes on, and the gate's passing: one transaction, because nothing lies between."""
     session, run = job.bench.session, job.bench.run
     job.bench._decide(begun, Approve(question=question), idempotent=False, timeout_s=None)
     begun.started = called.gate_passed(run, begun.work.step, begun.work.asked)
     said = (*words, *called.awake(run), begun.started)
     done = session._asking.record.pack(result)
+    done = msgspec.structs.replace(done, blobs={**done.blobs, **(blobs or {})})
     called.end(run, begun.started, done, took_ms=0, before=said, actor="user" if words else "system", durable=True)
     session._asking.finished(begun)
 

@@ -82,6 +82,13 @@ class Job:
         self.bench.complete(begun, value)
         return value
 
+    def stopped_before(self, name: str, what: str) -> bool:
+        """Whether a stop is on record; if not it is put there, so that the next run goes past it."""
+        begun = self.bench.offer(name, [what])
+        if not begun.found:
+            self.bench.answer(begun, Call(function="stop"), what)
+        return begun.found
+
     # Requests.
 
     def ask(self, name: str, ask: Ask, identity: list[Any] | None = None) -> Reply:

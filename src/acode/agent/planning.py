@@ -18,7 +18,7 @@ from acode.agent.job import Job
 from acode.agent.talk import Talk
 from acode.agent.tools import TOOLS, use
 from acode.agent.words import Call
-from acode.engine.growing import change_plan
+from acode.engine.growing import change_plan, plan_change
 from acode.engine.world import short
 from acode.errors import ApprovalDenied, BadPlan, BadReply
 from acode.events import types as ev
@@ -35,9 +35,7 @@ QUESTION_TITLE_CHARACTERS = 120
 
 def plan_work(job: Job, *, approved: bool) -> dict[str, Any]:
     """From the task to an approved plan. `approved`: whoever began the session allowed it in advance."""
-    plan = drafted(job)
-    keep(job, plan, "the model's plan")
-    plan = accepted(job, plan, approved=approved)
+    plan = accepted(job, drafted(job), approved=approved)
     begin_executing(job)
     found: dict[str, Any] = msgspec.to_builtins(plan)
     return found
@@ -47,14 +45,19 @@ def plan_work(job: Job, *, approved: bool) -> dict[str, Any]:
 
 
 def drafted(job: Job) -> Plan:
-    """Ask for a plan until one follows the rules; what was wrong is told to the model."""
+    """Ask for a plan until one follows the rules; what was wrong is told to the model.
+
+    After some attempts a person is told, who may let it try some more by resuming.
+    """
     files = use(job, "list_files-0-1", Call(id="files", tool="list_files", arguments="{}")).text
     talk = Talk(
         job.words["plan"],
         f"The work: {job.goal}\n\nFiles:\n{files[:FILES_SHOWN_CHARACTERS_MAX]}\n\nTools that will be there: "
         + ", ".join(sorted(TOOLS)),
     )
-    for number in range(1, TRIES_MAX + 1):
+    number = 0
+    while True:
+        number += 1
         reply = job.ask_in_time(f"ask-{number}", talk, lambda: talk.asking(answer=prompts.PLAN_SCHEMA))
         talk.heard(reply)
         try:
@@ -62,10 +65,13 @@ def drafted(job: Job) -> Plan:
         except BadPlan as error:
             wrong = error.message
             talk.said(f"That is no plan: {wrong}\nAnswer with the corrected JSON object alone.")
-    raise BadReply(
-        f"the model made no plan in {TRIES_MAX} attempts; the last one: {wrong}",
-        hint="Say the task more clearly, or use a larger model; or write a plan file yourself.",
-    )
+        if number % TRIES_MAX == 0 and not job.stopped_before(f"no-plan-{number}", "tries"):
+            name = short(job.bench.session.id)
+            raise BadReply(
+                f"the model made no plan in {number} attempts; the last one: {wrong}",
+                hint=f"Let it try again: acode resume {name}; or begin anew with a clearer task or a larger model;"
+                " or write a plan file yourself.",
+            )
 
 
 def plan_of(text: str) -> Plan:
@@ -94,12 +100,13 @@ def accepted(job: Job, plan: Plan, *, approved: bool) -> Plan:
     begun = job.bench.offer("approve", [], shown=plan.title)
     if begun.found:
         return msgspec.convert(begun.result, Plan)
+    keep(job, plan, "the model's plan")
     if approved:
         grant(job, begun, plan, "--approve-plan")
         return plan
     run = job.bench.run
     assert run.session.records is not None
-    question = question_of(plan)
+    question = question_of(job, plan)
     wanted = digest({"session": run.session.session_id, "gate": begun.id, "question": question})
     known = run.session.records.approvals.get(begun.id)
     if known is not None and known.granted and known.action_digest == wanted:
@@ -115,33 +122,42 @@ def asked(job: Job, begun: Begun, plan: Plan) -> Plan:
     while True:
         said = job.world.answers.plan(job.bench.run.session, text, wrong)
         if said is None:
-            raise nobody(job, begun.id, question_of(plan))
+            raise nobody(job, begun.id, question_of(job, plan))
         answer, edited = said
         if answer == "no":
             raise denied(job, begun, plan)
         if edited == as_text(plan):
-            break
+            grant(job, begun, plan, "")
+            return plan
         try:
             limit = job.world.config.settings.limits.plan_bytes
-            plan, wrong = checked(parse_words(edited, "the edited plan", plan_bytes_max=limit)), ""
-            keep(job, plan, "edited by a person")
-            break
+            plan = checked(parse_words(edited, "the edited plan", plan_bytes_max=limit))
         except BadPlan as error:
             text, wrong = edited, error.message
-    grant(job, begun, plan, "edited" if wrong or text != as_text(plan) else "")
-    return plan
+            continue
+        grant(job, begun, plan, "edited")
+        return plan
 
 
 def grant(job: Job, begun: Begun, plan: Plan, note: str) -> None:
-    run, question = job.bench.run, question_of(plan)
+    """What a person made of the plan stands in the log with the approval, or not at all: a crash between the two would
+    lose the edit, or leave a plan in the log that nobody approved.
+    """
+    run, question = job.bench.run, question_of(job, plan)
     wanted = digest({"session": run.session.session_id, "gate": begun.id, "question": question})
     word = ev.ApprovalGranted(step=begun.id, question=question, action_digest=wanted, note=note)
-    close_gate(job, begun, question, msgspec.to_builtins(plan), (word,))
+    if run.session.plan is not None and digest(run.session.plan) == digest(plan):
+        close_gate(job, begun, question, msgspec.to_builtins(plan), (word,))
+        return
+    changed, blobs = plan_change(run, plan, reason="edited by a person")
+    close_gate(job, begun, question, msgspec.to_builtins(plan), (changed, word), blobs=blobs)
+    run.session.plan = plan
+    tell_plan(job, plan)
 
 
 def denied(job: Job, begun: Begun, plan: Plan) -> ApprovalDenied:
     """The session waits at the gate: resumed, it asks again."""
-    run, question = job.bench.run, question_of(plan)
+    run, question = job.bench.run, question_of(job, plan)
     wanted = digest({"session": run.session.session_id, "gate": begun.id, "question": question})
     run.say(
         ev.ApprovalDenied(step=begun.id, question=question, action_digest=wanted),
@@ -150,18 +166,16 @@ def denied(job: Job, begun: Begun, plan: Plan) -> ApprovalDenied:
     )
     name = short(run.session.session_id)
     return ApprovalDenied(
-        f"the plan was not approved: {plan.title}",
+        f"the plan was not approved: {job.world.redactor.text(plan.title)}",
         hint=f"Look at it again, and edit it: acode resume {name}; or give it up: acode session cancel {name}",
     )
 
 
-def question_of(plan: Plan) -> str:
+def question_of(job: Job, plan: Plan) -> str:
     """It names the plan by its hash, so that a grant for another one is none."""
     tasks = len(plan.tasks)
-    return (
-        f"Carry out the plan “{plan.title[:QUESTION_TITLE_CHARACTERS]}” with {tasks} task{'s' * (tasks != 1)}"
-        f" ({digest(plan)[:12]})?"
-    )
+    title = job.world.redactor.text(plan.title)[:QUESTION_TITLE_CHARACTERS]
+    return f"Carry out the plan “{title}” with {tasks} task{'s' * (tasks != 1)} ({digest(plan)[:12]})?"
 
 
 # The log.
@@ -172,7 +186,12 @@ def keep(job: Job, plan: Plan, reason: str) -> None:
     run = job.bench.run
     if run.session.plan is None or digest(run.session.plan) != digest(plan):
         change_plan(run, plan, reason=reason)
-    run.tell("plan_changed", title=plan.title, tasks=len(plan.tasks), text=job.world.redactor.text(as_text(plan)))
+    tell_plan(job, plan)
+
+
+def tell_plan(job: Job, plan: Plan) -> None:
+    clean = job.world.redactor.text
+    job.bench.run.tell("plan_changed", title=clean(plan.title), tasks=len(plan.tasks), text=clean(as_text(plan)))
 
 
 def begin_executing(job: Job) -> None:

@@ -19,7 +19,6 @@ from acode.agent.tools import TOOLS, refuse, use
 from acode.agent.words import Call, Setup
 from acode.engine.world import Options, World
 from acode.errors import CannotContinue, ModelLoops, Usage
-from acode.events.definition import Call as CallAction
 from acode.events.definition import Plan, execution_order
 from acode.library.bench import Bench
 from acode.library.opening import Opening
@@ -103,7 +102,7 @@ def plain(tool: str) -> str:
 def stop_loop(job: Job, place: str, call: Call) -> str:
     """The same call a third time: the session stops once; a person who resumes it lets the model hear that."""
     text = "Stopped: you made this call twice already, and its answer will not change. Do something else, or end."
-    if not stopped_before(job, f"same-{place}", call.tool):
+    if not job.stopped_before(f"same-{place}", call.tool):
         name = job.bench.session.id[-8:]
         shown = job.world.redactor.text(signature(call))[:200]
         raise ModelLoops(
@@ -116,21 +115,13 @@ def stop_loop(job: Job, place: str, call: Call) -> str:
 
 def stop_now_and_then(job: Job, turn: int) -> None:
     """A task without an end is stopped for a person to look at; resumed, it goes on."""
-    if turn % TURNS_BETWEEN_STOPS or stopped_before(job, f"turns-{turn}", "turns"):
+    if turn % TURNS_BETWEEN_STOPS or job.stopped_before(f"turns-{turn}", "turns"):
         return
     name = job.bench.session.id[-8:]
     raise CannotContinue(
         f"the model has been asked {turn} times in one task",
         hint=f"Look: acode session show {name}. To let it go on: acode resume {name}",
     )
-
-
-def stopped_before(job: Job, name: str, what: str) -> bool:
-    """Whether the stop is on record; if not it is put there, so that the next run goes past it."""
-    begun = job.bench.offer(name, [what])
-    if not begun.found:
-        job.bench.answer(begun, CallAction(function="stop"), what)
-    return begun.found
 
 
 # The session.

@@ -35,10 +35,15 @@ def ask_for_text(screen: Screen, prompt: str) -> str | None:
     return line.strip()
 
 
-def choose(screen: Screen, prompt: str, choices: dict[str, str], default: str) -> str:
-    """A choice by its letter or word; anything else is asked again, the end of input is the default."""
+def choose(screen: Screen, prompt: str, choices: dict[str, str], default: str, *, stays: bool = True) -> str:
+    """A choice by its letter or word; anything else is asked again, the end of input is the default.
+
+    stays: False where the default is an answer on record, which somebody who has gone away did not give.
+    """
     while True:
         answer = ask(screen, prompt)
+        if answer is None and not stays:
+            raise KeyboardInterrupt
         if not answer:
             return default
         for letter, meaning in choices.items():
@@ -135,7 +140,11 @@ class AtTerminal:
         meanings = {"y": "yes", "n": "no", "a": "always"}
         with self.signals.asking():
             choice = choose(
-                self.screen, "Allow? [y]es, [N]o, [a]lways until the session is interrupted:", meanings, "no"
+                self.screen,
+                "Allow? [y]es, [N]o, [a]lways until the session is interrupted:",
+                meanings,
+                "no",
+                stays=False,
             )
         return "yes" if choice == "yes" else "always" if choice == "always" else "no"
 
@@ -147,7 +156,7 @@ class AtTerminal:
             if wrong:
                 self.screen.insist(f"It cannot be used: {one_line(wrong)}")
             with self.signals.asking():
-                choice = choose(self.screen, "[A]pprove, [E]dit or [D]eny? [D]", meanings, "deny")
+                choice = choose(self.screen, "[A]pprove, [E]dit or [D]eny? [D]", meanings, "deny", stays=False)
             if choice != "edit":
                 return ("yes" if choice == "approve" else "no"), text
             text, wrong = edited(text), ""

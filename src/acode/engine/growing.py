@@ -25,22 +25,25 @@ def change_plan(run: Held, plan: Plan, *, reason: str) -> None:
 
     Not synced on its own: the start of the step that needs it follows in the same log, and cannot outlive it.
     """
+    event, blobs = plan_change(run, plan, reason=reason)
+    run.say(event, durable=False, blobs=blobs)
+    run.session.plan = plan
+
+
+def plan_change(run: Held, plan: Plan, *, reason: str) -> tuple[ev.PlanChanged, dict[str, tuple[str, bytes | None]]]:
+    """The event that makes this the session's plan, and what must be stored with it, for whoever says more with it."""
     encoded = msgspec.json.encode(plan)
     sensitive = holds_secret(run.world, plan, encoded)
     name, blob = keep_plan(run.world, encoded, sensitive=sensitive)
-    run.say(
-        ev.PlanChanged(
-            plan_blob=name,
-            plan_digest=digest(plan),
-            tasks=len(plan.tasks),
-            steps=sum(len(task.steps) for task in plan.tasks),
-            plan_sensitive=sensitive,
-            reason=reason,
-        ),
-        durable=False,
-        blobs={name: blob},
+    event = ev.PlanChanged(
+        plan_blob=name,
+        plan_digest=digest(plan),
+        tasks=len(plan.tasks),
+        steps=sum(len(task.steps) for task in plan.tasks),
+        plan_sensitive=sensitive,
+        reason=reason,
     )
-    run.session.plan = plan
+    return event, {name: blob}
 
 
 def put_task(run: Held, task: Task, *, reason: str) -> None:
