@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from acode.engine.preview import verify
 from acode.errors import AcodeError, LockForeignProcess, LockLost, SessionLocked
 from acode.events import types as ev
 from acode.workspace import Root, write_atomic
+from tests.concurrency.together import forked, together
 from tests.lives import Life
 from tests.victims import FAILED
 
@@ -39,34 +40,6 @@ def now() -> datetime:
 
 
 # Two who want the same session.
-
-
-def forked(work: Callable[[], int]) -> int:
-    pid = os.fork()
-    if pid == 0:
-        status = 99
-        with contextlib.suppress(BaseException):
-            status = work()
-        os._exit(status)
-    return pid
-
-
-def together(*works: Callable[[], int]) -> list[int]:
-    """All start at the same moment, as far as a machine can do that; their exit statuses."""
-    read, write = os.pipe()
-
-    def at_the_signal(work: Callable[[], int]) -> Callable[[], int]:
-        def waiting() -> int:
-            os.close(write)
-            os.read(read, 1)
-            return work()
-
-        return waiting
-
-    pids = [forked(at_the_signal(work)) for work in works]
-    os.close(read)
-    os.close(write)  # every reader sees the end at once
-    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
 
 
 def meet_at(life: Life, rounds: int) -> Counter[tuple[int, ...]]:

@@ -1,5 +1,7 @@
 """Random lives of real sessions: crashes, kills, edits, failures, resolutions, rollbacks; and then the work is done.
 
+Several may want to carry it on at once; the clock jumps, and automatic attempts obey the policy by it.
+
 A crash is a notice at which everything stops, or a real SIGKILL at a system call; sometimes all that was started dies
 too. Whoever is asked looks at the ledger of effects, which no part of acode reads, and says the truth.
 """
@@ -10,6 +12,7 @@ import contextlib
 import shutil
 import tempfile
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +24,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from acode.engine import actions
 from acode.engine.preview import rows, verify
 from acode.engine.take_back import roll_back
-from acode.errors import AcodeError, CannotContinue, NoResumableSession, OutcomeUnknown, StepStillRunning
+from acode.errors import (
+    AcodeError,
+    CannotContinue,
+    LockForeignProcess,
+    NoResumableSession,
+    OutcomeUnknown,
+    SessionLocked,
+    StepStillRunning,
+    TerminalState,
+)
 from acode.events import types as ev
 from acode.state import State
+from tests.concurrency.together import together
 from tests.crash.harness import needs_ptrace
 from tests.crash.harness.ptracer import NeverReached, killed
 from tests.lives import Killed, Life, end_all_in
@@ -54,6 +67,8 @@ class Sessions(RuleBasedStateMachine):
         self.life.person.to_changes = "continue"
         self.kinds: list[str] = []
         self.edits = 0
+        self.ahead = timedelta()
+        self.life.clock = lambda: datetime.now(UTC) + self.ahead
 
     @initialize(kinds=st.lists(st.sampled_from(list(KINDS)), min_size=2, max_size=4))
     def a_plan(self, kinds: list[str]) -> None:
@@ -122,6 +137,48 @@ class Sessions(RuleBasedStateMachine):
             killed(work, at)
         if all_die:
             end_all_in(self.life.place)
+
+    @precondition(lambda self: self.open)
+    @rule()
+    def many_resume(self) -> None:
+        """Three want to carry it on at the same moment: one does, or one after another."""
+
+        def work() -> int:
+            try:
+                self.go()
+            except (OutcomeUnknown, CannotContinue, StepStillRunning):
+                return 1
+            except (SessionLocked, LockForeignProcess):
+                return 2
+            except TerminalState:
+                return 3
+            return 0
+
+        assert set(together(work, work, work)) <= {0, 1, 2, 3}
+
+    @rule(seconds=st.sampled_from([-3_600, -1, 0, 9, 30, 61, 121]))
+    def time_passes(self, seconds: int) -> None:
+        """Also backwards, as clocks that are set do."""
+        self.ahead += timedelta(seconds=seconds)
+
+    @precondition(lambda self: self.open)
+    @rule()
+    def automatic(self) -> None:
+        """An attempt that obeys the policy. A refusal takes no step and leaves no other trace than its record."""
+        self.life.person.to_gates = None
+        before, decided = self.started(), len(self.life.events(ev.ResumeDecision))
+        try:
+            self.life.resume(actor="system")
+        except AcodeError as error:
+            assert error.exit_code != 20, "nobody has tampered with anything"
+        finally:
+            self.life.person.to_gates = "yes"
+        decisions = self.life.events(ev.ResumeDecision)[decided:]
+        if decisions and not decisions[-1].eligible:
+            assert self.started() == before
+
+    def started(self) -> int:
+        return len(self.life.events(ev.StepStarted))
 
     @rule()
     def edit(self) -> None:
