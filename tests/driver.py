@@ -22,7 +22,7 @@ from typing import IO, Any
 import psutil
 import pytest
 
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 60.0  # a busy machine is no failure; whoever waits goes on as soon as it may
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,9 @@ from tests.machines import Machine, assert_level, everything, lease, shared_log,
 from tests.postgres import Server
 
 NOBODY = "postgresql://127.0.0.1:1/x"
+HANG_UP = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE application_name = 'acode sync' AND datname = current_database()"""
 
 
 @pytest.fixture
@@ -148,9 +151,11 @@ def test_of_two_machines_that_race_for_a_session_one_wins_and_each_step_runs_onc
 
 
 @pytest.mark.req("FR-011c-055", "FR-011c-053")
+@pytest.mark.parametrize("line", ["stands", "dies"])
 def test_an_owner_that_slept_through_a_take_over_is_refused_when_it_wakes(
-    machines: tuple[Machine, Machine], database: str, tmp_path: Path
+    machines: tuple[Machine, Machine], database: str, tmp_path: Path, line: str
 ) -> None:
+    """Also where its line to the server has died meanwhile: that is no reason to believe that there is no server."""
     one, two = machines
     running = one.process("run", one.plan(counting(tmp_path, gate=False, wait=True)), "--json")
     session_id = running.wait_for_line('"session_start"').partition('"session_id":"')[2][:36]
@@ -168,6 +173,9 @@ def test_an_owner_that_slept_through_a_take_over_is_refused_when_it_wakes(
     (tmp_path / "go").touch()
     while time.monotonic() - stopped_at <= SUSPENDED_S:  # long enough to be noticed by whoever slept
         assert shared_log(database, session_id) == shared
+    if line == "dies":
+        with psycopg.connect(database) as connection:
+            connection.execute(HANG_UP)
     running.signal(signal.SIGCONT)
     ended = running.finish()
     assert ended.exit_code == 16 and ended.lines[-1]["data"]["error"]["code"] == "LOCK-006"

@@ -57,8 +57,9 @@ class Pusher:
         self._closing_at: float | None = None
         self._parted = False  # the last exchange of this run was made
         self._tick_at = (world.monotonic(), world.clock())
-        self._busy = False
+        self._connecting = False  # which says nothing until it is done, however long it takes
         self._doubt = False  # we were stopped: is the session still ours?
+        self._naps = 0  # how often: an answer that was asked for before the last one settles nothing
         self._confirmed_at = world.monotonic()
         self._reason = ""
         self._untold: News | None = None
@@ -98,14 +99,21 @@ class Pusher:
         with self._news:
             if self._thread is None or self._refusal is not None:
                 return
-            if not self._busy and self._slept():
-                self._doubt = True
+            if not self._connecting:
+                self._pulse()
             if not self._doubt:
                 return
             if not self._link.failures:  # offline there is nobody to ask, and the work goes on
                 self._news.notify_all()
                 self._news.wait_for(lambda: not self._doubt, OWNERSHIP_S_MAX)
             self._doubt = False
+
+    def _pulse(self) -> None:
+        """A sign of life of one of our threads; where it comes too late, we were stopped."""
+        if self._slept():
+            self._doubt = True
+            self._naps += 1
+        self._tick_at = (self._world.monotonic(), self._world.clock())
 
     def _slept(self) -> bool:
         """By the clock that stops with the machine, and by the one that does not."""
@@ -165,11 +173,9 @@ class Pusher:
     def _wait_for_work(self) -> bool:
         """True: there is something to do now. False: the run is over and nothing more can be done in time."""
         with self._news:
-            self._busy = False
             while True:
                 now = self._world.monotonic()
-                self._doubt = self._doubt or self._slept()
-                self._tick_at = (now, self._world.clock())
+                self._pulse()
                 closing = self._closing_at is not None
                 owing = self._owing() and self._refusal is None
                 if closing and (self._parted or not owing or not self._link.may_try(now) or self._out_of_time()):
@@ -179,7 +185,6 @@ class Pusher:
                 self._news.wait(min(TICK_S, max(0.0, self._link.retry_at - now)) if owing else TICK_S)
             if self._pushed >= 0 and not closing:
                 self._news.wait_for(lambda: self._closing_at is not None or self._doubt, LINGER_S)
-            self._busy = True
         return True
 
     def _owing(self) -> bool:
@@ -199,15 +204,19 @@ class Pusher:
 
     def _attempt(self, ledger: PostgresLedger | None) -> PostgresLedger | None:
         """One go; the line that stands afterwards, or None."""
+        stood = ledger is not None
         try:
             if ledger is None:
-                ledger = connect(self._url, self._out_of_time)
+                ledger = self._connected()
             elif self._link.open:
                 ledger.ping()
             with self._store() as store:
                 self._exchange(Courier(self._world, store, ledger, breathe=self._breathe))
             return ledger
         except Trouble as trouble:
+            if stood and ledger is not None and (self._doubt or self._slept()):
+                ledger.close()  # it may have died while we were stopped: whether there is a server, a new one tells
+                return self._attempt(None)
             self._failed(trouble)
         except SyncUnsupported as error:
             self._failed(Trouble(error.message, "permanent"))
@@ -221,16 +230,32 @@ class Pusher:
             ledger.close()
         return None
 
+    def _connected(self) -> PostgresLedger:
+        with self._news:
+            self._connecting = True
+        try:
+            return connect(self._url, self._glance)
+        finally:
+            with self._news:
+                self._connecting = False
+                self._tick_at = (self._world.monotonic(), self._world.clock())
+
+    def _glance(self) -> bool:
+        """Asked often while an answer is waited for: give up?"""
+        with self._news:
+            self._pulse()
+        return self._out_of_time()
+
     def _exchange(self, courier: Courier) -> None:
         assert self._session_id is not None
         session_id = self._session_id
         with self._news:
-            through = self._durable
+            through, naps = self._durable, self._naps
         done = courier.deliver(session_id, through)
         if not isinstance(done, Pushed):
             self._refused(as_error(session_id, done))
             return
-        self._succeeded(done.seq)
+        self._succeeded(done.seq, naps)
         if self._others is None:
             self._others = courier.owing(without=session_id)
         while self._others and not self._out_of_time():
@@ -251,10 +276,10 @@ class Pusher:
         with self._news:
             self._news.wait_for(lambda: self._closing_at is not None, BREATH_S)
 
-    def _succeeded(self, seq: int) -> None:
+    def _succeeded(self, seq: int, naps: int) -> None:
         with self._news:
             self._link = after_success()
-            self._confirmed_at, self._doubt = self._world.monotonic(), False
+            self._confirmed_at, self._doubt = self._world.monotonic(), self._doubt and naps != self._naps
             self._pushed = max(seq, 0)
             self._reason, self._untold = "", "restored"
             self._news.notify_all()
