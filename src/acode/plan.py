@@ -77,7 +77,9 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def in_progress(self) -> Settlement | None:
-        return self.in_flight[0] if self.in_flight else None
+        """The one that a person must decide about; else the first: a task of an agent's stands before its steps."""
+        asks = (one for one in self.in_flight if one.action is Action.ASK)
+        return next(asks, self.in_flight[0] if self.in_flight else None)
 
     @property
     def needs_person(self) -> bool:

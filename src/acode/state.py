@@ -189,6 +189,9 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
         """Whether a program asks for its steps one by one, so that no plan holds them."""
         return self.kind in PROGRAMS
 
+    def is_open_task(self, step: str) -> bool:  # an agent's, in the middle: what became of it, the steps inside say
+        return self.kind == AGENT and step in self.in_flight and NESTED not in step
+
     def record(self, step: str) -> StepRecord | None:
         return self.records.steps.get(step) if self.records else None
 

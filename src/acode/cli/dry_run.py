@@ -5,12 +5,15 @@ from __future__ import annotations
 from acode.cli import sync_words
 from acode.cli.environment import change_in_words
 from acode.cli.outline import Outline, outline_of
-from acode.cli.progress import settled_lines
+from acode.cli.progress import agent_lines, settled_lines
+from acode.cli.report import next_of_agent
 from acode.cli.screen import Screen, one_line
 from acode.cli.wording import count
 from acode.engine.hold import ended
 from acode.engine.preview import Preview, as_json, next_action, preview
 from acode.engine.world import Options, World, short
+from acode.redact import Redactor
+from acode.state import AGENT, Session
 
 
 def show(world: World, screen: Screen, name: str, options: Options, *, full: bool) -> int:
@@ -30,16 +33,23 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
     session, survey = found.session, found.survey
     continuation, outline = survey.continuation, outline_of(session)
     last = found.checkpoint.session.last_completed if found.checkpoint else None
-    checkpoint = outline.name(last.step) if last is not None and outline else "before the first step"
+    checkpoint = "before the first step"
+    if last is not None:
+        checkpoint = outline.name(last.step) if outline else str(last.step)
     out = [
         f"Would resume session {short(session.session_id)}:",
         f"  Plan: {one_line(world.redactor.text(session.title))}",
         f"  Current state: {session.state}",
         f"  Last checkpoint: {checkpoint}",
-        f"  Skipping: {count(len(continuation.skipped_steps), 'step')} (complete)",
-        f"  Remaining: {count(len(continuation.pending), 'step')}",
     ]
-    if continuation.pending:
+    if session.kind == AGENT:
+        out += [f"  {line}" for line in agent_work(session, world.redactor)]
+    else:
+        out += [
+            f"  Skipping: {count(len(continuation.skipped_steps), 'step')} (complete)",
+            f"  Remaining: {count(len(continuation.pending), 'step')}",
+        ]
+    if continuation.pending and session.kind != AGENT:
         out.append(f"  Starting from: {where(outline, continuation.pending[0])}")
     out.append(f"  Sync status: {sync_words.in_brief(found.sync.as_json())}")
     decision = survey.decision
@@ -48,12 +58,25 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
         f" attempt {decision.attempt} of {decision.attempts_max}"
     )
     for settlement in continuation.in_flight:
+        if session.is_open_task(settlement.step):
+            continue  # it goes on where the log ends, whatever becomes of the step inside it
         out += ["", f"Step in progress: {where(outline, settlement.step)}"]
         evidence = one_line(settlement.evidence)
         told = settled_lines(settlement.kind, str(settlement.outcome), str(settlement.action), evidence)
         out += [f"  {name}: {value}" for name, value in told]
     out += environment_lines(world, screen, found)
     return [*out, "", f"Nothing was changed. Next: {next_action(found)}"]
+
+
+def agent_work(session: Session, redactor: Redactor) -> list[str]:
+    """What is done of an agent's work, and what it goes on with."""
+    _, *talk = agent_lines(session)
+    return [
+        f"Skipping: {count(session.tasks_done, 'task')} (complete), {count(session.steps_done, 'step')} on record",
+        *talk,
+        f"Remaining: {count(max(session.tasks_total, 1) - session.tasks_done, 'task')}",
+        f"Starting from: {next_of_agent(session, redactor)}",
+    ]
 
 
 def environment_lines(world: World, screen: Screen, found: Preview) -> list[str]:

@@ -12,7 +12,7 @@ from acode.cli import foreign, report
 from acode.cli.agent import with_model
 from acode.cli.environment import change_in_words
 from acode.cli.flags import Command, Flags
-from acode.cli.outline import Outline, outline_of
+from acode.cli.outline import Outline, open_tasks, outline_of
 from acode.cli.picking import stopped_at, to_look_at
 from acode.cli.screen import Screen, is_terminal, one_line
 from acode.cli.status import owner_in_words
@@ -24,6 +24,7 @@ from acode.events.definition import describe
 from acode.plan import Action, Settlement
 from acode.policy import ADVICE_FOR_PERSONS, Decision, Reason
 from acode.resume import Scenario
+from acode.state import AGENT
 
 LABEL_COLUMNS = 12
 PENDING_SHOWN_MAX = 6
@@ -142,14 +143,27 @@ class Explanation:
         assert self.found.survey is not None
         continuation = self.found.survey.continuation
         yield from self._labelled("Done", self._done())
-        flights = continuation.in_flight
+        flights = [one for one in continuation.in_flight if not self.session.is_open_task(one.step)]
         yield from self._labelled("In flight", [self._flight(one) for one in flights] or ["nothing"])
         open_steps = {one.step for one in flights}
         pending = [step for step in continuation.pending if step not in open_steps]
         shown = [self._step(step) for step in pending[:PENDING_SHOWN_MAX]]
+        if self.session.kind == AGENT:
+            pending, shown = [], self._tasks_ahead()
         if len(pending) > PENDING_SHOWN_MAX:
             shown.append(f"… and {count(len(pending) - PENDING_SHOWN_MAX, 'more step')}")
         yield from self._labelled("Pending", shown or ["nothing"])
+
+    def _tasks_ahead(self) -> list[str]:
+        """Of an agent's plan: what the steps inside a task will be, nobody knows before the model asks for them."""
+        tasks = open_tasks(self.session)
+        lines = [
+            f"{task.id}: {self._clean(task.title)}"
+            + (" (in the middle; goes on where the log ends)" if self.session.is_open_task(task.id) else "")
+            for task in tasks[:PENDING_SHOWN_MAX]
+        ]
+        more = len(tasks) - PENDING_SHOWN_MAX
+        return [*lines, f"… and {count(more, 'more task')}"] if more > 0 else lines or ["the plan is not made yet"]
 
     def _done(self) -> list[str]:
         if self.outline is None:

@@ -116,6 +116,12 @@ def position(session: Session, outline: Outline | None) -> str:
     return f"Task {place.task_number}/{len(outline.order)}, Step {place.step_number}/{len(place.task.steps)}"
 
 
+def open_tasks(session: Session) -> list[Task]:
+    """The tasks of an agent's plan that are not done, in their order."""
+    order = execution_order(session.plan) if session.plan is not None else ()
+    return [task for task in order if not session.done(task.id)]
+
+
 def outline_of(session: Session) -> Outline | None:
     """The plan of a session that is walked by it; a program, an agent among them, finds its steps on the way."""
     return Outline(session.plan) if session.plan is not None and not session.by_program else None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from acode.cli.outline import outline_of, position
+from acode.cli.outline import open_tasks, outline_of, position
 from acode.cli.screen import one_line
 from acode.cli.wording import stamp
 from acode.engine.preview import Preview, next_action
 from acode.formats.agent_memory.wording import resume_report
 from acode.formats.shape import Standing
 from acode.redact import Redactor
+from acode.state import AGENT, Session
 
 
 def of_run(standing: Standing, *, waits_for: str | None = None) -> str:
@@ -34,6 +35,8 @@ def of_session(found: Preview, redactor: Redactor) -> str:
         completed = (last, one_line(redactor.text(outline.title(last))) if outline is not None else "")
     first = found.survey.continuation.pending[0] if found.survey and found.survey.continuation.pending else None
     upcoming = f"{first}: {one_line(redactor.text(outline.title(first)))}" if first and outline else "End the session"
+    if session.kind == AGENT:
+        upcoming = next_of_agent(session, redactor)
     running = found.lock.held
     return resume_report(
         run_id=session.session_id,
@@ -45,3 +48,10 @@ def of_session(found: Preview, redactor: Redactor) -> str:
         next_action=upcoming,
         waits_for="the process that runs it" if running else next_action(found),
     )
+
+
+def next_of_agent(session: Session, redactor: Redactor) -> str:
+    if session.plan is None:
+        return "Plan the work"
+    task = next(iter(open_tasks(session)), None)
+    return f"{task.id}: {one_line(redactor.text(task.title))}" if task is not None else "End the session"

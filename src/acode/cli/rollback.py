@@ -11,6 +11,7 @@ from acode.cli.flags import Command, Flags
 from acode.cli.screen import Screen, one_line
 from acode.cli.signals import Signals
 from acode.cli.world import build_world
+from acode.engine.hold import ended
 from acode.engine.take_back import UndoCall, Undoing, plan_rollback, refuse_incomplete, roll_back
 from acode.engine.world import Notice, short
 from acode.errors import InputRequired, Interrupted
@@ -66,6 +67,8 @@ def command(flags: Flags, *, session: str, to: str | None, dry_run: bool, yes: b
     show(screen, name, to, undoing)
     if dry_run or not undoing:
         return 0
+    if found.terminal:
+        raise ended(found)
     refuse_incomplete(found, undoing)  # before anybody is asked
     if not yes:
         if not screen.can_ask:

@@ -35,6 +35,8 @@ def resolve(world: World, text: str, step_id: str, answer: str, *, note: str, fo
                 f"step {step_id} of session {short(run.session.session_id)} is not open",
                 hint=f"Open steps: {', '.join(open_steps)}" if open_steps else "No step is open.",
             )
+        if answer == "applied":
+            refuse_unsayable(run.session, step_id)
         if flight is not None:
             finding = look_at(step_named(run.session, step_id), run.site(probes=False), run.session)
             if finding.still_running and not force:
@@ -44,6 +46,16 @@ def resolve(world: World, text: str, step_id: str, answer: str, *, note: str, fo
                 )
         settle_by_person(run, step_id, answer, evidence="said by a person", note=world.redactor.text(note))
         return run.session
+
+
+def refuse_unsayable(session: Session, step_id: str) -> None:
+    """Of an agent's tasks and requests nobody can say that they took effect: what the model said is what is missing."""
+    flight, name = session.in_flight.get(step_id), short(session.session_id)
+    if session.is_open_task(step_id) or (flight is not None and flight.started.kind == "model"):
+        raise Usage(
+            f"{step_id} has no effect that could be told: it is there with what the model said in it, or not at all",
+            hint=f"It goes on where the log ends: acode resume {name}",
+        )
 
 
 def failed_steps(session: Session) -> list[str]:
@@ -114,7 +126,7 @@ def gate_asked_for(session: Session, gate: str | None) -> Step:
 def save_point(world: World, text: str, label: str) -> tuple[Session, int]:
     """A checkpoint on demand."""
     with held(world, text) as run:
-        if run.session.in_flight:
+        if any(not run.session.is_open_task(step) for step in run.session.in_flight):
             raise CannotContinue(
                 f"session {short(run.session.session_id)} has a step in flight, and none is made in the middle of one",
                 hint=f"Settle it first: acode resume {short(run.session.session_id)}",

@@ -144,7 +144,7 @@ def as_json(found: Preview, *, full: bool = False) -> dict[str, Any]:
         **listed("skipped_steps", continuation.skipped_steps, last=True, full=full),
         **listed("remaining_steps", continuation.pending, last=False, full=full),
         "in_flight": in_flight,
-        "in_progress": in_flight[0] if in_flight else None,
+        "in_progress": msgspec.to_builtins(continuation.in_progress),
         "environment": environment_json(found.environment),
         "needs_human": needs_human(found),
         "next_action": next_action(found),

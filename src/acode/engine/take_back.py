@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from acode import lock as locks
+from acode.engine.called import settle
 from acode.engine.hold import Held, held
 from acode.engine.opening import opened, resolve_id
 from acode.engine.survey import step_named
@@ -73,8 +74,8 @@ def plan_rollback(world: World, text: str, to: str | None) -> tuple[Session, tup
 def roll_back(world: World, text: str, to: str | None, call: UndoCall | None = None) -> TakenBack:
     """Do it: every later step, the latest first. `call` runs the undo functions of a program's steps."""
     with held(world, text) as run:
-        if run.session.in_flight:
-            step = next(iter(run.session.in_flight))
+        step = next((one for one in run.session.in_flight if not run.session.is_open_task(one)), None)
+        if step is not None:
             raise CannotContinue(
                 f"step {step} is in flight; it is settled before finished steps are taken back",
                 hint=f"acode resume {short(run.session.session_id)}, or acode session resolve"
@@ -83,6 +84,8 @@ def roll_back(world: World, text: str, to: str | None, call: UndoCall | None = N
         undoing = steps_to_undo(run.store, run.session, to)
         refuse_incomplete(run.session, with_what_is_missing(run.store, run.root, run.session, undoing))
         past = finished_steps(run.store, run.session)
+        for task in list(run.session.in_flight):
+            settle(run, task, "retry", evidence="steps of it, or before it, are taken back", actor="user")
         restored: list[str] = []
         kept: list[str] = []
         for one in undoing:

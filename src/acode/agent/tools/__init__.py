@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from acode.agent.calls import Misunderstood, Understood, told, understand
+from acode.agent.calls import EditFile, Misunderstood, Understood, told, understand
 from acode.agent.job import Job
 from acode.agent.permission import question_for
 from acode.agent.tools import acting, changing, finding, reading
@@ -55,7 +55,10 @@ def refuse(job: Job, name: str, call: Call, reason: str) -> Answer:
 
 def offered(job: Job, name: str, call: Call, understood: Understood | Misunderstood) -> Begun:
     clean = job.world.redactor.text
-    if isinstance(understood, Understood):
+    if isinstance(understood, Understood) and isinstance(understood.arguments, EditFile):
+        # No excerpts, which a person is shown when asked: a password without the word before it looks like any text.
+        shown = f"Edit {visible(understood.arguments.path)}?"
+    elif isinstance(understood, Understood):
         shown = question_for(understood.arguments, clean)
     else:
         shown = visible(clean(call.arguments)[:SHOWN_CHARACTERS_MAX])

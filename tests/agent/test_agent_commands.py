@@ -1,0 +1,106 @@
+"""An agent's session under the other commands: what they show is true, and what they do leaves it sound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from acode.plan import Action, Continuation, Outcome, Settlement
+from tests.agent.town import Town, call, plan_turn, served, task_turns
+from tests.driver import Acode
+
+SCRIPT = {
+    "models": ["scripted"],
+    "turns": [
+        plan_turn({"id": "first", "title": "Begin"}, {"id": "second", "title": "Finish", "needs": ["first"]}),
+        task_turns(
+            "Begin",
+            {"calls": [call("write_file", path="a.txt", content="one\n")]},
+            {"calls": [call("edit_file", path="a.txt", old="one", new="two")]},
+            {"text": "Begun."},
+        ),
+        task_turns(
+            "Finish",
+            {"calls": [call("write_file", path="b.txt", content="b")]},
+            {"text": "Finished.", "fault": {"status": 503, "times": 1}},
+        ),
+    ],
+}
+
+
+@pytest.fixture
+def town(acode: Acode, tmp_path: Path) -> Iterator[Town]:
+    """A session that was interrupted in the middle of its second task."""
+    with served(SCRIPT, tmp_path / "model") as (url, ledger):
+        town = Town(acode, url, ledger)
+        assert town.run("--approve-plan").exit_code == 75
+        yield town
+
+
+def test_what_is_shown_of_it_names_tasks_and_not_the_steps_of_a_plan(town: Town) -> None:
+    short = town.short
+    explained = town.acode("explain", short, env=town.env).stdout
+    assert "second: Finish (in the middle; goes on where the log ends)" in explained
+    assert "End the session" not in explained and "declared idempotent)" not in explained
+    preview = town.acode("resume", "--dry-run", short, env=town.env).stdout
+    assert "Skipping: 2 tasks (complete)" in preview and "Starting from: second: Finish" in preview
+    assert "Last checkpoint: second.write_file-1-1" in preview
+    report = town.acode("resume", "--dry-run", "--json", short, env=town.env).json
+    assert report["skipped_tasks"] == ["first"]
+    assert report["next_action"] == f"acode resume {short}"
+    for command in (("session", "show"), ("status",), ("explain",)):
+        assert "program" not in town.acode(*command, short, env=town.env).stdout
+
+
+def test_steps_of_a_task_are_taken_back_and_done_again_in_a_conversation_that_fits(town: Town) -> None:
+    short = town.short
+    back = town.acode("session", "rollback", short, "--to", "first.ask-1", "--yes")
+    assert back.exit_code == 0, back.stderr
+    assert town.files() == {}
+    ended = town.resume()
+    assert ended.exit_code == 0, ended.stderr
+    assert town.files() == {"a.txt": b"two\n", "b.txt": b"b"}
+    assert town.acode("session", "verify", short).exit_code == 0
+    first = [entry["digest"] for entry in town.requests() if entry["answers"] == 0]
+    assert len(first) == 4, "the plan and the first request of the first task were not asked for again"
+    assert len(set(first)) == 3, "and what the second task is told is what it was told before"
+
+
+def test_all_of_it_can_be_taken_back_and_is_planned_anew(town: Town) -> None:
+    assert town.acode("session", "rollback", town.short, "--yes").exit_code == 0
+    assert town.files() == {}
+    assert town.resume().exit_code == 0
+    assert town.files() == {"a.txt": b"two\n", "b.txt": b"b"}
+
+
+def test_a_checkpoint_can_be_made_between_two_steps_of_a_task(town: Town) -> None:
+    made = town.acode("session", "checkpoint", town.short)
+    assert made.exit_code == 0, made.stderr
+    assert town.resume().exit_code == 0
+
+
+def test_nobody_can_say_that_a_task_took_effect(town: Town) -> None:
+    said = town.acode("session", "resolve", town.short, "second", "--applied")
+    assert said.exit_code == 2 and f"acode resume {town.short}" in said.stderr
+    assert town.resume().exit_code == 0
+
+
+def test_a_finished_session_is_not_rolled_back_and_says_that_it_has_ended(town: Town) -> None:
+    assert town.resume().exit_code == 0
+    refused = town.acode("session", "rollback", town.short, "--yes")
+    assert refused.exit_code == 15 and "another one" not in refused.stderr
+
+
+def test_the_step_that_a_person_must_decide_about_is_named_and_not_the_task_around_it() -> None:
+    def settlement(step: str, action: Action) -> Settlement:
+        return Settlement(step=step, kind="run", outcome=Outcome.UNKNOWN, action=action, evidence="")
+
+    found = Continuation(
+        skipped_tasks=(),
+        skipped_steps=(),
+        in_flight=(settlement("first", Action.RETRY), settlement("first.run_command-1-1", Action.ASK)),
+        pending=(),
+    )
+    assert found.in_progress is not None and found.in_progress.step == "first.run_command-1-1"
