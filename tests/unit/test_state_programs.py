@@ -7,7 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from acode.errors import CannotContinue
 from acode.events import types as ev
+from acode.plan import Strategy, continue_plan
+from acode.resume import Scenario, detect_scenario
 from acode.state import NESTED, PLANNING_TASKS, AcceptedPast, Session
 from tests import builders
 from tests.builders import OWNER, created, paused, resumed, session
@@ -130,6 +133,42 @@ def test_the_plan_of_an_agent_counts_the_planning_too_and_never_less_than_is_don
     assert by_a_program(changed, kind="agent").tasks_total == 2 + PLANNING_TASKS
     many = [word for number in range(9) for word in did(f"t{number}")]
     assert by_a_program(many, changed, kind="agent").tasks_total == 9
+
+
+# Where such a session goes on.
+
+
+def test_of_an_agents_plan_finished_tasks_are_skipped_and_the_others_are_pending() -> None:
+    now = by_a_program(did("x"), kind="agent")
+    now.plan = builders.plan(builders.task("x", "1"), builders.task("y", "1", "2"))
+    left = continue_plan(now, {}, strategy=Strategy.ROLLBACK, retry_unknown=False)
+    assert (left.skipped_tasks, left.skipped_steps, left.pending) == (("x",), ("x.1",), ("y.1", "y.2"))
+
+
+@pytest.mark.parametrize(("kind", "scenario"), [("write", Scenario.MID_WRITE), ("run", Scenario.MID_OPERATION)])
+def test_an_agent_that_was_cut_off_while_planning_was_in_the_middle_of_something(kind: str, scenario: Scenario) -> None:
+    born = ev.SessionCreated(title="Work", task="Work", kind="agent", owner=OWNER, acode_version="0")
+    planned = ev.SessionPlanned(tasks=0, steps=0, plan_digest="")
+    assert detect_scenario(session(born, planned, started("a", kind=kind))) is scenario
+
+
+def waiting(step: str) -> Any:
+    return bare(builders.awaiting(step), step)
+
+
+def test_a_program_that_asks_within_a_step_has_stopped_cleanly() -> None:
+    assert detect_scenario(by_a_program(started("a"), waiting(f"a{NESTED}g"))) is Scenario.CLEAN_SHUTDOWN
+
+
+def test_a_program_that_asks_while_another_step_runs_was_in_the_middle_of_that_one() -> None:
+    words = (started("a"), started("b", kind="write"), waiting(f"a{NESTED}g"))
+    assert detect_scenario(by_a_program(*words)) is Scenario.MID_WRITE
+
+
+def test_a_plan_that_waits_at_a_gate_has_nothing_in_flight() -> None:
+    """Its steps are done one by one: a log that says otherwise fits no end."""
+    with pytest.raises(CannotContinue):
+        detect_scenario(session(created("a", builders.gate("g")), builders.started("a"), builders.awaiting("g")))
 
 
 # A repaired log.
