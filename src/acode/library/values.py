@@ -211,7 +211,10 @@ def digest_of(values: Any) -> str:
         if not _simple(values, 0):
             return digest(values)
     # For such data the fast encoder writes what RFC 8785 prescribes, byte for byte.
-    return hashlib.sha256(_ordered.encode(values)).hexdigest()
+    try:
+        return hashlib.sha256(_ordered.encode(values)).hexdigest()
+    except UnicodeEncodeError:  # half a character
+        return digest(values)
 
 
 def _argument(value: Any, depth: int) -> Any:
@@ -229,10 +232,10 @@ def _argument(value: Any, depth: int) -> Any:
 
 
 def _simple(value: Any, depth: int) -> bool:
-    """Whether it is plain data without floats and without text beyond ASCII: there both encoders agree."""
+    """Whether it is plain data without floats, and with names in ASCII, which both encoders put in the same order."""
     kind = type(value)
     if kind is str:
-        return bool(value.isascii()) and value.isprintable()
+        return True  # an agent's request is its whole conversation: the slow encoder would be felt
     if kind is int:
         return bool(-SAFE_INTEGER_MAX <= value <= SAFE_INTEGER_MAX)
     if depth > DEPTH_MAX:
@@ -240,7 +243,7 @@ def _simple(value: Any, depth: int) -> bool:
     if kind is list or kind is tuple:
         return all(_simple(item, depth + 1) for item in value)
     if kind is dict:
-        return all(type(key) is str and _simple(key, depth) and _simple(value[key], depth + 1) for key in value)
+        return all(type(key) is str and key.isascii() and _simple(value[key], depth + 1) for key in value)
     return value is None or kind is bool
 
 
