@@ -61,13 +61,15 @@ def judged(store: Store, session_id: str, untouched: Loaded) -> str:
     return "verify"
 
 
-def flip_everything(victim: Victim, bits: tuple[int, ...]) -> dict[str, int]:
+def flip_everything(
+    victim: Victim, bits: tuple[int, ...], fields: tuple[tuple[str, str, str], ...] = SIGNED
+) -> dict[str, int]:
     """Each change is made on the connection that reads, and taken back: the file is the same afterwards."""
     counts = {"load": 0, "verify": 0}
     with victim.store(look_only=False) as store:
         untouched = store.load(victim.id)
         assert store.verify(victim.id).problems == ()
-        for table, column, kind in SIGNED:
+        for table, column, kind in fields:
             for key, where, cell in flips(store, table, column, bits):
                 store.db.execute("BEGIN")
                 store.db.execute(f"UPDATE {table} SET {column} = CAST(? AS {kind}) WHERE {key} = ?", (cell, where))
@@ -101,14 +103,11 @@ def test_every_bit_of_the_signed_fields_is_detected(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.release
-def test_every_byte_of_the_signed_fields_changed_to_every_other_value_is_detected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each of the 255 other values of each byte: every pattern of flipped bits within a byte."""
-    with_snapshots(monkeypatch)
+def test_every_byte_of_the_log_changed_to_every_other_value_is_detected(tmp_path: Path) -> None:
+    """Each of the 255 other values: every pattern of flipped bits within a byte. A load uses every event here."""
     victim = Victim(tmp_path)
-    counts = flip_everything(victim, bits=tuple(range(1, 256)))
-    assert sum(counts.values()) > 1_000_000
+    counts = flip_everything(victim, bits=tuple(range(1, 256)), fields=SIGNED[:2])
+    assert counts["load"] > 1_000_000 and counts["verify"] == 0
 
 
 def damage_the_file(victim: Victim, place: Path, dice: random.Random, rounds: int) -> dict[str, int]:
