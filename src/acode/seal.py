@@ -196,6 +196,9 @@ def private_directory(path: Path) -> None:
         for level in [*reversed(path.parents), path]:
             if not level.exists():
                 level.mkdir(mode=0o700, exist_ok=True)
+                # Or a power cut takes the new directory away, and with it the key that everything is signed with.
+                with contextlib.suppress(PermissionError):  # one may write into a directory that one may not read
+                    _sync_directory(level.parent)
     except OSError as error:
         raise NotWritable(
             f"the state directory {path} cannot be made: {error.strerror}",

@@ -139,11 +139,11 @@ def to_the_end(place: Place, case: Case, words: tuple[str, ...]) -> None:
         waiting = [row.session_id for row in found if row.session is not None and not row.session.terminal]
         if not waiting or case.ends_sessions:
             return
-        _one_turn(place, waiting[0])
+        _one_turn(place, waiting[0], commands=case.lively)
     raise NotCarriedOn(f"not finished after {TURNS_MAX} turns")
 
 
-def _one_turn(place: Place, session: str) -> None:
+def _one_turn(place: Place, session: str, *, commands: bool) -> None:
     ended = place.acode("resume", session, "--force", "--reason", "it was cut off", "--json", "--no-input")
     match ended.exit_code:
         case 0:
@@ -154,6 +154,10 @@ def _one_turn(place: Place, session: str) -> None:
             error = json.loads(ended.stdout.splitlines()[-1])
             error = error.get("error") or error["data"]["error"]
             step = error["details"]["step"]
+            if not commands:
+                raise NotCarriedOn(
+                    f"a person is asked about {step}, which carries its own evidence: {error['message']}"
+                )
             # The person looks at what is really there, and is believed.
             happened = "--applied" if place.effects()[step] else "--not-applied"
             answer = place.acode("session", "resolve", session, step, happened, "--json")

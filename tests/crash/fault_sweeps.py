@@ -17,7 +17,7 @@ from tests.crash.case import Prepared
 from tests.crash.harness.faults import Fault, failing, possible_faults
 from tests.crash.harness.power import Search
 from tests.crash.harness.ptracer import Ended, NeverReached
-from tests.crash.sweeps import Judge, Tally, power_sweep, recorded
+from tests.crash.sweeps import VIOLATIONS_MAX, Judge, Tally, power_sweep, recorded
 
 EXIT_CODES = frozenset({0, 1, 2, 3, 10, 12, 13, 14, 15, 16, 17, 18, 19, 20, 75, 130, 143})
 NOBODY_EXPECTED = AcodeError.code
@@ -37,8 +37,8 @@ def spread(faults: Sequence[Fault], wanted: int, *, seed: int = 1) -> list[Fault
     return [faults[min(len(faults) - 1, int((number + dice.random()) * share))] for number in range(wanted)]
 
 
-def fault_sweep(ready: Prepared, faults: Sequence[Fault]) -> Tally:
-    tally = Tally()
+def fault_sweep(ready: Prepared, faults: Sequence[Fault], *, limit: int = VIOLATIONS_MAX) -> Tally:
+    tally = Tally(limit=limit)
     for fault in faults:
         ready.fresh()
         try:
@@ -75,15 +75,17 @@ def badly_ended(ended: Ended, said: str) -> list[str]:
 def badly_raised(ended: Ended) -> list[str]:
     """A program is told by an exception: one of acode's, or the system's own."""
     last = ended.error.strip().rpartition("\n")[2]
-    raised = re.match(r"([\w.]+)", last)
-    if raised is None or raised[1].startswith("acode.") or issubclass(getattr(builtins, raised[1], type), OSError):
+    raised = last.partition(":")[0]
+    if not raised or raised.startswith("acode.") or issubclass(getattr(builtins, raised, type), OSError):
         return []
     return [f"it raised {last}: {ended.error}"]
 
 
-def lost_sync_sweep(ready: Prepared, search: Search, *, every: int = 1, syncs_every: int = 1) -> Tally:
+def lost_sync_sweep(
+    ready: Prepared, search: Search, *, every: int = 1, syncs_every: int = 1, limit: int = VIOLATIONS_MAX
+) -> Tally:
     """Each fsync fails in turn and loses what it should have kept; then the power fails."""
-    tally = Tally()
+    tally = Tally(limit=limit)
     number = 0
     while not tally.enough:
         try:
@@ -94,6 +96,6 @@ def lost_sync_sweep(ready: Prepared, search: Search, *, every: int = 1, syncs_ev
         tally.faults += 1
         judged = badly_raised(recording.ended) if ready.case.program else badly_ended(recording.ended, said)
         tally.violations += [f"{ready.case}, fsync {number}: {one}" for one in judged]
-        tally.add(power_sweep(ready, search, every=every, recording=recording))
+        tally.add(power_sweep(ready, search, every=every, recording=recording, limit=limit))
         number += syncs_every
     return tally

@@ -116,10 +116,16 @@ tasks:
         id: lost
       - write: {{path: end.txt, content: "end\\n"}}
 """
+LOST_WITH_PROBE = LOST.replace("id: lost\n", "id: lost\n        probe: grep -q ':work.lost:' \"$LEDGER\"\n")
+# This one hangs before its effect.
+HUNG = LOST.replace(
+    f"{NOTE}; test -e ../quick || exec sleep 60", f"touch ../begun; test -e ../quick || sleep 60; {NOTE}"
+)
 MIGRATION = "CREATE TABLE rows (n INTEGER); INSERT INTO rows VALUES (1), (2); CREATE INDEX by_n ON rows (n);\n"
 PLANS = {
     "files": FILES, "commands": COMMANDS, "command": ONE_COMMAND, "databases": DATABASES, "server": SERVER,
     "commits": COMMITS, "gate": GATE, "undo": UNDO, "lost": LOST,
+    "probed": LOST_WITH_PROBE, "hung": HUNG,
 }  # fmt: skip
 
 
@@ -172,18 +178,30 @@ def at_gate_with_undo(place: Place) -> None:
     assert place.acode(*plan("undo")).exit_code == 10
 
 
-def unknown(place: Place) -> None:
-    """acode, the command and its keeper are gone, and the effect stands in the ledger."""
+def lost(place: Place, name: str, sign: Path) -> None:
+    """acode, the command and its keeper are gone, after the command has given this sign."""
     plain(place)
     running = os.fork()
     if running == 0:
-        os._exit(place.traced(*plan("lost")))
-    while not place.effects():
+        os._exit(place.traced(*plan(name)))
+    while not sign.exists() or (sign == place.ledger and not place.effects()):
         time.sleep(0.005)
     os.kill(running, signal.SIGKILL)
     os.waitpid(running, 0)
     end_all_in(place.root)
     (place.root / "quick").touch()
+
+
+def unknown(place: Place) -> None:
+    lost(place, "lost", place.ledger)
+
+
+def lost_with_probe(place: Place) -> None:
+    lost(place, "probed", place.ledger)
+
+
+def hung(place: Place) -> None:
+    lost(place, "hung", place.root / "begun")
 
 
 def killed_while_writing(place: Place) -> None:

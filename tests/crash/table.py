@@ -76,6 +76,21 @@ RESUMES = (
     Case(name="resume", ground=grounds.killed_while_writing, words=("resume", "{id}", "--force", *ACT)),
     Case(name="resume behind gate", ground=grounds.at_gate, words=("resume", "{id}", *ACT), ends_with=(10,)),
 )
+LOST = tuple(
+    Case(
+        name=name,
+        ground=ground,
+        words=("resume", "{id}", "--force", *ACT),
+        ends_with=ends_with,
+        once=("work.lost",),
+        lively=True,
+    )
+    for name, ground, ends_with in (
+        ("resume unknown", grounds.unknown, (19,)),
+        ("resume hung", grounds.hung, (19,)),
+        ("resume probed", grounds.lost_with_probe, (0,)),
+    )
+)
 ANSWERS = (
     Case(name="approve", ground=grounds.at_gate, words=("session", "approve", "{id}", *ACT), repeated=DONE_BEFORE),
     Case(name="deny", ground=grounds.at_gate, words=("session", "deny", "{id}", *ACT), repeated=DONE_BEFORE),
@@ -156,7 +171,7 @@ CARE = (
     ),
 )
 # A turn of an agent belongs here: its case runs the scripted model, and needs nothing else than a line.
-CASES = {case.name: case for case in (*RUNS, *RESUMES, *ANSWERS, *CARE)}
+CASES = {case.name: case for case in (*RUNS, *RESUMES, *LOST, *ANSWERS, *CARE)}
 # Those that start no process: all that changes the disk is seen.
 STILL = tuple(name for name, case in CASES.items() if not case.lively)
 QUICK = ("run files", "run databases", "program", "resume", "approve", "rollback", "repair", "gc")

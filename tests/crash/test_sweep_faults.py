@@ -22,7 +22,6 @@ from tests.crash.table import CASES, STILL
 pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
 
 FAULTS_MIN = 500
-LOST_SYNCS = Search(exhaustive_pieces_max=1, random_choices=0, name_choices_max=2, every_op=4, sector_bytes=4096)
 
 
 def test_a_call_that_fails_ends_in_a_named_error_and_a_later_start_ends_as_undisturbed(
@@ -39,6 +38,7 @@ def test_a_call_that_fails_ends_in_a_named_error_and_a_later_start_ends_as_undis
 
 
 @pytest.mark.release
+@pytest.mark.timeout(0)
 @pytest.mark.parametrize("name", STILL)
 def test_every_call_that_fails_with_every_error(prepare: Prepare, tell: Tell, name: str) -> None:
     ready = prepare(CASES[name])
@@ -49,16 +49,8 @@ def test_every_call_that_fails_with_every_error(prepare: Prepare, tell: Tell, na
     assert total.calls["not met"] == 0, "every pair was met"
 
 
-def test_a_failed_fsync_and_a_power_cut_behind_it_lose_nothing_that_was_acknowledged(
-    prepare: Prepare, tell: Tell
-) -> None:
-    total = lost_sync_sweep(prepare(CASES["run to gate"]), LOST_SYNCS, every=7, syncs_every=4)
-    tell("a failed fsync, then a power cut", total)
-    assert total.violations == []
-    assert total.faults >= 8 and total.states > 200
-
-
 @pytest.mark.release
+@pytest.mark.timeout(0)
 @pytest.mark.parametrize("name", STILL)
 def test_every_failed_fsync_and_every_power_cut_behind_it(prepare: Prepare, tell: Tell, name: str) -> None:
     search = Search(exhaustive_pieces_max=2, random_choices=1, name_choices_max=4)

@@ -18,6 +18,7 @@ pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
 ALL = pytest.mark.parametrize("name", CASES)
 SNAPSHOT_BOUNDARIES_MIN = 5_000
 REAL_KILLS_MIN = 300
+PARTS, RECOVERY_PARTS = 4, 10  # of a release sweep, so that what is reached is told on the way
 DOUBLE_BOUNDARIES_MIN = 4_000
 
 
@@ -55,23 +56,17 @@ def test_killed_again_while_recovering_it_still_ends_as_an_undisturbed_run(prepa
 
 
 @pytest.mark.release
-@pytest.mark.parametrize("shift", range(4))
+@pytest.mark.timeout(0)
 @ALL
-def test_killed_for_real_at_every_system_call(prepare: Prepare, tell: Tell, name: str, shift: int) -> None:
-    total = kill_sweep(prepare(CASES[name]), every=4, first=shift)
-    tell(f"every kill, {name}", total)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_killed_for_real_at_every_system_call(prepare: Prepare, tell: Tell, name: str, part: int) -> None:
+    total = kill_sweep(prepare(CASES[name]), every=PARTS, first=part)
+    tell(f"every kill, {name}, part {part + 1} of {PARTS}", total)
     assert total.violations == [] and total.kills
 
 
 @pytest.mark.release
-@ALL
-def test_killed_for_real_and_killed_for_real_while_recovering(prepare: Prepare, tell: Tell, name: str) -> None:
-    total = double_kill_sweep(prepare(CASES[name]), every=11, second_every=13)
-    tell(f"two real kills, {name}", total)
-    assert total.violations == []
-
-
-@pytest.mark.release
+@pytest.mark.timeout(0)
 @pytest.mark.parametrize("name", [name for name in CASES if CASES[name].lively])
 def test_killed_for_real_with_everything_it_started(prepare: Prepare, tell: Tell, name: str) -> None:
     total = kill_sweep(prepare(CASES[name]), keeper_too=True)
@@ -80,8 +75,19 @@ def test_killed_for_real_with_everything_it_started(prepare: Prepare, tell: Tell
 
 
 @pytest.mark.release
+@pytest.mark.timeout(0)
 @ALL
-def test_killed_at_every_system_call_of_every_recovery(prepare: Prepare, tell: Tell, name: str) -> None:
-    total = double_sweep(prepare(CASES[name]))
-    tell(f"every kill of every recovery, {name}", total)
-    assert total.violations == [] and total.boundaries
+def test_killed_for_real_and_killed_for_real_while_recovering(prepare: Prepare, tell: Tell, name: str) -> None:
+    total = double_kill_sweep(prepare(CASES[name]), every=11, second_every=13)
+    tell(f"two real kills, {name}", total)
+    assert total.violations == []
+
+
+@pytest.mark.release
+@pytest.mark.timeout(0)
+@ALL
+@pytest.mark.parametrize("part", range(RECOVERY_PARTS))
+def test_killed_at_every_system_call_of_every_recovery(prepare: Prepare, tell: Tell, name: str, part: int) -> None:
+    total = double_sweep(prepare(CASES[name]), every=RECOVERY_PARTS, first=part)
+    tell(f"every kill of every recovery, {name}, part {part + 1} of {RECOVERY_PARTS}", total)
+    assert total.violations == []

@@ -6,6 +6,7 @@ open to others, other content) means that there is no trust; nothing here ever e
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -26,14 +27,21 @@ def trust(state_dir: Path, workspace: Path, sha256: str) -> None:
     """Remember it, whole or not at all: a torn file would be no trust, but a person would be asked for no reason."""
     place = _place(state_dir, workspace, sha256)
     try:
-        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        place.parent.mkdir(mode=0o700, exist_ok=True)
+        _make_directory(place.parent)
         _write_private(place, _content(workspace, sha256))
     except OSError as error:
         raise BadConfig(
             f"{state_dir}: trust cannot be kept there: {error.strerror}",
             hint="Set ACODE_HOME to a directory that you can write.",
         ) from error
+
+
+def _make_directory(directory: Path) -> None:
+    for level in [*reversed(directory.parents), directory]:
+        if not level.exists():
+            level.mkdir(mode=0o700, exist_ok=True)
+            with contextlib.suppress(PermissionError):  # one may write into a directory that one may not read
+                _sync_directory(level.parent)
 
 
 def _write_private(place: Path, content: bytes) -> None:

@@ -33,6 +33,7 @@ class Search:
     garbage: bool = False
     seed: int = 1
     every_op: int = 1  # a cut behind every so many operations
+    first_op: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ def power_cuts(recording: Recording, search: Search = USUAL) -> Iterator[PowerCu
     for index, op in enumerate(recording.ops):
         heard += op.data if op.kind == "heard" else b""
         disk.feed(op)
-        if index % search.every_op:
+        if index % search.every_op != search.first_op:
             continue
         for state in disk.states(search, dice, len(heard)):
             key = (state.digest, len(heard))

@@ -1,0 +1,354 @@
+"""Bugs that could have been written, planted from outside: each replaces a function of acode with one that is wrong.
+
+A plant lives in this process and in the children that a sweep forks, and is taken away afterwards. Nothing in acode
+knows of any of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from acode import plan, seal
+from acode.engine import gc, perform, take_back
+from acode.engine.hold import Held
+from acode.errors import WriteFailed
+from acode.events import types as ev
+from acode.library.record import Record
+from acode.plan import Action, Finding, Outcome
+from acode.state import Session
+from acode.steps import commit, write
+from acode.steps import run as commands
+from acode.store import database, durable
+from acode.store.journal import Journal
+from acode.workspace import files
+from acode.workspace.beneath import Directory
+
+Patch = pytest.MonkeyPatch
+Plant = Callable[[Patch], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planted:
+    """A bug, the command in which it shows, and the sweep that must report it."""
+
+    bug: str
+    plant: Plant
+    case: str
+    sweep: str
+
+    def __str__(self) -> str:
+        return self.bug
+
+
+def nothing(*_arguments: Any, **_named: Any) -> None:
+    """Left out."""
+
+
+# Syncs.
+
+
+def file_not_synced(patch: Patch) -> None:
+    patch.setattr(files, "sync_file", nothing)
+
+
+def directory_not_synced(patch: Patch) -> None:
+    patch.setattr(Directory, "sync", nothing)
+
+
+def log_not_full(patch: Patch) -> None:
+    patch.setattr(database, "set_synchronous", lambda db, level: db.execute("PRAGMA synchronous=NORMAL"))
+
+
+def start_not_durable(patch: Patch) -> None:
+    right = Held.say
+
+    def wrong(self: Held, *events: Any, **named: Any) -> Any:
+        if isinstance(events[0], ev.StepStarted):
+            named["durable"] = False
+        return right(self, *events, **named)
+
+    patch.setattr(Held, "say", wrong)
+
+
+def answer_not_durable(patch: Patch) -> None:
+    right = Journal.append
+
+    def wrong(self: Journal, *events: Any, **named: Any) -> Any:
+        lazy = isinstance(events[0], ev.ApprovalGranted | ev.SessionCancelled)
+        envelopes = right(self, *events, **{**named, "durable": not lazy and named.get("durable", True)})
+        if lazy:
+            self.durable_seq = envelopes[-1].seq
+        return envelopes
+
+    patch.setattr(Journal, "append", wrong)
+
+
+def told_before_synced(patch: Patch) -> None:
+    right = Held.say
+
+    def wrong(self: Held, *events: Any, **named: Any) -> Any:
+        envelopes = right(self, *events, **named)
+        self.world.listener.durable(self.session.seq)
+        return envelopes
+
+    patch.setattr(Held, "say", wrong)
+
+
+def key_not_synced(patch: Patch) -> None:
+    right = seal.write_private
+    patch.setattr(seal, "write_private", lambda path, data, **named: right(path, data, **{**named, "durable": False}))
+
+
+def trust_not_synced(patch: Patch) -> None:
+    def wrong(place: Path, content: bytes) -> None:
+        beside = place.with_name("beside")
+        beside.write_bytes(content)
+        beside.chmod(0o600)
+        os.replace(beside, place)
+
+    # By its full name: the package has a function of the same name.
+    patch.setattr(importlib.import_module("acode.config.trust"), "_write_private", wrong)
+
+
+# The order of things.
+
+
+def anchored_first(patch: Patch) -> None:
+    right = Held.say
+
+    def wrong(self: Held, *events: Any, **named: Any) -> Any:
+        if self.journal.session.steps_done:
+            ahead = seal.Anchor(
+                session_id=self.session.session_id,
+                seq=self.session.seq + len(events),
+                head="00" * 32,
+                title="",
+                workspace="",
+                at=self.session.updated_at,
+            )
+            seal.write_anchor(self._anchors, ahead, durable=True)
+        return right(self, *events, **named)
+
+    patch.setattr(Held, "say", wrong)
+
+
+def effect_before_start(patch: Patch) -> None:
+    right = write.prepare
+
+    def wrong(step: Any, site: Any) -> Any:
+        prepared = right(step, site)
+        files.write_atomic(site.root, step.action.path, step.action.content.encode(), prepared.after_mode, "early")
+        return prepared
+
+    patch.setattr(write, "prepare", wrong)
+
+
+def completion_before_effect(patch: Patch) -> None:
+    right = perform.record_done
+
+    def wrong(run: Held, task: Any, step: Any, started: Any, done: Any, **named: Any) -> None:
+        path = run.world.workspace / step.action.path if step.kind == "write" else None
+        if path is None:
+            right(run, task, step, started, done, **named)
+            return
+        content = path.read_bytes()
+        path.write_bytes(b"not yet")
+        right(run, task, step, started, done, **named)
+        path.write_bytes(content)
+
+    patch.setattr(perform, "record_done", wrong)
+
+
+def written_in_place(patch: Patch) -> None:
+    def wrong(root: Any, rel: str, data: bytes, mode: int | None, token: str) -> Any:
+        root.make_directories(files.parent_of(rel))
+        with root.at(rel) as (directory, name):
+            descriptor = directory.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode or 0o644)
+            os.write(descriptor, data[:3])
+            os.write(descriptor, data[3:])
+            os.fsync(descriptor)
+            os.close(descriptor)
+        return files.hash_file(root, rel)
+
+    patch.setattr(write, "write_atomic", wrong)
+
+
+def rollback_not_announced(patch: Patch) -> None:
+    right = Held.say
+
+    def wrong(self: Held, *events: Any, **named: Any) -> Any:
+        kept = [event for event in events if not isinstance(event, ev.RollbackStarted)]
+        return right(self, *kept, **named) if kept else []
+
+    patch.setattr(Held, "say", wrong)
+
+
+# What a resume makes of it.
+
+
+def completed_step_repeated(patch: Patch) -> None:
+    patch.setattr(Session, "done", lambda self, step: False)
+
+
+def pending_step_skipped(patch: Patch) -> None:
+    patch.setattr(Session, "done", lambda self, step: self.record(step) is not None or step in self.in_flight)
+
+
+def unknown_taken_as(action: Action) -> Plant:
+    right = plan._action
+
+    def wrong(finding: Finding, strategy: Any, retry_unknown: bool) -> Action:
+        unknown = finding.outcome is Outcome.UNKNOWN and not finding.repeatable and not finding.still_running
+        return action if unknown else right(finding, strategy, retry_unknown)
+
+    return lambda patch: patch.setattr(plan, "_action", wrong)
+
+
+def not_applied(*_arguments: Any) -> Finding:
+    return Finding(outcome=Outcome.NOT_APPLIED, evidence="nobody looked", repeatable=True)
+
+
+def probe_ignored(patch: Patch) -> None:
+    patch.setattr(commands, "_by_probe", not_applied)
+
+
+def hash_ignored(patch: Patch) -> None:
+    def wrong(step: Any, site: Any, started: Any) -> Finding:
+        return Finding(outcome=Outcome.APPLIED, evidence="it was begun, was it not")
+
+    patch.setattr(write, "look", wrong)
+
+
+def trailer_ignored(patch: Patch) -> None:
+    patch.setattr(commit, "look", not_applied)
+
+
+def attempt_not_grown(patch: Patch) -> None:
+    patch.setattr(Session, "next_attempt", lambda self, step: 1)
+
+
+def temp_file_left(patch: Patch) -> None:
+    patch.setattr(write, "remove_temp", lambda root, path, key: False)
+
+
+def files_not_put_back(patch: Patch) -> None:
+    patch.setattr(take_back, "put_files_back", lambda run, step, past: ([], []))
+
+
+def result_not_found(patch: Patch) -> None:
+    patch.setattr(Record, "find", nothing)
+
+
+# Care.
+
+
+def old_keys_forgotten(patch: Patch) -> None:
+    def wrong(state_dir: Path) -> str:
+        key = os.urandom(32)
+        seal.write_private(seal.key_file(state_dir), key.hex().encode() + b"\n" + os.urandom(32).hex().encode() + b"\n")
+        return seal.key_id(key)
+
+    patch.setattr(seal, "rotate_key", wrong)
+
+
+def unfinished_collected(patch: Patch) -> None:
+    right = gc.plan_gc
+
+    def wrong(world: Any, **named: Any) -> Any:
+        found = right(world, **named)
+        with contextlib.suppress(Exception), gc.opened(world, look_only=True) as store:
+            every = [msgspec.structs.replace(found.sessions[0], session_id=one) for one in store.session_ids()]
+            return msgspec.structs.replace(found, sessions=tuple(every))
+        return found
+
+    from acode.cli import session_care
+
+    patch.setattr(session_care, "plan_gc", wrong)
+    patch.setattr(Session, "terminal", property(lambda self: True))
+
+
+# A disk that fails.
+
+
+def tried_again_in_place(patch: Patch) -> None:
+    right = Journal.append
+
+    def wrong(self: Journal, *events: Any, **named: Any) -> Any:
+        before = self._session, self._head, self._last
+        try:
+            return right(self, *events, **named)
+        except WriteFailed:
+            self._dead, (self._session, self._head, self._last) = False, before
+            return right(self, *events, **named)
+
+    patch.setattr(Journal, "append", wrong)
+
+
+def failed_sync_swallowed(patch: Patch) -> None:
+    right = durable.sync_file
+
+    def wrong(descriptor: int) -> None:
+        with contextlib.suppress(OSError):
+            right(descriptor)
+
+    patch.setattr(files, "sync_file", wrong)
+
+
+def short_write_taken_for_whole(patch: Patch) -> None:
+    patch.setattr(files, "write_all", os.write)
+
+
+def machine_blamed_on_acode(patch: Patch) -> None:
+    from acode.cli import trouble
+
+    patch.setattr(trouble, "REFUSALS", frozenset())
+
+
+CATALOGUE = tuple(
+    Planted(bug=plant.__name__.replace("_", " "), plant=plant, case=case, sweep=sweep)
+    for plant, case, sweep in (
+        (file_not_synced, "run files", "power, ordered names"),
+        (directory_not_synced, "run files", "power, strict names"),
+        (log_not_full, "run to gate", "power, ordered names"),
+        (start_not_durable, "run files", "power, ordered names"),
+        (answer_not_durable, "approve", "power, ordered names"),
+        (answer_not_durable, "cancel", "power, ordered names"),
+        (told_before_synced, "run files", "power, ordered names"),
+        (key_not_synced, "run to gate", "power, strict names"),
+        (trust_not_synced, "config trust", "power, strict names"),
+        (anchored_first, "run to gate", "snapshots"),
+        (effect_before_start, "run files", "snapshots"),
+        (completion_before_effect, "run files", "snapshots"),
+        (written_in_place, "run files", "snapshots"),
+        (completed_step_repeated, "resolve applied", "snapshots"),
+        (pending_step_skipped, "run files", "real kills"),
+        (probe_ignored, "resume probed", "snapshots"),
+        (hash_ignored, "run files", "snapshots"),
+        (trailer_ignored, "run commits", "snapshots"),
+        (attempt_not_grown, "resolve not-applied", "snapshots"),
+        (temp_file_left, "run files", "snapshots"),
+        (files_not_put_back, "rollback", "snapshots"),
+        (result_not_found, "program", "snapshots"),
+        (old_keys_forgotten, "key rotate", "snapshots"),
+        (unfinished_collected, "gc", "snapshots"),
+        (tried_again_in_place, "run to gate", "failed fsyncs and power"),
+        (failed_sync_swallowed, "run to gate", "failed fsyncs and power"),
+        (short_write_taken_for_whole, "run files", "short writes"),
+        (machine_blamed_on_acode, "approve", "failing calls"),
+    )
+) + tuple(
+    Planted(bug=bug, plant=unknown_taken_as(action), case=case, sweep="snapshots")
+    for bug, action, case in (
+        ("unknown taken as applied", Action.SKIP, "resume hung"),
+        ("unknown repeated unasked", Action.RETRY, "resume unknown"),
+    )
+)
