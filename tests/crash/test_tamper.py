@@ -275,6 +275,21 @@ def test_a_structural_change_stops_the_resume_and_the_verification(
     assert victim.file("log.txt") == "one\ntwo\nthree\n", "nothing was executed from an unverified log"
 
 
+def test_contents_that_were_exchanged_are_found_and_none_of_them_is_used(tmp_path: Path) -> None:
+    """Both are whole and known to the session, and each stands under the other's name."""
+    victim = Victim(tmp_path)
+    rows = victim.attack.sql("SELECT sha256, data FROM blobs WHERE data IS NOT NULL ORDER BY sha256")
+    (one, first), (other, second) = rows[:2]
+    for name, data in ((one, second), (other, first)):
+        victim.attack.sql("UPDATE blobs SET data = ? WHERE sha256 = ?", data, name)
+    with victim.store() as store:
+        for name in (one, other):
+            with pytest.raises(AcodeError) as refused:
+                store.blob(victim.id, name)
+            assert refused.value.exit_code == 20
+    assert len(verify(victim.world, victim.id)[1].problems) == 2
+
+
 def test_a_session_whose_rows_were_all_removed_is_missed(tmp_path: Path) -> None:
     """Also by a command that names none: lost work is never told as no work."""
     victim = Victim(tmp_path, FAILED)
