@@ -75,7 +75,7 @@ def shown(figures: dict[str, Any]) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for name, found in figures.items():
         if isinstance(found, dict) and "duplicates" in found:
-            undecided = found.get("repeated_without_a_decision", "records none")
+            undecided = found.get("repeated_without_a_decision", "–")
             yield f"| {name} | {found['kills']} | {found['duplicates']} | {found['missing']} | {undecided} |"
 
 
@@ -130,7 +130,7 @@ def counted(ledger: Path) -> dict[str, Any]:
 
 
 def decided(path: Path) -> dict[str, Any]:
-    """What acode's log says about the steps that were in flight; other engines record no such thing."""
+    """What acode's log says about the steps that were in flight; other engines have no such thing to read."""
     if not (path / "workspace" / ".agent").exists():
         return {}
     settled: dict[tuple[str, int], str] = {}
