@@ -342,10 +342,15 @@ def test_an_end_that_fits_nothing_is_named_with_all_that_is_known() -> None:
 
 def test_a_wait_for_an_approval_is_no_interruption_and_says_so() -> None:
     found = classify(session(created(gate("g")), awaiting("g")))
-    assert (found.cls, found.evidence) == (None, "waits for an approval")
+    assert (found.cls, found.evidence, found.at) == (None, "waits for an approval", at(3))
 
 
 def test_a_lost_context_is_dated_by_the_last_thing_that_happened() -> None:
     now = session(created("a"), did("a"))
     found = classify(now, context_lost="the conversation is gone")
     assert now.last_lifecycle is not None and found.at == now.last_lifecycle.at
+
+
+def test_a_server_that_asked_for_patience_is_given_it() -> None:
+    found = classify(session(created("a"), started("a"), paused("rate_limit", "tool_failure", retry_after_s=77)))
+    assert found.retry_after_s == 77
