@@ -17,6 +17,7 @@ from acode.library.work import OnChange
 from acode.state import StepRecord
 from acode.steps.shape import Done
 from acode.store.finished import Finished
+from acode.store.outbox import cursor_of
 from acode.store.store import INLINE_BYTES_MAX
 
 
@@ -171,9 +172,22 @@ class Record:
             return self.run.store.blob(self.run.session.session_id, name)
         except BlobDamaged:
             if not self.run.session.terminal:
+                self._refuse_kept_elsewhere(name, step)
                 raise
             raise MissingArtifacts(
                 f"the result of step {step} held a secret, and was removed when the session ended", step=step
             ) from None
         except OSError as error:
             raise AcodeError(f"the result of step {step} cannot be read: {error}") from error
+
+    def _refuse_kept_elsewhere(self, name: str, step: str) -> None:
+        """A result that held a secret does not leave its machine: whoever took the session over is told so."""
+        store, session_id = self.run.store, self.run.session.session_id
+        if not cursor_of(store, session_id).taken_seq or store.has_blob(session_id, name):
+            return
+        raise MissingArtifacts(
+            f"the result of step {step} held a secret, and stays on the machine where the step ran",
+            hint="Carry the session on there. Or take that step and what came after it back here, to have it done anew:"
+            f" acode session rollback {session_id[-8:]} --to STEP, with the step before it",
+            step=step,
+        ) from None

@@ -83,6 +83,9 @@ def about(store: Store, session_id: str) -> About | None:
 
 
 def ended_cleanly(store: Store, session_id: str) -> bool:
-    """Whether another machine may have it without asking: it waits or has ended, and no evidence is only here."""
+    """Whether another machine may have it without asking: it waits or has ended, and no evidence is only here.
+
+    A task of an agent's that is in the middle leaves none: its steps do.
+    """
     session, _ = store.peek(session_id)
-    return session.state in CLEAN and not session.in_flight
+    return session.state in CLEAN and all(map(session.is_open_task, session.in_flight))
