@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from acode.agent import calls, prompts
 from acode.agent.permission import question
 from acode.agent.talk import signature
 from acode.agent.words import Ask, Call, Message
@@ -81,6 +82,20 @@ def sources() -> list[Path]:
     import acode
 
     return [Path(acode.__file__).parents[1]]
+
+
+def test_a_session_keeps_the_words_it_was_begun_with_whatever_acode_says_later(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    town = begin({"text": "Done.", **OVERLOADED})
+    assert town.run("--approve-plan").exit_code == 75
+    for name in ("PLAN", "WORK", "COMPACT"):
+        monkeypatch.setattr(prompts, name, "Other words.")
+    monkeypatch.setitem(calls.KINDS, "a_new_tool", calls.KINDS["read_file"])
+    assert town.acode("session", "rollback", town.short, "--yes").exit_code == 0  # so that all is asked for again
+    ended = town.resume()
+    assert ended.exit_code == 0, ended.stderr
+    assert sorted(town.asked().values()) == [2, 2], "to the byte what was asked before"
 
 
 # Text that is none.

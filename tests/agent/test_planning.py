@@ -37,7 +37,11 @@ def planned(desk: Desk) -> tuple[str, str]:
     """One life of planning: the title of what is to be done, and of the plan that the session shows."""
     with desk.life() as job:
         planning = Job(
-            job.bench, SETUP, {"plan": "Plan.", "compact": ""}, "goal", lambda *_, **__: Reply(text=json.dumps(DRAFT))
+            job.bench,
+            SETUP,
+            {"plan": "Plan.", "compact": "", "tools": "none"},
+            "goal",
+            lambda *_, **__: Reply(text=json.dumps(DRAFT)),
         )
         found = planning.task("plan", "Plan", [], lambda: plan_work(planning, approved=False))
         shown = job.bench.run.session.plan

@@ -84,7 +84,7 @@ class Job:
 
     def stopped_before(self, name: str, what: str) -> bool:
         """Whether a stop is on record; if not it is put there, so that the next run goes past it."""
-        begun = self.bench.offer(name, [what])
+        begun = self.bench.offer(name, [what], shown="Stop, for a person to look")
         if not begun.found:
             self.bench.answer(begun, Call(function="stop"), what)
         return begun.found

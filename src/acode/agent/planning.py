@@ -16,7 +16,7 @@ from acode.agent import prompts
 from acode.agent.gates import close_gate, nobody, wait_at
 from acode.agent.job import Job
 from acode.agent.talk import Talk
-from acode.agent.tools import TOOLS, use
+from acode.agent.tools import use
 from acode.agent.words import Call
 from acode.engine.growing import change_plan, plan_change
 from acode.engine.world import short
@@ -53,7 +53,7 @@ def drafted(job: Job) -> Plan:
     talk = Talk(
         job.words["plan"],
         f"The work: {job.goal}\n\nFiles:\n{files[:FILES_SHOWN_CHARACTERS_MAX]}\n\nTools that will be there: "
-        + ", ".join(sorted(TOOLS)),
+        + job.words["tools"],
     )
     number = 0
     while True:

@@ -7,6 +7,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from acode.agent.calls import KINDS
+
 PLAN = """\
 You plan work in a directory of files, for another run of yourself that will do it with tools: reading, listing and
 searching files, writing and editing them, running commands, committing, and asking the person.
@@ -60,7 +62,7 @@ PLAN_SCHEMA: dict[str, Any] = {
 
 def words() -> dict[str, str]:
     """What a new session is begun with."""
-    return {"plan": PLAN, "work": WORK, "compact": COMPACT}
+    return {"plan": PLAN, "work": WORK, "compact": COMPACT, "tools": ", ".join(sorted(KINDS))}
 
 
 def guarded(session_id: str, step: str, tool: str, text: str) -> str:
