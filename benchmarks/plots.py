@@ -185,10 +185,10 @@ def curve_picture(figures: dict[str, Any], day: str) -> str:
 
 
 RECOVERY_LINES = {
-    "acode: find the resume point": "find_resume_point",
-    "acode: restore the state": "load_session",
-    "acode: whole survey of a resume": "whole_preview",
-    "acode: verify and fold all": "read_verify_fold_all",
+    "find the resume point": "find_resume_point",
+    "restore the state": "load_session",
+    "whole survey of a resume": "whole_preview",
+    "verify and fold all": "read_verify_fold_all",
 }
 
 
@@ -198,7 +198,7 @@ def recovery_picture(figures: dict[str, Any], day: str) -> str:
         for name, key in RECOVERY_LINES.items():
             if key in found:
                 series.setdefault(name, []).append((float(events), found[key]["median_ms"]))
-    note = f"sessions of a plan, 100 to 1,000,000 events; {day}"
+    note = f"acode, sessions of a plan, 100 to 1,000,000 events; {day}"
     return lines("Recovery against the length of the log", note, series, "events in the log", "ms")
 
 
