@@ -120,13 +120,13 @@ ANSWERS = (
         ends_sessions=True,
         lively=True,
     ),
-    Case(name="pause", ground=grounds.killed_while_writing, words=("session", "pause", "{id}", *ACT), repeated=(0,)),
-    Case(name="checkpoint", ground=grounds.at_gate, words=("session", "checkpoint", "{id}", *ACT), repeated=(0,)),
+    Case(name="pause", ground=grounds.killed_while_writing, words=("session", "pause", "{id}", *ACT), repeated=(0, 15)),
+    Case(name="checkpoint", ground=grounds.at_gate, words=("session", "checkpoint", "{id}", *ACT), repeated=(0, 1, 15)),
     Case(
         name="unlock",
         ground=grounds.at_gate,
         words=("session", "unlock", "{id}", "--force", *ACT),
-        repeated=(0,),
+        repeated=(0, 15),
     ),
     Case(
         name="cancel",
@@ -153,6 +153,7 @@ CARE = (
         ground=grounds.ended,
         words=("session", "gc", "--older-than", "0", "--yes", *ACT),
         repeated=(0,),
+        ends_sessions=True,  # one that ended meanwhile would be collected too
         shows=grounds.ended_is_gone,
     ),
     Case(
