@@ -35,7 +35,8 @@ def program(place: Place) -> None:
     def note(what: str) -> str:
         fd = os.open(place.ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.write(fd, f"k:{what}:\n".encode())
-        os.fsync(fd)  # an effect that a power cut may take back would be this program's own fault
+        with contextlib.suppress(OSError):  # it has happened, also where the disk is sick
+            os.fsync(fd)  # an effect that a power cut may take back would be this program's own fault
         os.close(fd)
         return what
 

@@ -23,7 +23,7 @@ def test_after_a_power_cut_nothing_acknowledged_is_lost_and_it_ends_the_same(pre
     for name in STILL:
         every_op = 3 if name.startswith(("run", "program")) else 1
         search = Search(**{**as_fields(GATE), "every_op": every_op})
-        total.add(power_sweep(prepare(CASES[name]), search))
+        total.add(power_sweep(prepare(CASES[name]), search, every=2))
     tell("power cuts", total)
     assert total.violations == []
     assert total.states >= STATES_MIN
