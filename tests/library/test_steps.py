@@ -207,6 +207,17 @@ def test_a_step_in_a_branch_runs_once_although_the_step_around_it_is_tried_again
     assert sent == ["mail"]
 
 
+def test_a_command_that_fails_after_leaving_thousands_of_files_is_recorded_and_tried_again(place: Place) -> None:
+    """More files than one event may name: they stand in the log in pieces, as they do for a plan's step."""
+    line = "mkdir -p many && cd many && seq 1 9000 | sed s/$/.txt/ | xargs touch && test -e ../go"
+    with pytest.raises(StepFailed), acode.session("k") as s:
+        s.run(line, outputs=["many"])
+    (place.workspace / "go").touch()
+    with acode.session("k") as s:
+        s.run(line, outputs=["many"])
+    assert len(list((place.workspace / "many").iterdir())) == 9000
+
+
 def test_two_threads_that_ask_for_the_same_name_are_told_to_use_branches(place: Place) -> None:
     with acode.session("k") as s:
         s.step("a", Counted())

@@ -16,15 +16,13 @@ from acode import lock as locks
 from acode.engine.begin import TITLE_CHARACTERS_MAX
 from acode.engine.hold import Held, created
 from acode.engine.perform import NAMES_IN_EVENT_MAX, in_pieces
-from acode.engine.survey import begun_elsewhere, leftovers_elsewhere
 from acode.engine.validate import git_position
 from acode.engine.world import World
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Approve, Commit, Run, Step, Write, describe, digest
 from acode.state import AGENT, NESTED, State
-from acode.steps import kind_of
-from acode.steps.shape import Done, Failed, Prepared
+from acode.steps.shape import Done, Prepared
 from acode.workspace import restat
 
 
@@ -199,71 +197,10 @@ def changed_meanwhile(run: Held) -> tuple[ev.FileState, ...]:
     return restat(run.root, records.manifest) if records is not None and records.manifest else ()
 
 
-def fail(
-    run: Held, started: ev.StepStarted, failed: Failed, *, took_ms: int, error: dict[str, Any] | None = None
-) -> None:
-    """The failure; a step that ended by itself did not take effect, one that was stopped is still open."""
-    failure = ev.StepFailed(
-        step=started.step,
-        task=started.task,
-        attempt=started.attempt,
-        reason=failed.reason,
-        message=run.world.redactor.text(failed.message),
-        exit_status=failed.exit_status,
-        signal=failed.signal,
-        duration_ms=took_ms,
-        output=failed.output,
-        files=failed.files,
-        touched=failed.touched,
-        error=error or {},
-    )
-    events: list[ev.Known] = [failure]
-    if failed.reason in ("exit", "error"):
-        events.append(
-            ev.StepSettled(
-                step=started.step, attempt=started.attempt, outcome=ev.Settled.NOT_APPLIED, evidence=failure.message
-            )
-        )
-    said = run.say(*events, blobs=failed.blobs)
-    run.tell(
-        "step_failed",
-        seq=said[-1].seq,
-        step=started.step,
-        reason=failed.reason,
-        message=failure.message,
-        exit_status=failed.exit_status,
-        output_tail=failed.output.tail if failed.output else "",
-        touched=list(failed.touched),
-    )
-
-
 def accept_retry(run: Held, started: ev.StepStarted, evidence: str) -> None:
     """A step that was stopped in the middle and may be repeated is cleared for its next attempt."""
     run.say(
         ev.StepSettled(step=started.step, attempt=started.attempt, outcome=ev.Settled.RETRY_ACCEPTED, evidence=evidence)
-    )
-
-
-def put_back_leftovers(run: Held, step: Step) -> None:
-    """A failed command left its outputs for the person to look at; before the next attempt they are put back."""
-    record = run.session.record(step.id)
-    left = record.left_behind if record is not None else None
-    if record is None or left is None or not left.before:
-        return
-    if begun_elsewhere(run.site(), record.seq, left):
-        run.warn(leftovers_elsewhere(step.id))
-        return
-    rolled = kind_of(step.kind).roll_back(step, run.site(), left)
-    run.say(
-        ev.StepSettled(
-            step=step.id,
-            attempt=record.attempt,
-            outcome=ev.Settled.ROLLED_BACK,
-            evidence="the outputs of the failed attempt were put back",
-            restored=rolled.restored,
-            saved=rolled.saved,
-            files=rolled.files,
-        )
     )
 
 

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
+import msgspec
+
 from acode import lock as locks
 from acode import seal
 from acode.engine.opening import opened, resolve_id
@@ -30,6 +32,7 @@ from acode.store.store import Loaded, Store
 from acode.workspace import Root, ensure_agent_dir
 
 ANCHOR_EVERY_S = 1.0
+IMAGES_IN_EVENT_MAX = 500  # with paths of a thousand characters still below the limit of an event
 ENDINGS = frozenset({ev.SessionCompleted, ev.SessionFailed, ev.SessionCancelled})
 ANCHORED_AT_ONCE = ENDINGS | {
     ev.SessionCreated,
@@ -157,8 +160,10 @@ class Held:
 
     def keep_saved(self, event: ev.RollbackStarted) -> None:
         """Before a rollback changes anything, the log names the bytes it is going to replace."""
-        if event.saved:
-            self.say(event, blobs={image.blob: ("sensitive", None) for image in event.saved if image.blob})
+        starts = range(0, len(event.saved), IMAGES_IN_EVENT_MAX)
+        pieces = [msgspec.structs.replace(event, saved=event.saved[at : at + IMAGES_IN_EVENT_MAX]) for at in starts]
+        if pieces:
+            self.say(*pieces, blobs={image.blob: ("sensitive", None) for image in event.saved if image.blob})
 
 
 def make_site(

@@ -7,6 +7,9 @@ change in the world is explained by the log; one that changes nothing ends durab
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+import msgspec
 
 from acode import lock as locks
 from acode.engine.hold import Held
@@ -28,7 +31,7 @@ from acode.plan import approval_digest, covered_by, repeatable
 from acode.state import State
 from acode.steps import kind_of
 from acode.steps.run import private_outputs, put_output
-from acode.steps.shape import Done, Failed, Prepared, Site
+from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
 
 Ending = Result | None  # None: go on
 FILES_IN_EVENT_MAX = 500  # with paths of a thousand characters still below the limit of an event
@@ -106,7 +109,7 @@ def attempt(run: Held, task: Task, step: Step, number: int, *, is_last: bool) ->
             run, task, step, started, outcome, took_ms=took_ms, durable=not careful or is_last, following=following
         )
     else:
-        record_failure(run, step, started, outcome, took_ms)
+        record_failure(run, started, outcome, took_ms)
     return outcome
 
 
@@ -120,7 +123,7 @@ def prepare(run: Held, task: Task, step: Step, site: Site) -> Prepared | Failed:
         failed = Failed(reason="error", message=": ".join(filter(None, (error.message, error.hint))))
     number = run.session.next_attempt(step.id)
     key = make_key(run.session.session_id, step.id, number)
-    record_failure(run, step, start_of(step, task, number, key, Prepared()), failed, 0)
+    record_failure(run, start_of(step, task, number, key, Prepared()), failed, 0)
     return failed
 
 
@@ -257,12 +260,17 @@ def keep_output(run: Held, step: Step, done: Done) -> None:
     )
 
 
-def record_failure(run: Held, step: Step, started: ev.StepStarted, failed: Failed, took_ms: int) -> None:
-    """The failure, and what it means: a step that ended by itself did not take effect; a stopped one is still open."""
-    seen, files = in_pieces(step.id, started.attempt, failed.files)
+def record_failure(
+    run: Held, started: ev.StepStarted, failed: Failed, took_ms: int, *, error: dict[str, Any] | None = None
+) -> None:
+    """The failure, and what it means: a step that ended by itself did not take effect; a stopped one is still open.
+
+    error: what a program's function raised, for the program that is told of it again.
+    """
+    seen, files = in_pieces(started.step, started.attempt, failed.files)
     failure = ev.StepFailed(
-        step=step.id,
-        task=step.task,
+        step=started.step,
+        task=started.task,
         attempt=started.attempt,
         reason=failed.reason,
         message=run.world.redactor.text(failed.message),
@@ -272,19 +280,20 @@ def record_failure(run: Held, step: Step, started: ev.StepStarted, failed: Faile
         output=failed.output,
         files=files,
         touched=failed.touched[:NAMES_IN_EVENT_MAX],
+        error=error or {},
     )
     events: list[ev.Known] = [*seen, failure]
     if failed.reason in ("exit", "error"):
         events.append(
             ev.StepSettled(
-                step=step.id, attempt=started.attempt, outcome=ev.Settled.NOT_APPLIED, evidence=failure.message
+                step=started.step, attempt=started.attempt, outcome=ev.Settled.NOT_APPLIED, evidence=failure.message
             )
         )
     said = run.say(*events, blobs=failed.blobs)
     run.tell(
         "step_failed",
         seq=said[-1].seq,
-        step=step.id,
+        step=started.step,
         reason=failed.reason,
         message=failure.message,
         exit_status=failed.exit_status,
@@ -296,24 +305,25 @@ def record_failure(run: Held, step: Step, started: ev.StepStarted, failed: Faile
 def put_back_leftovers(run: Held, step: Step) -> None:
     """A failed attempt left its outputs for the person to look at; before the next one they are put back."""
     record = run.session.record(step.id)
-    if record is None or record.left_behind is None:
+    left = record.left_behind if record is not None else None
+    if record is None or left is None or not left.before:
         return
-    if begun_elsewhere(run.site(), record.seq, record.left_behind):
+    if begun_elsewhere(run.site(), record.seq, left):
         run.warn(leftovers_elsewhere(step.id))
         return
-    rolled = kind_of(step.kind).roll_back(step, run.site(), record.left_behind)
-    run.say(
-        ev.StepSettled(
-            step=step.id,
-            attempt=record.attempt,
-            outcome=ev.Settled.ROLLED_BACK,
-            evidence="the outputs of the failed attempt were put back",
-            restored=rolled.restored,
-            files=rolled.files,
-        )
-    )
+    rolled = kind_of(step.kind).roll_back(step, run.site(), left)
+    evidence = "the outputs of the failed attempt were put back"
+    settled = ev.StepSettled(step=step.id, attempt=record.attempt, outcome=ev.Settled.ROLLED_BACK, evidence=evidence)
+    run.say(*with_what_was_put_back(settled, rolled))
     if rolled.restored:
         run.tell("step_rolled_back", step=step.id, restored=list(rolled.restored), saved=len(rolled.saved))
+
+
+def with_what_was_put_back(settled: ev.StepSettled, rolled: RolledBack) -> tuple[ev.Known, ...]:
+    """The settlement, and before it the files for which it has no room."""
+    seen, files = in_pieces(settled.step, settled.attempt, rolled.files)
+    named = msgspec.structs.replace(settled, restored=rolled.restored[:NAMES_IN_EVENT_MAX], files=files)
+    return (*seen, named)
 
 
 def retry_after_s(run: Held, step: Step, failed: Failed) -> float | None:

@@ -7,7 +7,7 @@ the next start: every rollback here can be run twice.
 from __future__ import annotations
 
 from acode.engine.hold import Held
-from acode.engine.perform import ending, pause_by_signal, record_done, record_failure, start_of
+from acode.engine.perform import ending, pause_by_signal, record_done, record_failure, start_of, with_what_was_put_back
 from acode.engine.survey import look_at, step_named
 from acode.engine.world import Result, short
 from acode.errors import AcodeError, OutcomeUnknown, StepStillRunning
@@ -72,25 +72,21 @@ def settle_one(run: Held, settlement: Settlement, *, actor: str = "system", note
         record_ended(run, step, started, failed, evidence=settlement.evidence)
         return
     if isinstance(failed, Failed) and run.session.in_flight[step.id].stopped is None:
-        record_failure(run, step, started, failed, 0)
+        record_failure(run, started, failed, 0)
         return
     rolled = (
         kind.roll_back(step, site, started)
         if settlement.action is Action.ROLLBACK_AND_RETRY or settlement.kind == "write"
         else None
     )
-    run.say(
-        ev.StepSettled(
-            step=step.id,
-            attempt=started.attempt,
-            outcome=settled_as(settlement),
-            evidence=settlement.evidence,
-            note=note,
-            restored=rolled.restored if rolled else (),
-            files=rolled.files if rolled else (),
-        ),
-        actor=actor,
+    settled = ev.StepSettled(
+        step=step.id,
+        attempt=started.attempt,
+        outcome=settled_as(settlement),
+        evidence=settlement.evidence,
+        note=note,
     )
+    run.say(*(with_what_was_put_back(settled, rolled) if rolled else (settled,)), actor=actor)
     if rolled is not None and rolled.restored:
         run.tell("step_rolled_back", step=step.id, restored=list(rolled.restored), saved=len(rolled.saved))
 

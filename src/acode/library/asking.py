@@ -16,6 +16,7 @@ from typing import Any
 
 from acode.engine import called
 from acode.engine.hold import Held
+from acode.engine.perform import put_back_leftovers, record_failure
 from acode.errors import AcodeError, NotStorable, OutcomeUnknown, StepFailed, StepTimeout, TerminalState, Usage
 from acode.events import types as ev
 from acode.events.definition import Action, Step
@@ -139,7 +140,7 @@ class Asking:
         with self.run.turn:
             self.at_boundary()
             begun.parent.failed = None
-            called.put_back_leftovers(self.run, begun.work.step)
+            put_back_leftovers(self.run, begun.work.step)
             self.begin(begun)
 
     def complete(self, begun: Begun, result: Any) -> None:
@@ -180,7 +181,7 @@ class Asking:
         """A step that the engine itself executes: a write or a command."""
         while not begun.found:
             with self.run.turn:
-                called.put_back_leftovers(self.run, begun.work.step)
+                put_back_leftovers(self.run, begun.work.step)
                 site = self.run.site()
                 self.begin(begun, site)
             assert begun.started is not None
@@ -190,7 +191,7 @@ class Asking:
                     begun.completed = called.end(self.run, begun.started, outcome, took_ms=self.took_ms(begun))
                     self.finished(begun)
                     return self.record.output(begun.completed)
-                called.fail(self.run, begun.started, outcome, took_ms=self.took_ms(begun))
+                record_failure(self.run, begun.started, outcome, self.took_ms(begun))
                 begun.parent.failed = begun.id if outcome.reason in ("exit", "error") else None
             error = self._error_of(begun, outcome)
             wait_s = self._retry_after_s(begun, error) if outcome.reason == "exit" else None
@@ -208,7 +209,7 @@ class Asking:
             self.refuse_if_not_usable()
             told = self._told(error)
             failed = Failed(reason="error", message=f"{type(error).__name__}: {error}")
-            called.fail(self.run, begun.started, failed, took_ms=self.took_ms(begun), error=told)
+            record_failure(self.run, begun.started, failed, self.took_ms(begun), error=told)
             begun.parent.failed = begun.id
 
     def failed(self, begun: Begun, error: Exception) -> float | None:
@@ -227,7 +228,7 @@ class Asking:
         with self.run.turn:
             message = f"it ran out of its {how.timeout_s:g} s"
             failed = Failed(reason="timeout", message=message)
-            called.fail(self.run, begun.started, failed, took_ms=self.took_ms(begun))
+            record_failure(self.run, begun.started, failed, self.took_ms(begun))
             flight = self.run.session.in_flight[begun.id]
             if how.idempotent and how.retry is not None and flight.failures < how.retry.attempts:
                 called.accept_retry(self.run, begun.started, f"{message}; it is declared idempotent")

@@ -12,6 +12,7 @@ import msgspec
 
 from acode.engine import called
 from acode.engine.hold import Held
+from acode.engine.perform import record_failure
 from acode.events import types as ev
 from acode.events.definition import Action, Call
 from acode.library import values
@@ -92,7 +93,7 @@ class Bench:
         replaced = begun.started.before[0].sha256 if expected_sha256 is not None else None
         outcome = MEANWHILE if replaced != expected_sha256 else kind_of(step.kind).execute(step, site, begun.started)
         if isinstance(outcome, Failed) and outcome.reason == "signal":
-            called.fail(self.run, begun.started, outcome, took_ms=self._asking.took_ms(begun))
+            record_failure(self.run, begun.started, outcome, self._asking.took_ms(begun))
             raise KeyboardInterrupt  # a person stopped it in the middle: it is settled when the session goes on
         done = as_ended(outcome) if isinstance(outcome, Failed) else outcome
         with self.run.turn:
