@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.agent.scripted import serve
+from tests.agent.town import begin
 from tests.terminals import terminal
 
-__all__ = ["serve", "terminal"]
+__all__ = ["begin", "serve", "terminal"]

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from acode.plan import Action, Continuation, Outcome, Settlement
-from tests.agent.town import Town, call, plan_turn, served, task_turns
+from tests.agent.town import Begin, Town, call, plan_turn, served, task_turns
 from tests.driver import Acode
+from tests.repositories import IDENTITY, git
 
 SCRIPT = {
     "models": ["scripted"],
@@ -73,6 +74,58 @@ def test_all_of_it_can_be_taken_back_and_is_planned_anew(town: Town) -> None:
     assert town.files() == {}
     assert town.resume().exit_code == 0
     assert town.files() == {"a.txt": b"two\n", "b.txt": b"b"}
+
+
+LOOKING = [
+    {"calls": [call("list_files", path="."), call("search", text="one"), call("read_file", path="c.txt")]},
+    {"calls": [call("run_command", command="cat c.txt"), call("run_command", command="date > now")]},
+    {"text": "Done.", "fault": {"status": 503, "times": 1}},
+]
+
+
+def ways(town: Town) -> dict[str, tuple[str, str]]:
+    """What a rollback of all of it would do, step by step."""
+    found = town.acode("session", "rollback", town.short, "--dry-run", "--json").json["steps"]
+    return {one["step"]: (one["title"], one["way"]) for one in found}
+
+
+def test_a_rollback_says_of_tools_that_only_look_that_there_is_nothing_to_take_back(begin: Begin) -> None:
+    town = begin(*LOOKING)
+    (town.workspace / "c.txt").write_text("one\n")
+    town.configure("tools: {run_command: allow, read_only: [cat *]}")
+    assert town.run("--approve-plan").exit_code == 75
+    found = ways(town)
+    assert found["work.list_files-1-1"] == ("List the files in .", "nothing")
+    assert found["work.search-1-2"][1] == "nothing"
+    assert found["work.read_file-1-3"] == ("Read c.txt", "nothing")
+    assert found["work.run_command-2-1"] == ("Run cat c.txt", "nothing"), "declared to change nothing"
+    assert found["work.run_command-2-2"] == ("Run date > now", "stays")
+    assert found["plan"] == ("Task: Plan the work", "nothing"), "its steps are taken back one by one"
+    shown = town.acode("session", "rollback", town.short, "--dry-run").stderr
+    assert "work.read_file-1-3  Read c.txt  (nothing to undo)" in shown
+    assert shown.count("its effects are not declared and stay") == 1
+
+
+def test_a_commit_of_an_agent_is_not_silently_left_behind_by_a_rollback(begin: Begin) -> None:
+    town = begin(
+        {"calls": [call("write_file", path="a.txt", content="one\n")]},
+        {"calls": [call("git_commit", message="One", paths=["a.txt"])]},
+        {"calls": [call("git_commit", message="Two", paths=["a.txt"])]},
+        {"text": "Done.", "fault": {"status": 503, "times": 1}},
+    )
+    git(town.workspace, "init", "-q")
+    for name, value in IDENTITY.items():
+        git(town.workspace, "config", name, value)
+    town.configure("tools: {git_commit: allow}")
+    assert town.run("--approve-plan").exit_code == 75
+    refused = town.acode("session", "rollback", town.short, "--yes")
+    assert refused.exit_code == 1
+    assert "work.git_commit-2-1 cannot be taken back" in refused.stderr
+    assert "git_commit-3-1" not in refused.stderr, "nothing was left to commit, so it changed nothing"
+    assert (town.workspace / "a.txt").read_text() == "one\n", "nothing is taken back where not all can be"
+    back = town.acode("session", "rollback", town.short, "--to", "work.git_commit-2-1", "--yes")
+    assert back.exit_code == 0, back.stderr
+    assert town.resume().exit_code == 0
 
 
 def test_a_checkpoint_can_be_made_between_two_steps_of_a_task(town: Town) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,25 +12,11 @@ from acode.agent import calls, prompts
 from acode.agent.permission import question
 from acode.agent.talk import signature
 from acode.agent.words import Ask, Call, Message
-from tests.agent.town import GOAL, Town, call, plan_turn, served, task_turns
+from tests.agent.town import GOAL, Begin, Town, call
 from tests.driver import Acode
 
-Begin = Callable[..., Town]
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 OVERLOADED = {"fault": {"status": 503, "times": 1}}
-
-
-@pytest.fixture
-def begin(acode: Acode, tmp_path: Path) -> Iterator[Begin]:
-    """A town whose model makes a plan of one task, and follows these turns in it."""
-    with ExitStack() as stack:
-
-        def make(*turns: dict[str, Any]) -> Town:
-            script = {"models": ["scripted"], "turns": [plan_turn({"id": "work"}), task_turns("Work", *turns)]}
-            url, ledger = stack.enter_context(served(script, tmp_path / "model"))
-            return Town(acode, url, ledger)
-
-        yield make
 
 
 def raw_bytes(town: Town) -> bytes:

@@ -10,9 +10,11 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.driver import Acode, Ended
 
@@ -103,6 +105,22 @@ def served(script: Any, place: Path, *args: str) -> Iterator[tuple[str, Path]]:
         process.terminate()
         process.wait()
         process.stdout.close()
+
+
+Begin = Callable[..., Town]
+
+
+@pytest.fixture
+def begin(acode: Acode, tmp_path: Path) -> Iterator[Begin]:
+    """A town whose model makes a plan of one task, and follows these turns in it."""
+    with ExitStack() as stack:
+
+        def make(*turns: dict[str, Any]) -> Town:
+            script = {"models": ["scripted"], "turns": [plan_turn({"id": "work"}), task_turns("Work", *turns)]}
+            url, ledger = stack.enter_context(served(script, tmp_path / "model"))
+            return Town(acode, url, ledger)
+
+        yield make
 
 
 def in_child(work: Callable[[], int]) -> int:

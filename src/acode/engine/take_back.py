@@ -2,7 +2,7 @@
 
 Three-way, file by file: what the step left is replaced by what stood there before; what is already as before is left;
 what somebody else wrote since is theirs and is not touched. Each step is recorded as soon as it is taken back, so a
-crash in the middle is finished by giving the command again. Undo commands run under a keeper, like any command.
+crash in the middle is finished by giving the command again.
 What stood in the files of another machine stays there: where it would be needed, nothing at all is taken back.
 """
 
@@ -18,20 +18,17 @@ from acode.engine.called import settle
 from acode.engine.hold import Held, held
 from acode.engine.opening import opened, resolve_id
 from acode.engine.survey import step_named
+from acode.engine.undo_command import UNDO, run_undo
 from acode.engine.world import World, short
-from acode.errors import CannotContinue, OutcomeUnknown, StepFailed, StepStillRunning, Usage
+from acode.errors import CannotContinue, OutcomeUnknown, Usage
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Call, Commit, Run, Sql, Step, Write, command_line, describe, execution_order
-from acode.plan import Outcome
-from acode.state import NESTED, Session, State
-from acode.steps import run as commands
-from acode.steps.shape import Failed
+from acode.state import AGENT, NESTED, Session, State
 from acode.store.store import Store
 from acode.workspace import Root, hash_file, needs_of, restore
 from acode.workspace.listing import Patterns
 
-UNDO = "~undo"  # no step id can hold this, so an undo's key is nobody else's
 Way = Literal["files", "undo", "nothing", "stays"]
 
 
@@ -108,15 +105,9 @@ def steps_to_undo(store: Store, session: Session, to: str | None) -> tuple[Undoi
         raise Usage(f"step {to} is not done, so nothing can be rolled back to it")
     after = order if to is None else order[[step.id for step in order].index(to) + 1 :]
     finished = [step for step in after if session.done(step.id)]
-    stuck = [step.id for step in finished if isinstance(step.action, Sql | Commit) and step.undo is None]
-    if stuck:
-        raise CannotContinue(
-            f"{', '.join(stuck)} cannot be taken back: a database or repository was changed and no `undo` is declared",
-            hint="Roll back to a later step, or undo it by hand in a new session.",
-            steps=stuck,
-        )
     past = finished_steps(store, session)
-    return tuple(how_to_undo(step, past.get(step.id)) for step in reversed(finished))
+    refuse_stuck(finished, past)
+    return tuple(how_to_undo(session, step, past.get(step.id)) for step in reversed(finished))
 
 
 def program_steps_to_undo(store: Store, session: Session, to: str | None) -> tuple[Undoing, ...]:
@@ -125,8 +116,29 @@ def program_steps_to_undo(store: Store, session: Session, to: str | None) -> tup
     done = [step for step in past if (known := session.record(step)) is None or known.status == "completed"]
     if to is not None and to not in done:
         raise Usage(f"step {to} is not done, so nothing can be rolled back to it")
-    after = done if to is None else done[done.index(to) + 1 :]
-    return tuple(how_to_undo(step_taken_back(session, step, past), past[step]) for step in reversed(after))
+    after = [step_taken_back(session, step, past) for step in (done if to is None else done[done.index(to) + 1 :])]
+    refuse_stuck(after, past)
+    return tuple(how_to_undo(session, step, past[step.id]) for step in reversed(after))
+
+
+def refuse_stuck(steps: list[Step], past: dict[str, Past]) -> None:
+    """A rollback that left a commit or a statement behind would have it done twice by the resume after it."""
+    stuck = [step.id for step in steps if changed_for_good(step, past.get(step.id))]
+    if stuck:
+        raise CannotContinue(
+            f"{', '.join(stuck)} cannot be taken back: a database or repository was changed and no `undo` is declared",
+            hint="Roll back to a later step, or undo it by hand in a new session.",
+            steps=stuck,
+        )
+
+
+def changed_for_good(step: Step, past: Past | None) -> bool:
+    """A commit that was not made, because there was nothing to commit or git refused it, has changed nothing."""
+    if step.undo is not None or not isinstance(step.action, Sql | Commit):
+        return False
+    result = past.completed.result if past is not None else None
+    no_commit = isinstance(result, dict) and ("v" in result or result.get("commit", "") is None)
+    return isinstance(step.action, Sql) or not no_commit
 
 
 def step_taken_back(session: Session, step: str, past: dict[str, Past]) -> Step:
@@ -134,8 +146,8 @@ def step_taken_back(session: Session, step: str, past: dict[str, Past]) -> Step:
     return defined if defined is not None else step_named(session, step)
 
 
-def how_to_undo(step: Step, past: Past | None) -> Undoing:
-    title = describe(step)
+def how_to_undo(session: Session, step: Step, past: Past | None) -> Undoing:
+    title = title_of(session, step, past)
     paths = tuple(image.path for image in images(step, past))
     if step.undo is not None:
         return Undoing(step=step.id, title=title, way="undo", paths=paths, detail=command_line(step.undo))
@@ -146,10 +158,27 @@ def how_to_undo(step: Step, past: Past | None) -> Undoing:
             return Undoing(step=step.id, title=title, way="files", paths=paths)
         case Call(undo=str(function)):
             return Undoing(step=step.id, title=title, way="undo", detail=function)
-        case Run() | Call():
+        case Run() | Call() if not only_looked(session, step):
             return Undoing(step=step.id, title=title, way="stays", detail="its effects are not declared and stay")
         case _:
             return Undoing(step=step.id, title=title, way="nothing")
+
+
+def only_looked(session: Session, step: Step) -> bool:
+    """What an agent changes are writes, commands and commits; of the commands, those may be repeated that change nothing.
+
+    What is left are calls that read, listed or searched, and tasks: the steps of a task are taken back one by one.
+    """
+    return session.kind == AGENT and (isinstance(step.action, Call) or step.idempotent)
+
+
+def title_of(session: Session, step: Step, past: Past | None) -> str:
+    """What the step did, in the words in which it was shown when it was done."""
+    if session.kind != AGENT or not isinstance(step.action, Call):
+        return describe(step)
+    if NESTED not in step.id:
+        return f"Task: {step.action.function}"
+    return past.started.shown.removesuffix("?") if past is not None and past.started.shown else describe(step)
 
 
 def finished_steps(store: Store, session: Session) -> dict[str, Past]:
@@ -238,7 +267,7 @@ def take_back(
     run: Held, step: Step, past: Past | None, to: str | None, call: UndoCall | None
 ) -> tuple[list[str], list[str]]:
     """One step: its undo command first, then its files, then the record that it is pending again."""
-    run.tell("step_taken_back", step=step.id, title=describe(step))
+    run.tell("step_taken_back", step=step.id, title=title_of(run.session, step, past))
     if step.undo is not None:
         run_undo(run, step, to)
     elif isinstance(step.action, Call) and step.action.undo is not None:
@@ -302,79 +331,6 @@ def put_files_back(run: Held, step: Step, past: Past | None) -> tuple[list[str],
             kept.append(image.path)
             run.warn(f"{image.path} was changed since step {step.id}: it is yours and stays as it is")
     return restored, kept
-
-
-def run_undo(run: Held, step: Step, to: str | None) -> None:
-    """The undo command under a keeper; one that was interrupted is settled by its keeper before it may run again."""
-    assert step.undo is not None
-    undo = undo_step(step)
-    open_undo = run.session.undoing
-    if open_undo is not None and open_undo.step == step.id and settle_undo(run, undo, open_undo):
-        return
-    attempt = undos_so_far(run, step.id) + 1
-    key = make_key(run.session.session_id, undo.id, attempt)
-    event = ev.UndoStarted(step=step.id, attempt=attempt, key=key, to=to, boot_id=locks.boot_id())
-    run.say(event, actor="user")
-    run.journal.refuse_if_fenced()
-    outcome = commands.execute(undo, run.site(), as_started(undo, event))
-    if isinstance(outcome, Failed):
-        raise StepFailed(
-            f"the undo of step {step.id} failed: {run.world.redactor.text(outcome.message)}",
-            hint="Mend the cause and give the same rollback again.",
-            step=step.id,
-        )
-
-
-def undos_so_far(run: Held, step_id: str) -> int:
-    """Each undo has a key of its own: under an old one the keeper's old status would pass for its end."""
-    events = (envelope.event for envelope, _, _ in run.store.events(run.session.session_id))
-    return max((one.attempt for one in events if isinstance(one, ev.UndoStarted) and one.step == step_id), default=0)
-
-
-def undo_step(step: Step) -> Step:
-    action = step.action
-    settings = action if isinstance(action, Run) else None
-    assert step.undo is not None
-    return Step(
-        id=f"{step.id}{UNDO}",
-        action=Run(
-            command=step.undo,
-            cwd=settings.cwd if settings else None,
-            env=settings.env if settings else {},
-            secret_env=settings.secret_env if settings else (),
-        ),
-        timeout_s=step.timeout_s,
-    )
-
-
-def as_started(undo: Step, event: ev.UndoStarted) -> ev.StepStarted:
-    return ev.StepStarted(
-        step=undo.id,
-        task=undo.task,
-        kind="run",
-        attempt=event.attempt,
-        key=event.key,
-        action_digest="",
-        boot_id=event.boot_id,
-    )
-
-
-def settle_undo(run: Held, undo: Step, event: ev.UndoStarted) -> bool:
-    """True: it was applied. An undo whose end nobody knows is a person's decision, like any command."""
-    finding = commands.look(undo, run.site(), as_started(undo, event))
-    if finding.still_running:
-        raise StepStillRunning(
-            f"the undo of step {event.step} is {finding.evidence}", hint="Wait for it, then give it again."
-        )
-    if finding.outcome is Outcome.APPLIED:
-        return True
-    if finding.outcome is Outcome.NOT_APPLIED and commands.forestall(run.site(), as_started(undo, event)):
-        return False
-    raise OutcomeUnknown(
-        f"the undo of step {event.step} was interrupted and its outcome is unknown: {finding.evidence}",
-        hint="Finish it by hand; then run it to its end as a step of a new session, or abandon this one.",
-        step=event.step,
-    )
 
 
 def refuse_half_undone(session: Session) -> None:

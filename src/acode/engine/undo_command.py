@@ -1,0 +1,92 @@
+"""The undo command of a finished step: under a keeper, like any command, with a start on record.
+
+One that was interrupted is settled by its keeper before it may run again. Whether a step is to be taken back is decided
+elsewhere, and so is what becomes of its files.
+"""
+
+from __future__ import annotations
+
+from acode import lock as locks
+from acode.engine.hold import Held
+from acode.errors import OutcomeUnknown, StepFailed, StepStillRunning
+from acode.events import make_key
+from acode.events import types as ev
+from acode.events.definition import Run, Step
+from acode.plan import Outcome
+from acode.steps import run as commands
+from acode.steps.shape import Failed
+
+UNDO = "~undo"  # no step id can hold this, so an undo's key is nobody else's
+
+
+def run_undo(run: Held, step: Step, to: str | None) -> None:
+    """The undo command under a keeper; one that was interrupted is settled by its keeper before it may run again."""
+    assert step.undo is not None
+    undo = undo_step(step)
+    open_undo = run.session.undoing
+    if open_undo is not None and open_undo.step == step.id and settle_undo(run, undo, open_undo):
+        return
+    attempt = undos_so_far(run, step.id) + 1
+    key = make_key(run.session.session_id, undo.id, attempt)
+    event = ev.UndoStarted(step=step.id, attempt=attempt, key=key, to=to, boot_id=locks.boot_id())
+    run.say(event, actor="user")
+    run.journal.refuse_if_fenced()
+    outcome = commands.execute(undo, run.site(), as_started(undo, event))
+    if isinstance(outcome, Failed):
+        raise StepFailed(
+            f"the undo of step {step.id} failed: {run.world.redactor.text(outcome.message)}",
+            hint="Mend the cause and give the same rollback again.",
+            step=step.id,
+        )
+
+
+def undos_so_far(run: Held, step_id: str) -> int:
+    """Each undo has a key of its own: under an old one the keeper's old status would pass for its end."""
+    events = (envelope.event for envelope, _, _ in run.store.events(run.session.session_id))
+    return max((one.attempt for one in events if isinstance(one, ev.UndoStarted) and one.step == step_id), default=0)
+
+
+def undo_step(step: Step) -> Step:
+    action = step.action
+    settings = action if isinstance(action, Run) else None
+    assert step.undo is not None
+    return Step(
+        id=f"{step.id}{UNDO}",
+        action=Run(
+            command=step.undo,
+            cwd=settings.cwd if settings else None,
+            env=settings.env if settings else {},
+            secret_env=settings.secret_env if settings else (),
+        ),
+        timeout_s=step.timeout_s,
+    )
+
+
+def as_started(undo: Step, event: ev.UndoStarted) -> ev.StepStarted:
+    return ev.StepStarted(
+        step=undo.id,
+        task=undo.task,
+        kind="run",
+        attempt=event.attempt,
+        key=event.key,
+        action_digest="",
+        boot_id=event.boot_id,
+    )
+
+
+def settle_undo(run: Held, undo: Step, event: ev.UndoStarted) -> bool:
+    """True: it was applied. An undo whose end nobody knows is a person's decision, like any command."""
+    finding = commands.look(undo, run.site(), as_started(undo, event))
+    if finding.still_running:
+        raise StepStillRunning(
+            f"the undo of step {event.step} is {finding.evidence}", hint="Wait for it, then give it again."
+        )
+    if finding.outcome is Outcome.APPLIED:
+        return True
+    if finding.outcome is Outcome.NOT_APPLIED and commands.forestall(run.site(), as_started(undo, event)):
+        return False
+    raise OutcomeUnknown(
+        f"the undo of step {event.step} was interrupted and its outcome is unknown: {finding.evidence}",
+        hint="Finish it by hand; then run it to its end as a step of a new session, or abandon this one.",
+        step=event.step,
+    )
