@@ -165,7 +165,7 @@ def how_to_undo(session: Session, step: Step, past: Past | None) -> Undoing:
 
 
 def only_looked(session: Session, step: Step) -> bool:
-    """What an agent changes are writes, commands and commits; of the commands, those may be repeated that change nothing.
+    """An agent changes things by writes, commands and commits; a command that may be repeated changes nothing.
 
     What is left are calls that read, listed or searched, and tasks: the steps of a task are taken back one by one.
     """
