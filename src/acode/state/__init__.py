@@ -1,0 +1,39 @@
+"""The state of a session, derived from its log alone: the data in `session`, the fold that makes it in `folding`."""
+
+from acode.state.folding import advance, begin, fold
+from acode.state.session import (
+    AGENT,
+    LIBRARY,
+    NESTED,
+    PLANNING_TASKS,
+    TERMINAL,
+    TRANSITIONS,
+    AcceptedPast,
+    Conversation,
+    Failure,
+    InFlight,
+    Mark,
+    Session,
+    State,
+    StepRecord,
+)
+
+__all__ = [
+    "AGENT",
+    "LIBRARY",
+    "NESTED",
+    "PLANNING_TASKS",
+    "TERMINAL",
+    "TRANSITIONS",
+    "AcceptedPast",
+    "Conversation",
+    "Failure",
+    "InFlight",
+    "Mark",
+    "Session",
+    "State",
+    "StepRecord",
+    "advance",
+    "begin",
+    "fold",
+]

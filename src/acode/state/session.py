@@ -1,0 +1,213 @@
+"""What is known of a session at one position of its log: its state, its counters and its records.
+
+Only data; `folding` says how events make it. Checkpoints hold it, so fields are added with a default and never renamed.
+A session loaded from a small checkpoint has no `records`: it knows its position and counters, not its files and steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+from acode.errors import MissingArtifacts
+from acode.events import types as ev
+from acode.events.definition import Plan, Step
+
+
+class State(StrEnum):
+    CREATED = "CREATED"
+    PLANNING = "PLANNING"
+    AWAITING_APPROVAL = "AWAITING_APPROVAL"
+    EXECUTING = "EXECUTING"
+    PAUSED = "PAUSED"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+_S = State
+TRANSITIONS: dict[State, frozenset[State]] = {
+    _S.CREATED: frozenset({_S.PLANNING, _S.PAUSED, _S.FAILED, _S.CANCELLED}),
+    _S.PLANNING: frozenset({_S.AWAITING_APPROVAL, _S.EXECUTING, _S.PAUSED, _S.FAILED, _S.CANCELLED}),
+    _S.AWAITING_APPROVAL: frozenset({_S.EXECUTING, _S.PAUSED, _S.FAILED, _S.CANCELLED}),
+    _S.EXECUTING: frozenset({_S.AWAITING_APPROVAL, _S.PAUSED, _S.COMPLETED, _S.FAILED, _S.CANCELLED}),
+    # A paused session can be abandoned: FAILED is reached by a person's decision, never by resuming.
+    _S.PAUSED: frozenset({_S.PLANNING, _S.AWAITING_APPROVAL, _S.EXECUTING, _S.FAILED, _S.CANCELLED}),
+    _S.COMPLETED: frozenset(),
+    _S.FAILED: frozenset(),
+    _S.CANCELLED: frozenset(),
+}
+TERMINAL = frozenset({_S.COMPLETED, _S.FAILED, _S.CANCELLED})
+LIBRARY = "library"  # the kind of session whose steps a program asks for, one by one
+AGENT = "agent"  # likewise; the program is acode's own, and a model says what it asks for
+PROGRAMS = frozenset({LIBRARY, AGENT})
+PLANNING_TASKS = 1  # making the plan is itself the first task of an agent's session
+NESTED = "."  # in a step's id: what stands before it is the step, or branch, that asked for this one
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """An event somebody may have to point at."""
+
+    event_id: str
+    seq: int
+    at: datetime
+    type: str
+    task: str | None = None
+    step: str | None = None
+
+
+class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A step that is not in flight and not untouched."""
+
+    status: Literal["completed", "failed", "pending"]
+    attempt: int
+    seq: int
+    resume_approved: bool = False
+    failures: int = 0
+    left_behind: ev.StepStarted | None = None  # a failed attempt whose outputs are put back before the next one
+    handled: bool = False  # the program went on after the failure, so a later run is given it again
+
+
+class InFlight(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A step that was started and has no end, or was stopped in the middle; it is settled before anything else."""
+
+    started: ev.StepStarted
+    seq: int
+    at: datetime
+    failures: int = 0
+    stopped: ev.StepFailed | None = None
+    unknown: str | None = None  # the evidence of a settlement that found none
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The latest failure, for the person who has to mend it."""
+
+    step: str
+    reason: str
+    message: str
+    seq: int
+    at: datetime
+    exit_status: int | None = None
+    signal: str | None = None
+    tail: str = ""
+    touched: tuple[str, ...] = ()
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    action_digest: str
+    granted: bool
+    seq: int
+
+
+class Records(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The part of a session that grows with its work."""
+
+    steps: dict[str, StepRecord] = {}
+    manifest: dict[str, ev.FileState] = {}
+    outputs: dict[str, ev.Output] = {}
+    task_ms: dict[str, int] = {}
+    approvals: dict[str, Approval] = {}
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a model has been asked, as far as it must be known before the answers themselves are looked up."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float = 0.0
+    last: str | None = None  # the last request that was answered
+    compacted: tuple[str, ...] = ()  # requests before which the conversation was replaced by a summary
+
+
+class AcceptedPast(msgspec.Struct, frozen=True, kw_only=True):
+    """Events signed with a lost key, which a person took as they stood; the hashes keep them as they stood then."""
+
+    through: int
+    first_sha256: str
+    past_sha256: str
+
+
+class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One session at one position of its log."""
+
+    session_id: str
+    seq: int
+    state: State
+    created_at: datetime
+    updated_at: datetime
+    last_event_id: str
+    title: str = ""
+    source: str = "native"
+    kind: str = "plan"
+    run_id: str = ""  # of the foreign run that it carries on, or the key that its program gave it
+    before_pause: State | None = None
+    last_lifecycle: Mark | None = None
+    last_completed: Mark | None = None
+    pause: ev.SessionPaused | None = None
+    waiting_for: ev.SessionAwaitingApproval | None = None
+    in_flight: dict[str, InFlight] = {}
+    failure: Failure | None = None
+    steps_done: int = 0
+    steps_total: int = 0
+    tasks_done: int = 0
+    tasks_total: int = 0
+    furthest: int = 0
+    started_any: bool = False
+    last_attempted: str | None = None
+    resumes_since_progress: int = 0
+    resumes_counted: int = 0
+    resumes_automatic: int = 0
+    resumes: int = 0
+    escalated: bool = False
+    last_resume_seq: int = 0
+    undoing: ev.UndoStarted | None = None
+    conversation: Conversation | None = None
+    plan_blob: str | None = None  # set where the plan is not the one the session was created with
+    unknown_types: dict[int, str] = {}
+    quarantined: tuple[int, ...] = ()
+    gaps: tuple[tuple[int, int], ...] = ()
+    accepted: AcceptedPast | None = None
+    heads: dict[int, str] = {}  # codes of damaged events that a repair knew from checkpoints, and that prove the next
+    records: Records | None = None
+    created: ev.SessionCreated | None = None  # loaded from the first event, never stored in a checkpoint
+    plan: Plan | None = None  # likewise: the snapshot is immutable and stands in the log once
+
+    @property
+    def terminal(self) -> bool:
+        return self.state in TERMINAL
+
+    @property
+    def by_program(self) -> bool:
+        """Whether a program asks for its steps one by one, so that no plan holds them."""
+        return self.kind in PROGRAMS
+
+    def is_open_task(self, step: str) -> bool:  # an agent's, in the middle: what became of it, the steps inside say
+        return self.kind == AGENT and step in self.in_flight and NESTED not in step
+
+    def record(self, step: str) -> StepRecord | None:
+        return self.records.steps.get(step) if self.records else None
+
+    def done(self, step: str) -> bool:
+        record = self.record(step)
+        return record is not None and record.status == "completed"
+
+    def next_attempt(self, step: str) -> int:
+        record = self.record(step)
+        return record.attempt + 1 if record else 1
+
+    def steps(self) -> Iterable[Step]:
+        from acode.events.definition import execution_order
+
+        if self.by_program:
+            return ()  # its steps are known when its program asks for them
+        if self.plan is None:
+            raise MissingArtifacts(
+                f"the plan snapshot of session {self.session_id[-8:]} is gone",
+                hint="Bring .agent/blobs back from a backup, or start anew: acode run --new PLAN.yml",
+            )
+        return (step for task in execution_order(self.plan) for step in task.steps)
