@@ -106,35 +106,36 @@ def test_a_type_that_is_not_known_is_kept_by_name(ignorable: bool) -> None:
     assert decode(body).type == "approval_revoked"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{",
-        b"null",
-        b"[]",
-        b'"text"',
-        b"\xff\xfe",
-        b'{"v":2}',
-        b'{"v":1}',
-        b'{"v":"2"}',
-        b'{"v":null}',
-        b"{}",
-        stored(seq="two"),
-        stored(at="yesterday"),
-        stored(event=None),
-        stored(event=[]),
-        stored(event={}),
-        stored(event={"type": 7}),
-        stored(event={"type": "session_paused"}),
-        stored(event={"type": "session_paused", "reason": "user", "interruption": "bad luck"}),
-        stored(event={"type": "step_settled", "step": "a.1", "attempt": 1, "outcome": "perhaps", "evidence": ""}),
-        b'{"v":2,"event":' + b"[" * 100_000,
-        b"[" * 100_000 + b"]" * 100_000,
-        stored().replace(b'"reason"', b'"deep":' + b"[" * 100_000 + b"]" * 100_000 + b',"reason"'),
-    ],
-    ids=lambda body: repr(body[:40]),
-)
+UNREADABLE: dict[str, bytes] = {
+    "nothing": b"",
+    "an open brace": b"{",
+    "null": b"null",
+    "a list": b"[]",
+    "a text": b'"text"',
+    "no UTF-8": b"\xff\xfe",
+    "a version alone": b'{"v":2}',
+    "an old version alone": b'{"v":1}',
+    "a version that is text": b'{"v":"2"}',
+    "a version that is null": b'{"v":null}',
+    "an empty object": b"{}",
+    "a number that is text": stored(seq="two"),
+    "a time that is none": stored(at="yesterday"),
+    "no event": stored(event=None),
+    "an event that is a list": stored(event=[]),
+    "an event without a type": stored(event={}),
+    "a type that is a number": stored(event={"type": 7}),
+    "a field missing": stored(event={"type": "session_paused"}),
+    "an unknown class": stored(event={"type": "session_paused", "reason": "user", "interruption": "bad luck"}),
+    "an unknown outcome": stored(
+        event={"type": "step_settled", "step": "a.1", "attempt": 1, "outcome": "perhaps", "evidence": ""}
+    ),
+    "a deep event": b'{"v":2,"event":' + b"[" * 100_000,
+    "a deep list": b"[" * 100_000 + b"]" * 100_000,
+    "a deep field": stored().replace(b'"reason"', b'"deep":' + b"[" * 100_000 + b"]" * 100_000 + b',"reason"'),
+}
+
+
+@pytest.mark.parametrize("body", UNREADABLE.values(), ids=UNREADABLE.keys())
 def test_what_cannot_be_read_is_an_error_by_name(body: bytes) -> None:
     with pytest.raises(UnreadableEvent) as caught:
         decode(body)
