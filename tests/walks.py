@@ -247,6 +247,7 @@ def remark(walk: Walk) -> None:
                 ev.LockBroken(generation=2),
                 ev.Forced(what="attempt limit"),
                 ev.ValidationSkipped(reason="none given"),
+                ev.ResumeWithdrawn(step="a.1"),
                 ev.ChangesAccepted(files=(ev.FileState(path="a.2.txt", sha256="9" * 64),)),
                 ev.FilesSeen(step="a.1", attempt=1, files=(ev.FileState(path="a.3.txt", sha256="8" * 64),)),
                 ev.EscalatedToPerson(reason_code="resume_attempt_limit_reached", attempt=3),

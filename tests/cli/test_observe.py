@@ -52,6 +52,15 @@ def test_a_resume_leaves_exactly_the_promised_line(acode: Acode, paused: str, wo
     }
 
 
+def test_an_environment_at_which_nobody_looked_is_not_logged_as_valid(
+    acode: Acode, paused: str, workspace: Path
+) -> None:
+    acode("resume", paused, "--skip-validation")
+    (line,) = lines(workspace, "session_resume")
+    assert line["environment_valid"] is None
+    assert lines(workspace, "environment_valid") == []
+
+
 def test_a_rolled_back_step_is_logged_in_the_promised_spelling(acode: Acode, workspace: Path) -> None:
     text = slow("outputs: [made.txt]").replace("echo under way;", "echo half > made.txt; echo under way;")
     running = acode.process("run", save(workspace, text))

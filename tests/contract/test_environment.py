@@ -486,6 +486,8 @@ def test_a_skipped_validation_is_flagged_and_audited(life: Life, how: str) -> No
     assert skipped.reason == "in a hurry"
     envelope = next(one for one in life.history() if isinstance(one.event, ev.ValidationSkipped))
     assert envelope.actor == "user"
+    (started,) = life.events(ev.ResumeStarted)
+    assert started.environment_valid is None, "nobody looked, so nobody says that it is valid"
     assert any("not validated" in one.data["message"] for one in life.ears.events("warning"))
 
 

@@ -220,17 +220,31 @@ def test_a_command_whose_keeper_alone_was_killed_is_seen_to_run(life: Life) -> N
     assert life.effects() == {"t.work": 1}
 
 
-def test_waiting_for_a_command_ends_at_its_time_out(life: Life) -> None:
-    """The keeper would have stopped it in time; here it was killed, so nobody does."""
+@pytest.fixture
+def unending(life: Life, monkeypatch: pytest.MonkeyPatch) -> Life:
+    """A command beyond its time-out: its keeper would have stopped it, but was killed."""
     life.cut_off(one_step("timeout: 0.2", command=f"trap '' TERM; {HALF}"), "step_output", "t.work")
     os.kill(mark_of(life).keeper, signal.SIGKILL)
-    commands_limit, commands.keeper.KILL_AFTER_S = commands.keeper.KILL_AFTER_S, 0.0
-    try:
-        result = life.resume()
-    finally:
-        commands.keeper.KILL_AFTER_S = commands_limit
+    monkeypatch.setattr(commands.keeper, "KILL_AFTER_S", 0.0)
+    return life
+
+
+def test_waiting_for_a_command_ends_at_its_time_out(unending: Life) -> None:
+    result = unending.resume()
     assert (result.exit_code, result.reason_code) == (16, "step_still_running")
-    assert life.effects() == {"t.work": 1}
+    assert unending.effects() == {"t.work": 1}
+
+
+def test_waiting_for_a_command_uses_up_no_attempt_however_often(unending: Life) -> None:
+    for _ in range(4):  # more often than there are attempts
+        assert unending.resume().exit_code == 16
+    found = survey(unending)
+    assert found.decision.eligible and found.decision.attempt == 1
+    command = mark_of(unending).command or 0
+    unending.put("door", "")
+    until(lambda: not alive(command))
+    with pytest.raises(OutcomeUnknown):  # and not Escalated
+        unending.resume()
 
 
 # A command without its keeper.

@@ -57,6 +57,7 @@ EVERY_EVENT: list[Any] = [
     *resumed(),
     decided(False),
     ev.ResumeCompleted(executed_steps=1, skipped_steps=2),
+    ev.ResumeWithdrawn(step="a.1", evidence="still running, pid 7"),
     ev.ValidationSkipped(reason="none given"),
     ev.ChangesAccepted(files=(FILE,)),
     ev.CheckpointCreated(label="before lunch"),

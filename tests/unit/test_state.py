@@ -383,6 +383,15 @@ def test_refused_attempts_previews_and_user_pauses_are_not_counted() -> None:
     assert counters(now) == (0, 0, 0, 1)
 
 
+def test_a_resume_that_only_waited_and_gave_up_is_no_attempt() -> None:
+    gave_up = ev.ResumeWithdrawn(step="main.a")
+    words: list[Any] = [created("a", "b", "c"), started("a"), crash(), resumed(), crash(), resumed(automatic=True)]
+    assert counters(session(*words, gave_up)) == (1, 1, 0, 2)
+    assert counters(session(*words, gave_up, gave_up)) == (1, 1, 0, 2), "no more is taken off than it was counted for"
+    assert counters(session(*words, gave_up, resumed(counted=False), gave_up)) == (1, 1, 0, 3)
+    assert counters(session(*words, completed("a"), gave_up)) == (0, 1, 0, 2), "it had made progress before it waited"
+
+
 def test_only_new_furthest_progress_lets_the_attempts_count_anew() -> None:
     """A step done again after it was taken back is no progress: otherwise a loop of both would never end."""
     back = ev.StepsRolledBack(to=None, steps=("main.a",))

@@ -289,13 +289,14 @@ def escalate_if_due(run: Held, result: Result) -> Result:
 # The environment.
 
 
-def check_environment(run: Held, found: Survey, options: Options) -> Report:
+def check_environment(run: Held, found: Survey, options: Options) -> Report | None:
+    """What was found; None where nobody looked, because a person wanted it so."""
     settings = run.world.config.settings.resume
     wanted = options.validate_environment if options.validate_environment is not None else settings.validate_environment
     if not wanted:
         run.say(ev.ValidationSkipped(reason=options.reason or "none given"), actor=options.actor)
         run.warn("the environment is not validated: the workspace may not be the one the session left")
-        return Report(valid=True, total_files=0)
+        return None
     report = validate(
         run.world,
         run.session,
@@ -385,7 +386,7 @@ def known_content(run: Held, path: str, sha256: str) -> bytes | None:
 # On with it.
 
 
-def start_on_record(run: Held, found: Survey, report: Report, options: Options) -> None:
+def start_on_record(run: Held, found: Survey, report: Report | None, options: Options) -> None:
     """The plan is logged before anything of it is executed."""
     continuation, session = found.continuation, run.session
     checkpoint = run.journal.checkpoint
@@ -403,7 +404,7 @@ def start_on_record(run: Held, found: Survey, report: Report, options: Options) 
         skipped_steps=len(continuation.skipped_steps),
         remaining_steps=len(continuation.pending),
         in_progress_action=str(action) if action else None,
-        environment_valid=report.valid,
+        environment_valid=report.valid if report is not None else None,
         replay_last=session.seq,
         owner=locks.owner(),
     )

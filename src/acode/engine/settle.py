@@ -138,6 +138,8 @@ def wait_for_command(run: Held, settlement: Settlement, skipped: int) -> Result 
     run.tell("step_waiting", step=step.id, evidence=settlement.evidence)
     if commands.wait_for_end(step, run.site(), run.session.in_flight[step.id].started):
         return None
+    # Without this, waiting three times for a command that takes its time would look like three failures.
+    run.say(ev.ResumeWithdrawn(step=step.id, evidence=settlement.evidence))
     if run.world.stop.at_boundary():
         return pause_by_signal(run, skipped)
     name = short(run.session.session_id)

@@ -296,7 +296,7 @@ class ResumeStarted(Event, frozen=True, kw_only=True, tag="resume_started"):
     skipped_steps: int = 0
     remaining_steps: int = 0
     in_progress_action: str | None = None
-    environment_valid: bool = True
+    environment_valid: bool | None = True  # None: nobody looked
     replay_first: int = 1
     replay_last: int = 0
     owner: Owner
@@ -306,6 +306,13 @@ class ResumeCompleted(Event, frozen=True, kw_only=True, tag="resume_completed"):
     executed_steps: int
     skipped_steps: int
     validated: bool = True
+
+
+class ResumeWithdrawn(Event, frozen=True, kw_only=True, tag="resume_withdrawn"):
+    """It waited for a command that still runs, and gave up: nothing was tried, so it is no attempt."""
+
+    step: str
+    evidence: str = ""
 
 
 class ValidationSkipped(Event, frozen=True, kw_only=True, tag="validation_skipped"):
@@ -453,6 +460,7 @@ Known = (
     | ResumeDecision
     | ResumeStarted
     | ResumeCompleted
+    | ResumeWithdrawn
     | ValidationSkipped
     | ChangesAccepted
     | FilesSeen

@@ -316,6 +316,16 @@ def _resume_started(session: Session, event: ev.ResumeStarted, envelope: Envelop
     if event.counted:
         session.resumes_counted += 1
         session.resumes_since_progress += 1
+    session.attempting = (event.counted, event.automatic)
+
+
+def _resume_withdrawn(session: Session, event: ev.ResumeWithdrawn, envelope: Envelope) -> None:
+    counted, automatic = session.attempting
+    session.resumes_counted -= counted
+    session.resumes_automatic -= automatic
+    # Progress may have been made before it began to wait: then there is nothing to take off.
+    session.resumes_since_progress = max(session.resumes_since_progress - counted, 0)
+    session.attempting = (False, False)
 
 
 def _files_seen(session: Session, event: ev.ChangesAccepted | ev.FilesSeen, envelope: Envelope) -> None:
@@ -407,6 +417,7 @@ _APPLY: dict[type, Callable[[Session, Any, Envelope], None]] = {
     ev.ApprovalGranted: _answered,
     ev.ApprovalDenied: _answered,
     ev.ResumeStarted: _resume_started,
+    ev.ResumeWithdrawn: _resume_withdrawn,
     ev.ChangesAccepted: _files_seen,
     ev.FilesSeen: _files_seen,
     ev.EscalatedToPerson: _escalated,

@@ -163,6 +163,7 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     resumes_counted: int = 0
     resumes_automatic: int = 0
     resumes: int = 0
+    attempting: tuple[bool, bool] = (False, False)  # what the last resume counts as: an attempt, an automatic one
     escalated: bool = False
     last_resume_seq: int = 0
     undoing: ev.UndoStarted | None = None
