@@ -13,7 +13,7 @@ import pytest
 from acode.events import make_key
 from acode.events.definition import Commit, Step
 from acode.plan import Outcome
-from acode.steps import repository
+from acode.steps import git_locks
 from acode.steps.shape import Done, Failed
 from tests.repositories import files_of, git, hook, log, make_repository, put, status
 from tests.sites import Bench, Patient
@@ -377,7 +377,7 @@ def test_somebodys_merge_is_not_ended(bench: Bench, repo: Path) -> None:
 def test_somebody_elses_lock_is_reported_and_never_removed(
     bench: Bench, repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repository, "LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr(git_locks, "LOCK_WAIT_S", 0.1)
     put(repo, a="two\n")
     place = repo / ".git/index.lock"
     for text in ("", "acode something\n", f"acode {make_key(bench.session_id, 'main.9', 1)}\n"):
@@ -393,10 +393,10 @@ def test_somebody_elses_lock_is_reported_and_never_removed(
 def test_the_lock_of_a_killed_acode_is_removed(bench: Bench, repo: Path) -> None:
     put(repo, a="two\n")
     started = bench.start(step_for("a"))
-    alive = repository.alive_file(bench.agent_dir, started.key)
+    alive = git_locks.alive_file(bench.agent_dir, started.key)
     alive.parent.mkdir(parents=True)
     alive.write_text("")
-    (repo / ".git/index.lock").write_bytes(repository.signature(started.key))
+    (repo / ".git/index.lock").write_bytes(git_locks.signature(started.key))
     committed(bench.run(step_for("a"), 2))
     assert (log(repo), status(repo)) == (["Change", "first"], [])
 
@@ -418,7 +418,7 @@ def test_a_commit_that_the_index_does_not_show_yet_is_shown_when_it_is_adopted(b
 def test_a_commit_whose_index_is_locked_is_done_and_says_so(
     bench: Bench, repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repository, "LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr(git_locks, "LOCK_WAIT_S", 0.1)
     hook(repo, "post-commit", "touch .git/index.lock")
     put(repo, a="two\n")
     done = bench.run(step_for("a"))

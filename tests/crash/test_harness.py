@@ -17,7 +17,7 @@ import pytest
 from tests.crash.harness import needs_ptrace
 from tests.crash.harness.faults import SHORT, Fault, failing, possible_faults
 from tests.crash.harness.power import Metadata, PowerCut, Search, power_cuts
-from tests.crash.harness.ptracer import NeverReached, every_kill, killed, stops_of, trace
+from tests.crash.harness.ptracer import NeverReached, Stop, changes_something, every_kill, killed, stops_of, trace
 from tests.crash.harness.recording import Unmodelled, record
 from tests.crash.harness.snapshots import Snapshot, fast_directory, states_of
 
@@ -144,6 +144,28 @@ def test_a_process_started_by_the_program_is_not_traced_and_outlives_it(place: P
     assert (place / "after").exists()
     os.close(reading)
     os.close(writing)
+
+
+def test_everything_that_the_program_starts_is_stopped_at_its_own_calls_and_killed_with_it(place: Path) -> None:
+    """The second process is in a group of its own, as git is; it would live on for a minute."""
+
+    def work() -> None:
+        line = ["/bin/sh", "-c", f"read go; echo one > {place}/one; echo two > {place}/two; exec sleep 60"]
+        child = subprocess.Popen(line, stdin=subprocess.PIPE, process_group=0)
+        (place / "pid").write_text(str(child.pid))
+        child.communicate(b"go\n")
+
+    def opens(name: str) -> Callable[[Stop], bool]:
+        return lambda stop: changes_something(stop) and stop.path() == f"{place}/{name}"
+
+    # Before the first write of the child, and behind its last one.
+    for name, at, there in (("one", 0, []), ("two", 3, ["one", "two"])):
+        ended = killed(work, at=at, wanted=opens(name), everything=True)
+        assert ended.killed_at is not None and ended.killed_at.process == int((place / "pid").read_text())
+        assert [one.name for one in sorted(place.glob("[ot]*"))] == there
+        with pytest.raises(OSError):  # it has ended, whoever may have to bury it
+            os.readlink(f"/proc/{ended.killed_at.process}/cwd")
+    assert (place / "two").read_text() == "two\n"
 
 
 def test_what_the_program_raises_or_returns_is_told(place: Path) -> None:

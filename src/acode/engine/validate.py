@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # loaded for sessions with sql steps only: its words cost mor
     from acode.steps.sql import Doubt
 
 GIT_TIMEOUT_S = 5.0
+GIT_ASKED = ("--no-optional-locks", "-c", "core.fsmonitor=false")
+GIT_QUESTION = ("status", "--porcelain=v2", "--branch", "--untracked-files=no")
 CLOCK_SLACK_S = 1.0  # file systems and clocks do not agree to the last tick
 
 
@@ -235,13 +237,17 @@ def _git_drift(world: World, session: Session) -> list[Finding]:
 
 
 def git_position(workspace: Path) -> tuple[str | None, str | None]:
-    """HEAD and branch, or Nones outside a repository."""
+    """HEAD and branch, or Nones outside a repository.
+
+    Without optional locks, or git would write the index anew, and a kill meanwhile would leave it locked; and without
+    a monitor, which is a program that the repository names.
+    """
     if not (workspace / ".git").exists():
         return None, None
     head, branch = None, None
     try:
         answer = subprocess.run(
-            ["git", "-C", str(workspace), "status", "--porcelain=v2", "--branch", "--untracked-files=no"],
+            ["git", *GIT_ASKED, "-C", str(workspace), *GIT_QUESTION],
             capture_output=True,
             timeout=GIT_TIMEOUT_S,
             check=False,

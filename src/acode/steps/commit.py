@@ -6,7 +6,9 @@ leaves the user's index as it was. Hooks and signing run as the user has set the
 committed as they are in the working tree, new files and deletions included; without any, everything in the workspace
 that git tracks or that is staged, and the new files that the session has written or read.
 
-git lives on when acode dies, and may be in a long hook: it holds a lock of ours, so that it is waited for.
+git lives on when acode dies, and may be in a long hook: it holds a lock of ours, so that it is waited for. Killed with
+acode it leaves its own locks on HEAD and the branch, in which nobody could commit any more: what is shown to be ours of
+them is removed, and the step says so.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from acode.errors import AcodeError
 from acode.events import types as ev
 from acode.events.definition import Commit, Step
 from acode.plan import Finding, Outcome
+from acode.steps import git_locks as locks
 from acode.steps import keeper
 from acode.steps import repository as git
 from acode.steps.repository import GitFailed, Repository
@@ -40,6 +43,8 @@ WATCH_S = 0.1
 IDLE_S = 1.0
 KILL_AFTER_S = 5.0
 DRAIN_S = 0.5
+ORPHAN_WAIT_S = 1.0
+ORPHAN_EVERY_S = 0.02
 READ_BYTES = 65_536
 SHA_SHOWN_CHARS = 12
 
@@ -73,10 +78,10 @@ def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
     assert isinstance(step.action, Commit)
     directory = run_directory(site.agent_dir, started.key)
     try:
-        repository = repository_of(site)
         with alive(directory) as held:
             if held is None:
                 return Failed(reason="error", message=f"git runs already for step {step.id}")
+            repository = repository_of(site)._replace(held=held)
             found = commit_of(repository, started)
             if found is not None:
                 return finished(site, started, repository, found, stale_only=True)
@@ -91,20 +96,27 @@ def make_commit(step: Step, site: Site, started: ev.StepStarted, repository: Rep
     assert isinstance(step.action, Commit)
     if (unfinished := git.under_way(repository)) is not None:
         raise GitFailed(f"{unfinished} is under way in {repository.top}: finish or abort it, then resume")
-    until = time.monotonic() + git.LOCK_WAIT_S
-    while git.lock_file(repository).exists():  # the commit could be made, but not shown in the user's index
-        git.wait_for_lock(repository, site.agent_dir, started.key, until)
+    removed = locks.make_way(repository, started.target.get("branch"), started.key, site.agent_dir)
+    notes = [removal(site, started, removed)] if removed else []
     index = run_directory(site.agent_dir, started.key) / "index"
     base = git.head(repository)
     try:
         git.make_index(repository, index, base)
         fill(step.action, site, repository, index, base)
         if not git.differs(repository, index, base):
-            return Done(files=restat(site.root, site.manifest), result={"commit": None, "note": NOTHING})
+            result = {"commit": None, "note": "; ".join([NOTHING, *notes])}
+            return Done(files=restat(site.root, site.manifest), result=result)
         ended = Running(repository, with_key(step.action.message, started.key), index, held).watch(step, site, started)
     finally:
         index.unlink(missing_ok=True)
-    return judge(site, started, repository, ended)
+    return judge(site, started, repository, ended, notes)
+
+
+def removal(site: Site, started: ev.StepStarted, removed: list[str]) -> str:
+    """Said at once, and kept with the result: somebody else's file would be missed."""
+    note = f"removed {' and '.join(removed)}: a git of acode that was killed had left {'them' if removed[1:] else 'it'}"
+    site.show(started.step, f"{note}\n".encode())
+    return note
 
 
 def fill(action: Commit, site: Site, repository: Repository, index: Path, base: str | None) -> None:
@@ -213,11 +225,17 @@ class Running:
 
 @contextlib.contextmanager
 def alive(directory: Path) -> Iterator[int | None]:
-    """The lock that says that somebody works on this attempt: acode, git or one of its hooks. None: somebody else."""
+    """The lock that says that somebody works on this attempt: acode, git or one of its hooks. None: somebody else.
+
+    A git that was only asked something, and whose acode was killed, ends in a moment: so long it is waited for.
+    """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(directory / "alive", os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+    until = time.monotonic() + ORPHAN_WAIT_S
     try:
-        yield descriptor if lock.try_lock(descriptor) else None
+        while not (got := lock.try_lock(descriptor)) and time.monotonic() < until:
+            time.sleep(ORPHAN_EVERY_S)
+        yield descriptor if got else None
     finally:
         os.close(descriptor)
 
@@ -229,7 +247,7 @@ def mark_started(directory: Path, pid: int) -> None:
     os.replace(directory / "started.new", directory / "started")
 
 
-def judge(site: Site, started: ev.StepStarted, repository: Repository, ended: Ended) -> Done | Failed:
+def judge(site: Site, started: ev.StepStarted, repository: Repository, ended: Ended, notes: list[str]) -> Done | Failed:
     """Not the exit status but the commit decides: git may fail after making it, and be stopped after it too."""
     text = site.redactor.text(ended.output.decode("utf-8", "replace"))
     if text:
@@ -239,7 +257,7 @@ def judge(site: Site, started: ev.StepStarted, repository: Repository, ended: En
     if found is None and ended.exit == 0:
         found = git.head(repository)  # a hook has taken the trailer out of the message
     if found is not None:
-        done = finished(site, started, repository, found, stale_only=False)
+        done = finished(site, started, repository, found, stale_only=False, notes=notes)
         return Done(files=done.files, touched=done.touched, result=done.result, output=output, blobs=blobs)
     files, touched = seen(site)
     words = {"timeout": "ran out of its time and was stopped", "signal": "was stopped"}
@@ -261,7 +279,9 @@ def _exit_in_words(code: int, text: str) -> str:
         return f"was killed by {signal.Signals(-code).name}"
     lines = text.strip().splitlines() or ["neither git nor a hook said why"]
     said = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1])
-    return f"ended with exit status {code}: {said}"
+    locked = re.search(r"'[^']+\.lock'", said)  # git's words may be in any language, but not the name
+    way_out = f" If no git process runs in this repository, remove {locked[0]}, then resume" if locked else ""
+    return f"ended with exit status {code}: {said}{way_out}"
 
 
 def kept_output(site: Site, text: str) -> tuple[ev.Output | None, dict[str, Any]]:
@@ -273,14 +293,26 @@ def kept_output(site: Site, text: str) -> tuple[ev.Output | None, dict[str, Any]
     return ev.Output(blob=sha256, bytes=len(data), tail=tail), {sha256: blob}
 
 
-def finished(site: Site, started: ev.StepStarted, repository: Repository, commit: str, *, stale_only: bool) -> Done:
+def finished(
+    site: Site,
+    started: ev.StepStarted,
+    repository: Repository,
+    commit: str,
+    *,
+    stale_only: bool,
+    notes: list[str] | None = None,
+) -> Done:
     """The user's index learns of the commit, else it would look as if somebody had staged to undo it."""
-    result: dict[str, Any] = {"commit": commit}
+    said = list(notes or ())
     try:
+        # git may have been killed between moving the branch and giving HEAD back.
+        if removed := locks.remove_dead(repository, started.target.get("branch"), started.key, site.agent_dir):
+            said.append(removal(site, started, removed))
         show_in_index(site, started, repository, commit, stale_only=stale_only)
     except (GitFailed, OSError) as error:
-        result["note"] = site.redactor.text(f"the commit is made, but the index does not show it: {error}")
-        site.show(started.step, f"{result['note']}\n".encode())
+        said.append(site.redactor.text(f"the commit is made, but the index does not show it: {error}"))
+        site.show(started.step, f"{said[-1]}\n".encode())
+    result = {"commit": commit, "note": "; ".join(said)} if said else {"commit": commit}
     files, touched = seen(site)
     return Done(files=files, touched=touched, result=result)
 
@@ -289,14 +321,14 @@ def show_in_index(
     site: Site, started: ev.StepStarted, repository: Repository, commit: str, *, stale_only: bool
 ) -> None:
     """`stale_only`: after an interruption, what holds neither the old nor the new content was staged by a person."""
-    git.clear_up(repository, started.key, site.agent_dir)
+    locks.clear_up(repository, started.key, site.agent_dir)
     paths = set(git.paths_of(repository, commit))
     waiting = paths & git.unlike(repository, commit)
     if stale_only and waiting:
         parents = git.ask(repository, "rev-list", "--parents", "-n", "1", commit).decode().split()[1:]
         waiting -= git.unlike(repository, parents[0] if parents else None)
     if waiting:
-        git.bring_up(repository, commit, sorted(waiting), started.key, site.agent_dir)
+        locks.bring_up(repository, commit, sorted(waiting), started.key, site.agent_dir)
 
 
 def seen(site: Site) -> tuple[tuple[ev.FileState, ...], tuple[str, ...]]:
@@ -362,7 +394,7 @@ def adopted(site: Site, started: ev.StepStarted, repository: Repository, commit:
     """The commit is there; whether the index knows of it is looked after, unless a hook of it still runs."""
     with alive(run_directory(site.agent_dir, started.key)) as held:
         if held is not None:
-            return finished(site, started, repository, commit, stale_only=True)
+            return finished(site, started, repository._replace(held=held), commit, stale_only=True)
     files, touched = seen(site)
     note = "a hook of the commit still runs: the index does not show the commit yet"
     return Done(files=files, touched=touched, result={"commit": commit, "note": note})

@@ -1,29 +1,20 @@
-"""A git repository seen through the git program: questions, an index of our own, and the user's index under its lock.
+"""A git repository seen through the git program: questions, and an index of our own.
 
-Questions take no lock, run no hook and start no monitor. The user's index is only changed while holding its lock, with
-our name in it: a lock left by a killed acode is known by that name, and somebody else's lock is never removed.
+Questions take no lock, run no hook and start no monitor. The user's index is only read here.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
 import subprocess
-import time
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from acode import lock
-from acode.events import parse_key
-from acode.store.durable import sync_file
 from acode.workspace.names import bytes_of
 
 ASK_TIMEOUT_S = 60.0
-LOCK_WAIT_S = 5.0
-LOCK_EVERY_S = 0.05
-LOCK_NAME_BYTES_MAX = 400
 SAID_CHARS_MAX = 2_000
 KEY = "Acode-Key"
 UNDER_WAY = {
@@ -62,20 +53,25 @@ class Repository(NamedTuple):
     top: str
     prefix: bytes  # of the workspace in the repository, with a slash at its end; empty where they are the same
     git_dir: Path
+    common_dir: Path  # where the branches are; another one than git_dir in a linked working tree
     index_file: Path
     env: dict[str, str]
+    held: int | None = None  # the run lock of the step: every git that works for it holds it until it ends
 
 
 def find_repository(workspace: str, env: Mapping[str, str]) -> Repository:
     kept = {name: value for name, value in env.items() if name not in _MISLEADING}
-    questions = ("--show-toplevel", "--absolute-git-dir", "--git-path", "index", "--show-prefix")
-    here = Repository(top=workspace, prefix=b"", git_dir=Path(), index_file=Path(), env=kept)
+    questions = (
+        "--show-toplevel", "--absolute-git-dir", "--git-common-dir", "--git-path", "index", "--show-prefix"
+    )  # fmt: skip
+    here = Repository(top=workspace, prefix=b"", git_dir=Path(), common_dir=Path(), index_file=Path(), env=kept)
     answer = ask(here, "rev-parse", *questions).split(b"\n")
-    top, git_dir, index, prefix = (*answer, b"", b"", b"")[:4]
+    top, git_dir, common_dir, index, prefix = (*answer, b"", b"", b"")[:5]
     return Repository(
         top=os.fsdecode(top),
         prefix=prefix,
         git_dir=Path(os.fsdecode(git_dir)),
+        common_dir=Path(workspace) / os.fsdecode(common_dir),
         index_file=Path(workspace) / os.fsdecode(index),
         env=kept,
     )
@@ -104,6 +100,7 @@ def call(
             capture_output=True,
             timeout=ASK_TIMEOUT_S,
             check=False,
+            pass_fds=(repository.held,) if repository.held is not None and sys.platform != "win32" else (),
         )
     except FileNotFoundError as error:
         raise GitFailed("the git program is not installed") from error
@@ -176,7 +173,8 @@ def make_index(repository: Repository, place: Path, base: str | None) -> None:
 
 def copy_index(repository: Repository, place: Path) -> None:
     """A copy with the same time: git distrusts entries that are not older than the file which holds them, so a newer
-    copy would hide changes of the same size made in the same tick."""
+    copy would hide changes of the same size made in the same tick. What a killed git left of it is taken away."""
+    own_lock(place).unlink(missing_ok=True)
     place.unlink(missing_ok=True)
     try:
         with open(repository.index_file, "rb") as file:
@@ -185,6 +183,11 @@ def copy_index(repository: Repository, place: Path) -> None:
     except FileNotFoundError:
         return
     os.utime(place, ns=(then, then))
+
+
+def own_lock(place: Path) -> Path:
+    """The lock that git takes to change this index."""
+    return place.with_name(f"{place.name}.lock")
 
 
 class Changes(NamedTuple):
@@ -246,123 +249,3 @@ def unlike(repository: Repository, commit: str | None) -> set[bytes]:
         return set(names(ask(repository, "ls-files", "-z", "--cached")))
     options = ("--cached", "--name-only", "-z", "--no-renames")
     return set(names(ask(repository, "diff-index", *options, commit)))
-
-
-def bring_up(repository: Repository, commit: str, paths: Iterable[bytes], key: str, agent_dir: Path) -> None:
-    """Let the user's index hold the commit's content at these paths; what is staged at others stays staged."""
-    beside = repository.index_file.with_name("index.acode")
-    with index_lock(repository, key, agent_dir):
-        try:
-            copy_index(repository, beside)
-            listed = b"\0".join(map(literally, paths))
-            options = ("-q", "--pathspec-from-file=-", "--pathspec-file-nul")
-            ask(repository, "reset", *options, commit, stdin=listed, index=beside)
-            with open(beside, "rb") as file:
-                sync_file(file.fileno())
-            os.replace(beside, repository.index_file)
-        finally:
-            beside.unlink(missing_ok=True)
-
-
-def lock_file(repository: Repository) -> Path:
-    return repository.index_file.with_name(f"{repository.index_file.name}.lock")
-
-
-@contextlib.contextmanager
-def index_lock(repository: Repository, key: str, agent_dir: Path) -> Iterator[None]:
-    """git's own lock on the index, taken as git takes it, with our key in it."""
-    place = lock_file(repository)
-    until = time.monotonic() + LOCK_WAIT_S
-    while not take_lock(place, key):
-        wait_for_lock(repository, agent_dir, key, until)
-    try:
-        yield
-    finally:
-        place.unlink(missing_ok=True)
-
-
-def take_lock(place: Path, key: str) -> bool:
-    """Made with our key already in it: a kill between making and naming would leave a lock that is nobody's."""
-    named = named_lock(place, key)
-    try:
-        named.write_bytes(signature(key))
-        os.link(named, place)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise GitFailed(f"{place} cannot be made: {error.strerror}") from error
-    finally:
-        named.unlink(missing_ok=True)
-    return True
-
-
-def named_lock(place: Path, key: str) -> Path:
-    return place.with_name(f"index.acode-{hashlib.sha256(key.encode()).hexdigest()[:16]}")
-
-
-def clear_up(repository: Repository, key: str, agent_dir: Path) -> None:
-    """Take away what a killed acode left of its own lock; the caller holds the run lock of the step."""
-    named_lock(lock_file(repository), key).unlink(missing_ok=True)
-    remove_ours(lock_file(repository), agent_dir, key)
-
-
-def signature(key: str) -> bytes:
-    return f"acode {key}\n".encode()
-
-
-def wait_for_lock(repository: Repository, agent_dir: Path, key: str, until: float) -> None:
-    """Somebody has the index: one moment more, or the error that says so. A dead acode's lock is taken away."""
-    place = lock_file(repository)
-    if remove_ours(place, agent_dir, key):
-        return
-    if time.monotonic() >= until:
-        raise GitFailed(
-            f"{place} exists: another git process works in this repository, or one was killed."
-            " If none runs, remove that file, then resume"
-        )
-    time.sleep(LOCK_EVERY_S)
-
-
-def remove_ours(place: Path, agent_dir: Path, key: str) -> bool:
-    """Remove a lock that a killed acode left; True if there is none any more. `key`: of the step that asks.
-
-    The step whose key stands in it is dead when nobody holds its run lock, which is held here meanwhile: of two that
-    find the same leftover only one removes it, and nobody removes the lock that was made after it. Whoever asks holds
-    the run lock of its own step, so a lock with that key is one from before.
-    """
-    found = _text_of(place)
-    if found is None:
-        return True
-    owner = found.removeprefix("acode ").rstrip("\n")
-    if signature(owner).decode() != found or parse_key(owner) is None:
-        return False
-    if owner == key:
-        place.unlink(missing_ok=True)
-        return True
-    try:
-        alive = os.open(alive_file(agent_dir, owner), os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        if not lock.try_lock(alive) or _text_of(place) != found:
-            return False
-        place.unlink(missing_ok=True)
-        return True
-    finally:
-        os.close(alive)
-
-
-def alive_file(agent_dir: Path, key: str) -> Path:
-    from acode.steps.run import run_directory
-
-    return run_directory(agent_dir, key) / "alive"
-
-
-def _text_of(place: Path) -> str | None:
-    try:
-        with open(place, "rb") as file:
-            return file.read(LOCK_NAME_BYTES_MAX).decode("utf-8", "replace")
-    except FileNotFoundError:
-        return None
-    except OSError:
-        return ""

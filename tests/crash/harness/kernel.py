@@ -7,8 +7,10 @@ import functools
 import struct
 from collections.abc import Callable
 
-TRACEME, CONT, SYSCALL, SETOPTIONS, GETREGSET, SETREGSET, GET_SYSCALL_INFO = 0, 7, 24, 0x4200, 0x4204, 0x4205, 0x420E
-TRACESYSGOOD, TRACECLONE, EXITKILL = 0x1, 0x8, 0x100000
+TRACEME, CONT, SYSCALL, SETOPTIONS, GETEVENTMSG = 0, 7, 24, 0x4200, 0x4201
+GETREGSET, SETREGSET, GET_SYSCALL_INFO = 0x4204, 0x4205, 0x420E
+TRACESYSGOOD, TRACEFORK, TRACEVFORK, TRACECLONE, TRACEEXEC, EXITKILL = 0x1, 0x2, 0x4, 0x8, 0x10, 0x100000
+BEGINNINGS = (1, 2, 3)  # the events that tell of a new process or thread: fork, vfork, clone
 TRAP = 5  # SIGTRAP, by number, so that this module can be imported everywhere
 SYSCALL_STOP = TRAP | 0x80
 
@@ -23,6 +25,14 @@ def _libc_ptrace() -> Callable[..., int]:
 
 def ptrace(request: int, thread: int, address: int | None = None, data: int | None = None) -> int:
     return _libc_ptrace()(request, thread, address, data)
+
+
+def begun_by(thread: int) -> int:
+    """The process or thread that the event at which this one stands is about."""
+    number = ctypes.c_ulong()
+    if ptrace(GETEVENTMSG, thread, None, ctypes.addressof(number)) != 0:
+        raise OSError(ctypes.get_errno(), "whom it has begun cannot be read")
+    return number.value
 
 
 class _Vector(ctypes.Structure):

@@ -1,8 +1,9 @@
 """Run a function in a child of its own and stop it at its system calls: to look, to kill, to change an answer.
 
 The child is forked, so that a run costs milliseconds. All its threads are followed; processes that it starts are not,
-and live on when it is killed, as they would without us. A kill that was asked for and never happened is an error: a
-sweep that kills nothing proves nothing.
+and live on when it is killed, as they would without us. With `everything` they are followed too, stopped at their own
+calls and killed with it, as a machine that goes down would do. A kill that was asked for and never happened is an
+error: a sweep that kills nothing proves nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import signal
 import struct
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ from typing import Literal
 
 from tests.crash.harness import syscalls
 from tests.crash.harness.kernel import (
+    BEGINNINGS,
     CONT,
     EXITKILL,
     GET_SYSCALL_INFO,
@@ -29,9 +32,13 @@ from tests.crash.harness.kernel import (
     SYSCALL,
     SYSCALL_STOP,
     TRACECLONE,
+    TRACEEXEC,
+    TRACEFORK,
     TRACEME,
     TRACESYSGOOD,
+    TRACEVFORK,
     TRAP,
+    begun_by,
     ptrace,
     set_register,
     set_registers,
@@ -43,6 +50,7 @@ WALL = 0x40000000
 REFUSED, RAISED = 97, 70
 ERROR_BYTES_MAX = 32_000
 PATH_BYTES_MAX = 4096
+LOOK_EVERY_S = 0.0002
 
 
 class PtraceImpossible(RuntimeError):
@@ -177,11 +185,19 @@ def changes_something(stop: Stop) -> bool:
 
 
 def trace(
-    work: Work, *, on_stop: OnStop | None = None, kill_at: int | None = None, wanted: Wanted = changes_something
+    work: Work,
+    *,
+    on_stop: OnStop | None = None,
+    kill_at: int | None = None,
+    wanted: Wanted = changes_something,
+    everything: bool = False,
 ) -> Ended:
-    """Run the work to its end, or to the stop with this number, where it is killed with all its threads."""
-    child, errors = _start(work)
-    run = _Run(child=child, wanted=wanted, on_stop=on_stop, kill_at=kill_at)
+    """Run the work to its end, or to the stop with this number, where it is killed with all its threads.
+
+    `everything`: the stops of the processes that it starts count too, and these are killed where it is, or ends.
+    """
+    child, errors = _start(work, everything=everything)
+    run = _Run(child=child, wanted=wanted, on_stop=on_stop, kill_at=kill_at, everything=everything)
     try:
         status = run.follow()
     finally:
@@ -200,9 +216,9 @@ def stops_of(work: Work, *, wanted: Wanted = changes_something) -> list[Stop]:
     return found
 
 
-def killed(work: Work, at: int, *, wanted: Wanted = changes_something) -> Ended:
+def killed(work: Work, at: int, *, wanted: Wanted = changes_something, everything: bool = False) -> Ended:
     """Run the work and kill it at this stop; it must get there and must die of it."""
-    ended = trace(work, kill_at=at, wanted=wanted)
+    ended = trace(work, kill_at=at, wanted=wanted, everything=everything)
     if ended.killed_at is None or ended.exit_code != -signal.SIGKILL:
         raise NeverReached(
             f"stop {at} was not reached: the run had {ended.stops} stops, status {ended.exit_code}\n{ended.error}"
@@ -241,25 +257,42 @@ class _Run:
     wanted: Wanted
     on_stop: OnStop | None
     kill_at: int | None
+    everything: bool = False
     stops: int = 0
     killed_at: Stop | None = None
     over: bool = False
     finished: bool = False
     threads: dict[int, Stop | None] = field(default_factory=dict)
+    coming: set[int] = field(default_factory=set)  # begun, and not yet at their first stop
 
     def follow(self) -> int:
         self.threads[self.child] = None
         self._go_on(self.child)
         while True:
-            # The group, not any child: pytest has other children, whose ends belong to others.
-            thread, status = os.waitpid(-self.child, WALL)
-            if os.WIFEXITED(status) or os.WIFSIGNALED(status):
+            thread, status = self._next()
+            if _has_ended(status):
                 self.threads.pop(thread, None)
                 if thread == self.child:
                     self.over = True
                     return status
             else:
                 self._stopped(thread, os.WSTOPSIG(status), event=status >> 16)
+
+    def _next(self) -> tuple[int, int]:
+        """Whoever of ours stops or ends next; never any child, since pytest has others, whose ends belong to others."""
+        if not self.everything:
+            return os.waitpid(-self.child, WALL)
+        while True:  # they may be in process groups of their own, so that each must be asked
+            for one in (*self.threads, *self.coming):
+                try:
+                    thread, status = os.waitpid(one, WALL | os.WNOHANG)
+                except ChildProcessError:  # a thread that vanished when another of its process called exec
+                    self.threads.pop(one, None)
+                    continue
+                if thread:
+                    self.coming.discard(thread)
+                    return thread, status
+            time.sleep(LOOK_EVERY_S)
 
     def end(self) -> None:
         """Whatever happened to us (a time-out, Ctrl+C), no traced process is left behind."""
@@ -268,8 +301,17 @@ class _Run:
                 os.kill(self.child, signal.SIGKILL)
                 while os.waitpid(-self.child, WALL)[0] != self.child:
                     pass
+        for other in {*self.threads, *self.coming} - {self.child} if self.everything else ():
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(other, signal.SIGKILL)
+                while not _has_ended(os.waitpid(other, WALL)[1]):
+                    pass
 
     def _stopped(self, thread: int, number: int, *, event: int) -> None:
+        if event in BEGINNINGS and self.everything:
+            begun = begun_by(thread)
+            if begun not in self.threads:
+                self.coming.add(begun)
         if number == SYSCALL_STOP:
             if self._at_system_call(thread):
                 self._go_on(thread)
@@ -293,7 +335,9 @@ class _Run:
             return True
         if stop.number == self.kill_at:
             self.killed_at = stop
-            os.kill(self.child, signal.SIGKILL)
+            for one in (self.child, *(self.threads if self.everything else ())):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGKILL)
             return False
         if self.on_stop is not None:
             self.on_stop(stop)
@@ -319,7 +363,7 @@ class _Run:
             phase="exit",
             name=entry.name,
             args=entry.args,
-            process=self.child,
+            process=entry.process,
             thread=thread,
             result=result,
         )
@@ -328,11 +372,12 @@ class _Run:
         name = syscalls.NAMES.get(number)
         if name is None or (name == "kill" and args[:2] == (self.child, signal.SIGSTOP)):
             return None
-        stop = Stop(number=self.stops, phase="entry", name=name, args=args, process=self.child, thread=thread)
+        process = thread if self.everything else self.child
+        stop = Stop(number=self.stops, phase="entry", name=name, args=args, process=process, thread=thread)
         return stop if self.wanted(stop) else None
 
 
-def _start(work: Work) -> tuple[int, int]:
+def _start(work: Work, *, everything: bool) -> tuple[int, int]:
     reading, writing = os.pipe()
     with warnings.catch_warnings():
         # xdist's worker has a second thread, which only reads its pipe: nothing the child needs is held by it.
@@ -348,7 +393,8 @@ def _start(work: Work) -> tuple[int, int]:
         raise PtraceImpossible(
             "the kernel refuses ptrace (a container's seccomp profile, or kernel.yama.ptrace_scope=3)"
         )
-    ptrace(SETOPTIONS, child, None, TRACESYSGOOD | TRACECLONE | EXITKILL)
+    also = TRACEFORK | TRACEVFORK | TRACEEXEC if everything else 0
+    ptrace(SETOPTIONS, child, None, TRACESYSGOOD | TRACECLONE | EXITKILL | also)
     return child, reading
 
 
@@ -369,6 +415,10 @@ def _be_traced(work: Work, errors: int) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
     os.write(errors, error.encode(errors="replace")[-ERROR_BYTES_MAX:])
     os._exit(status)
+
+
+def _has_ended(status: int) -> bool:
+    return os.WIFEXITED(status) or os.WIFSIGNALED(status)
 
 
 def _signed32(value: int) -> int:

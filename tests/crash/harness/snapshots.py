@@ -128,11 +128,18 @@ class States:
 
 
 def states_of(
-    work: Work, root: Path, *, heard: Path | None = None, lively: bool = False, ends_with: tuple[int, ...] = (0,)
+    work: Work,
+    root: Path,
+    *,
+    heard: Path | None = None,
+    lively: bool = False,
+    everything: bool = False,
+    ends_with: tuple[int, ...] = (0,),
 ) -> States:
     """Run the work once, undisturbed, and keep every state of the directory that a kill could leave.
 
-    `lively`: processes that the work started change the directory too, while it stands still.
+    `lively`: processes that the work started change the directory too, while it stands still. `everything`: they are
+    stopped at their own calls, so that what a kill of them all leaves is seen wherever they stand, and not by chance.
     """
     seen: dict[bytes, State] = {}
 
@@ -145,7 +152,7 @@ def states_of(
         if key not in seen:
             seen[key] = State(stop=stop, disk=snapshot, heard=words)
 
-    ended = trace(work, on_stop=keep)
+    ended = trace(work, on_stop=keep, everything=everything)
     if ended.exit_code not in ends_with:
         raise AssertionError(f"the undisturbed run ended with {ended.exit_code}:\n{ended.error}")
     return States(stops=ended.stops, ended=ended, distinct=list(seen.values()))
