@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from acode.steps import git_locks
 from tests.crash.case import Case, Prepared, prepared
 from tests.crash.harness.snapshots import fast_directory
 from tests.crash.place import Place
@@ -22,6 +23,12 @@ Tell = Callable[[str, Tally], None]
 def memory() -> Iterator[Path]:
     with fast_directory() as directory:
         yield directory
+
+
+@pytest.fixture(autouse=True)
+def soon_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody who holds a lock of git's lives on in a sweep: what acode cannot remove it may name at once."""
+    monkeypatch.setattr(git_locks, "LOCK_WAIT_S", 0.3)
 
 
 @pytest.fixture

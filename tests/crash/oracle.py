@@ -217,5 +217,6 @@ def _commits(workspace: Path) -> list[str]:
         subprocess.run(["git", *words], cwd=workspace, capture_output=True, text=True, check=True).stdout
         for words in asked
     ]
-    left = [path.name for path in (workspace / ".git").iterdir() if path.name.endswith(".lock")]
+    # The lock of git's upkeep is as empty as any; git goes on without its upkeep where it is found.
+    left = [path.name for path in (workspace / ".git").rglob("*.lock") if path.name != "maintenance.lock"]
     return [*answers, *left]

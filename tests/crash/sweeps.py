@@ -121,12 +121,12 @@ class Judge:
 # Killed, as it is seen in one run that is stopped at every call.
 
 
-def snapshot_sweep(ready: Prepared, *, every: int = 1, limit: int = VIOLATIONS_MAX) -> Tally:
-    """Every state that a kill of the command leaves."""
+def snapshot_sweep(ready: Prepared, *, every: int = 1, limit: int = VIOLATIONS_MAX, everything: bool = False) -> Tally:
+    """Every state that a kill of the command leaves; `everything`: with all that it started, wherever that stands."""
     tally = Tally(limit=limit)
     judge = Judge(ready, tally)
     try:
-        seen = states_after(ready)
+        seen = states_after(ready, everything=everything)
     except AssertionError as error:  # it does not even end as it should when nothing is done to it
         tally.violations.append(f"{ready.case}: {error}")
         return tally
@@ -149,7 +149,9 @@ def double_sweep(ready: Prepared, *, every: int = 1, judge_every: int = 1, first
         state.disk.put(ready.place.root)
         where = f"killed at {state.stop.name} {state.stop.phase} #{state.stop.number}"
         try:
-            again = states_of(_quietly(ready.carry_on), ready.place.root, lively=ready.case.lively)
+            again = states_of(
+                _quietly(ready.carry_on), ready.place.root, lively=ready.case.lively, everything=ready.case.followed
+            )
         except AssertionError as error:
             tally.violations.append(f"{ready.case}, {where}: {error}")
             continue
@@ -165,10 +167,17 @@ def double_sweep(ready: Prepared, *, every: int = 1, judge_every: int = 1, first
     return tally
 
 
-def states_after(ready: Prepared) -> States:
+def states_after(ready: Prepared, *, everything: bool = False) -> States:
     ready.fresh()
     place, case = ready.place, ready.case
-    return states_of(ready.act, place.root, heard=place.heard, lively=case.lively, ends_with=case.ends_with)
+    return states_of(
+        ready.act,
+        place.root,
+        heard=place.heard,
+        lively=case.lively,
+        everything=everything or case.followed,
+        ends_with=case.ends_with,
+    )
 
 
 def _quietly(work: Work) -> Work:
@@ -187,11 +196,12 @@ def kill_sweep(
     """The command is killed with SIGKILL at its stops, one run each; a kill that does not hit is an error."""
     tally = Tally(limit=limit)
     ready.fresh()
-    stops = _stops(ready.act, ready.case.ends_with)
+    everything = keeper_too and ready.case.followed
+    stops = _stops(ready.act, ready.case.ends_with, everything=everything)
     for number in range(first, stops, every):
         ready.fresh()
         try:
-            _kill(ready.act, number, tally)
+            _kill(ready.act, number, tally, everything=everything)
         except NeverReached:
             if ready.case.lively and number > stops - STOPS_THAT_VARY:
                 break  # how often it looks after its command depends on how long that takes
@@ -230,14 +240,14 @@ def _seconds(ready: Prepared, first: int, every: int) -> range:
     return range(every // 2, _stops(_quietly(ready.carry_on), (0,)), every)
 
 
-def _stops(work: Work, ends_with: tuple[int, ...]) -> int:
-    ended = trace(work)
+def _stops(work: Work, ends_with: tuple[int, ...], *, everything: bool = False) -> int:
+    ended = trace(work, everything=everything)
     assert ended.exit_code in ends_with, f"it ended with {ended.exit_code}: {ended.error}"
     return ended.stops
 
 
-def _kill(work: Work, number: int, tally: Tally) -> None:
-    ended = killed(work, number)
+def _kill(work: Work, number: int, tally: Tally, *, everything: bool = False) -> None:
+    ended = killed(work, number, everything=everything)
     assert ended.exit_code == -signal.SIGKILL and ended.killed_at is not None
     tally.kills += 1
     tally.boundaries += 1

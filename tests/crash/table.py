@@ -69,7 +69,7 @@ RUNS = (
         lively=True,
     ),
     Case(name="run databases", ground=grounds.with_databases, words=plan("databases")),
-    Case(name="run commits", ground=grounds.repository, words=plan("commits"), lively=True),
+    Case(name="run commits", ground=grounds.repository, words=plan("commits"), lively=True, followed=True),
     Case(name="run to gate", ground=grounds.plain, words=plan("gate"), ends_with=(10,)),
     Case(name="program", ground=grounds.plain, program=program, once=("send", "inner")),
 )

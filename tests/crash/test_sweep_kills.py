@@ -76,6 +76,14 @@ def test_killed_for_real_with_everything_it_started(prepare: Prepare, tell: Tell
 
 @pytest.mark.release
 @pytest.mark.timeout(0)
+def test_killed_with_its_commands_at_any_system_call_of_theirs(prepare: Prepare, tell: Tell) -> None:
+    total = snapshot_sweep(prepare(CASES["run commands"]), everything=True)
+    tell("snapshots at every system call of everything, run commands", total)
+    assert total.violations == [] and total.boundaries
+
+
+@pytest.mark.release
+@pytest.mark.timeout(0)
 @ALL
 def test_killed_for_real_and_killed_for_real_while_recovering(prepare: Prepare, tell: Tell, name: str) -> None:
     total = double_kill_sweep(prepare(CASES[name]), every=11, second_every=13)
