@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any, get_args
 
@@ -10,11 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acode.errors import AcodeError, EventTooLarge, NewerSchema, UnreadableEvent
+from acode.errors import AcodeError, CannotContinue, EventTooLarge, NewerSchema, UnreadableEvent
 from acode.events import ENVELOPE_VERSION, EVENT_BYTES_MAX, Envelope, decode, encode, make_key, parse_key, type_of
 from acode.events import types as ev
 from acode.events.codec import TYPES
-from acode.events.definition import Commit, Read, Run, Sql, Step, Task, Write, definition_digest, describe, digest
+from acode.events.definition import (
+    Call,
+    Commit,
+    Model,
+    Read,
+    Run,
+    Sql,
+    Step,
+    Task,
+    Write,
+    definition_digest,
+    describe,
+    digest,
+    execution_order,
+)
 from tests.builders import (
     OTHER_SESSION,
     SESSION,
@@ -27,11 +42,13 @@ from tests.builders import (
     finished,
     gate,
     paused,
+    plan,
     read,
     resumed,
     run,
     settled,
     started,
+    task,
     task_done,
     write,
 )
@@ -138,7 +155,9 @@ UNREADABLE: dict[str, bytes] = {
 
 @pytest.mark.parametrize("body", UNREADABLE.values(), ids=UNREADABLE.keys())
 def test_what_cannot_be_read_is_an_error_by_name(body: bytes) -> None:
-    with pytest.raises(UnreadableEvent) as caught:
+    with pytest.raises(
+        UnreadableEvent, match=r"^an event (cannot be parsed|of envelope version 1 has no field)"
+    ) as caught:
         decode(body)
     assert caught.value.exit_code == 20
     assert "session repair" in caught.value.hint
@@ -157,6 +176,25 @@ def test_an_envelope_of_another_age_asks_for_an_upgrade_whatever_its_shape(versi
         with pytest.raises(NewerSchema, match=f"version {version}") as caught:
             decode(body)
         assert caught.value.hint == "Upgrade acode."
+
+
+@pytest.mark.parametrize("event", [started("a"), completed("a"), paused()], ids=type_of)
+def test_an_envelope_of_another_age_is_refused_although_its_shape_is_todays(event: Any) -> None:
+    """The events of which a log has thousands are read in one go, and held to the same rule."""
+    body = encode(envelope(event, 7)).replace(b'"v":2', b'"v":3')
+    with pytest.raises(NewerSchema, match=r"^event 7 has envelope version 3, this acode knows 2$"):
+        decode(body)
+
+
+def test_an_event_behind_a_long_name_is_read_all_the_same() -> None:
+    before = envelope(started("a"), 2, actor="x" * 300)
+    assert decode(encode(before)) == before
+
+
+def test_a_type_that_is_no_text_is_an_error_by_name() -> None:
+    body = encode(envelope(started("a"), 2)).replace(b"step_started", b"step_\xffstarted")
+    with pytest.raises(UnreadableEvent):
+        decode(body)
 
 
 def version_1(event: Any, **fields: Any) -> bytes:
@@ -181,7 +219,7 @@ def test_a_decision_of_envelope_version_1_had_the_envelopes_time() -> None:
 def test_an_old_envelope_with_a_field_missing_is_unreadable(name: str) -> None:
     whole = json.loads(version_1(paused()))
     del whole[name]
-    with pytest.raises(UnreadableEvent):
+    with pytest.raises(UnreadableEvent, match=f"has no field '{name}'"):
         decode(json.dumps(whole).encode())
 
 
@@ -196,8 +234,9 @@ def test_an_event_over_the_limit_is_refused_and_one_at_the_limit_is_not() -> Non
 
     fits = EVENT_BYTES_MAX - len(encode(of_size(0)))
     assert len(encode(of_size(fits))) == EVENT_BYTES_MAX
-    with pytest.raises(EventTooLarge, match="1,048,577 bytes"):
+    with pytest.raises(EventTooLarge, match="1,048,577 bytes") as caught:
         encode(of_size(fits + 1))
+    assert caught.value.hint == "Large payloads belong into a file or a blob."
 
 
 def test_a_file_name_that_is_no_text_is_refused_by_name() -> None:
@@ -285,6 +324,26 @@ def test_integers_that_a_double_cannot_tell_apart_have_different_digests() -> No
     assert digest(True) != digest(1)
 
 
+@pytest.mark.parametrize(
+    ("value", "canonical"),
+    [
+        ([1, True, None, 1.5, "é"], '[1,true,null,1.5,"é"]'),
+        ({"b": [], "a": {}}, '{"a":{},"b":[]}'),
+        (2**53 - 1, "9007199254740991"),
+        (-(2**53 - 1), "-9007199254740991"),
+        (2**53, '{"$int":"9007199254740992"}'),
+    ],
+)
+def test_a_digest_is_that_of_the_canonical_text_for_ever(value: Any, canonical: str) -> None:
+    """Digests stand in logs and are compared with new ones: another text would make every plan look changed."""
+    assert digest(value) == hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def test_tasks_that_wait_for_each_other_are_named() -> None:
+    with pytest.raises(CannotContinue, match=r"wait for each other: b, c$"):
+        execution_order(plan(task("a", "x"), task("b", "x", needs=["c"]), task("c", "x", needs=["b"])))
+
+
 def test_the_order_of_keys_is_no_difference() -> None:
     assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
 
@@ -300,6 +359,10 @@ def test_the_order_of_keys_is_no_difference() -> None:
         (Step(id="a.1", action=Commit(message="First\n\nmore")), "Commit First"),
         (Step(id="a.1", action=Commit(message="")), "Commit"),
         (gate("a"), "Approve: Go?"),
+        (Step(id="a.1", action=Call(function="tools:fetch")), "Call tools:fetch"),
+        (Step(id="a.1", action=Call(function="")), "Call"),
+        (Step(id="a.1", action=Model(name="small", text="Tidy up")), "Tidy up"),
+        (Step(id="a.1", action=Model(name="small")), "Ask small"),
     ],
 )
 def test_a_step_is_described_in_one_line(step: Step, line: str) -> None:

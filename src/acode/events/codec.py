@@ -127,7 +127,7 @@ def _at_once(body: bytes) -> Any:
     start = body.find(_MARK) + len(_MARK)
     if start < len(_MARK):
         return None
-    tag = body[start : body.find(b'"', start)].decode("utf-8", "replace")
+    tag = body[start : body.find(b'"', start)].decode()
     if tag not in _MANY:
         return None
     try:
