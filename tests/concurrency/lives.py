@@ -14,6 +14,7 @@ from tests.concurrency.stage import LockStage
 
 REFUSED = (SessionLocked, LockForeignProcess)
 OWNER = ev.Owner(pid=1, host="here", user="somebody", boot_id="b")
+NEW = "01980000-0000-7000-8000-00000000d00d"
 Life = Callable[[LockStage, Process], str]
 
 
@@ -83,6 +84,28 @@ def asks_to_break(stage: LockStage, process: Process) -> str:
         return "refused"
     except LockLost:
         return "fenced"
+
+
+def begins(stage: LockStage, process: Process) -> str:
+    """A new session. Nobody takes it by force here, so whoever begins it has it first, in any order."""
+    born = ev.SessionCreated(title="New", task="New", owner=OWNER, acode_version="0")
+    try:
+        with hold.created(stage.for_process(process, NEW), born, blobs={}) as run:
+            run.say(ev.CheckpointCreated(label="by who began it"))
+        return "began"
+    except (*REFUSED, LockLost) as error:
+        return f"UNEXPECTED {type(error).__name__} for the one who began it"
+
+
+def takes_the_newest(stage: LockStage, process: Process) -> str:
+    """Carries on with the newest session, as a resume that names none does."""
+    found = stage.newest()
+    try:
+        with hold.held(stage.for_process(process, found), found) as run:
+            run.say(ev.CheckpointCreated(label=f"by {process.number}"))
+        return "took the new one" if found == NEW else "took the old one"
+    except REFUSED:
+        return "refused"
 
 
 def looks_on(stage: LockStage, process: Process) -> str:

@@ -43,14 +43,15 @@ QUIET += [(hold, "refuse_not_ours"), (Store, "peek"), (trouble, "lay_ballast")]
 class Listener:
     """Who is told that something cannot be lost any more."""
 
-    def __init__(self, stage: LockStage) -> None:
+    def __init__(self, stage: LockStage, session_id: str) -> None:
         self._stage = stage
+        self._session_id = session_id
 
     def tell(self, notice: object) -> None:
         pass
 
     def durable(self, seq: int) -> None:
-        self._stage.acknowledge(seq)
+        self._stage.acknowledge(self._session_id, seq)
 
 
 class Lookalike:
@@ -71,10 +72,11 @@ class LockStage:
         self.conductor = Conductor(self)
         self.files = Files()
         self.problems: list[str] = []
-        self.acknowledged: dict[int, bytes] = {}
-        self.anchored_at_once = 0
+        self.acknowledged: dict[tuple[str, int], bytes] = {}
+        self.anchored_at_once: dict[str, int] = {}
         self.owners: dict[str, int] = {}
         self.writer: Process | None = None
+        self._written = ""  # the session that the open transaction writes to
         self.strangers: dict[int, float] = {}  # what runs under a pid whose process has died
         self._database: tuple[tuple[Any, ...], ...] | None = None
         self._anchored: tuple[Hashable, ...] | None = None
@@ -172,7 +174,10 @@ class LockStage:
             found = call(*args, **options)
             self._anchored = None
             if name == "write_anchor" and options.get("durable"):
-                self.anchored_at_once = max(self.anchored_at_once, args[1].seq)
+                anchor = args[1]
+                self.anchored_at_once[anchor.session_id] = max(
+                    self.anchored_at_once.get(anchor.session_id, 0), anchor.seq
+                )
             return found
 
         return announced
@@ -237,10 +242,12 @@ class LockStage:
         yield self.store()
 
     def _watch(self, db: apsw.Connection) -> None:
-        def before(cursor: apsw.Cursor, sql: str, _bindings: object) -> bool:
+        def before(cursor: apsw.Cursor, sql: str, bindings: Any) -> bool:
             process = self.conductor.current()
             if process is not None:
                 self._statement(process, db, sql.strip())
+                if sql.startswith("INSERT INTO events"):
+                    self._written = bindings[1]
             return True
 
         db.exec_trace = before
@@ -261,7 +268,7 @@ class LockStage:
         elif sql.startswith(WRITES):
             self.conductor.pause("write log", "log")
             self.writer = process if sql.startswith("BEGIN") else None
-            self._database = None
+            self._database, self._written = None, self.id
         elif sql.startswith("SELECT generation"):
             self.conductor.pause("look at generation", "generation")
         elif sql.startswith(("SELECT", "BEGIN")):
@@ -281,7 +288,7 @@ class LockStage:
 
     def reset(self) -> None:
         self.files.__init__()  # type: ignore[misc]
-        self.problems, self.acknowledged, self.anchored_at_once, self.owners = [], {}, 0, {}
+        self.problems, self.acknowledged, self.anchored_at_once, self.owners = [], {}, {}, {}
         self.writer, self._database, self._anchored, self.strangers = None, None, None, {}
         for path in self.locks.iterdir():
             path.unlink()
@@ -312,8 +319,8 @@ class LockStage:
 
     def _anchor(self) -> Hashable:
         if self._anchored is None:
-            found = read_anchor(self.anchors, self.id)
-            self._anchored = (found.seq, found.head) if found else ()
+            found = [read_anchor(self.anchors, path.name) for path in sorted(self.anchors.iterdir())]
+            self._anchored = tuple((one.session_id, one.seq, one.head) for one in found if one)
         return self._anchored
 
     def all_parts(self) -> Hashable:
@@ -334,46 +341,53 @@ class LockStage:
     # What must hold.
 
     def _judge_commit(self, process: Process) -> None:
-        """Whoever commits to the log holds the lock of the generation that the database is at."""
-        generation = self._generation()
-        if generation is not None and self.owners.get(f"{self.id}.{generation}") != process.number:
+        """Whoever commits to a log holds the lock of the generation that it is at from then on."""
+        query = "SELECT generation FROM sessions WHERE session_id = ?"
+        ((generation,),) = self.store().db.execute(query, (self._written,))
+        if self.owners.get(f"{self._written}.{generation}") != process.number:
             self.problems.append("a process appends without owning the session")
 
-    def _generation(self) -> int | None:
-        rows = [row for row in self.database() if row[0] == self.id]
-        return int(rows[0][1]) if rows else None
-
-    def acknowledge(self, seq: int) -> None:
+    def acknowledge(self, session_id: str, seq: int) -> None:
         if self.conductor.current() is None:
             return
         row = (
             self._stores[None]
-            .db.execute("SELECT mac FROM events WHERE session_id = ? AND seq = ?", (self.id, seq))
+            .db.execute("SELECT mac FROM events WHERE session_id = ? AND seq = ?", (session_id, seq))
             .fetchone()
         )
-        self.acknowledged[seq] = row[0] if row else b"nothing stands there yet"
+        self.acknowledged[session_id, seq] = row[0] if row else b"nothing stands there yet"
 
     def judge(self) -> list[str]:
         """All have ended or died: nothing acknowledged is lost, the way is free for the next one, the log is whole."""
+        return [problem for session_id, *_ in self.database() for problem in self._judged(session_id)]
+
+    def _judged(self, session_id: str) -> list[str]:
         problems = []
         db = self._stores[None].db
-        rows = dict(db.execute("SELECT seq, mac FROM events WHERE session_id = ?", (self.id,)))
-        if any(rows.get(seq) != mac for seq, mac in self.acknowledged.items()):
+        rows = dict(db.execute("SELECT seq, mac FROM events WHERE session_id = ?", (session_id,)))
+        said = {seq: mac for (one, seq), mac in self.acknowledged.items() if one == session_id}
+        if any(rows.get(seq) != mac for seq, mac in said.items()):
             problems.append("something acknowledged is lost")
-        anchor = seal.read_anchor(self.anchors, self.id)
-        if anchor is None or anchor.seq < self.anchored_at_once:
+        anchor = seal.read_anchor(self.anchors, session_id)
+        if (anchor.seq if anchor else 0) < self.anchored_at_once.get(session_id, 0):
             problems.append("the anchor went back")
         try:
-            with hold.held(self.for_process(None), self.id, ended_ok=True) as run:
+            with hold.held(self.for_process(None), session_id, ended_ok=True) as run:
                 run.say(ev.CheckpointCreated(label="after all"))
-            verified = self.store().verify(self.id)
+            verified = self.store().verify(session_id)
             problems += [f"the log is not whole: {one.code}" for one in verified.problems]
         except AcodeError as error:
             problems.append(f"the next one is refused: {type(error).__name__}")
         return problems
 
-    def for_process(self, process: Process | None) -> World:
-        return msgspec.structs.replace(self.world, listener=Listener(self))
+    def for_process(self, process: Process | None, session_id: str | None = None) -> World:
+        """The world as one process sees it; a session that it begins in it gets this id."""
+        named = session_id or self.id
+        return msgspec.structs.replace(self.world, listener=Listener(self, named), new_id=lambda: named)
+
+    def newest(self) -> str:
+        """As a command that names no session finds it."""
+        return self.store().session_ids()[-1]
 
     def bound(self, life: Callable[[LockStage, Process], str]) -> Callable[[Process], str]:
         return lambda process: life(self, process)

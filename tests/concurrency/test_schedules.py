@@ -9,12 +9,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from acode import lock
 from acode.engine import hold
-from acode.store.journal import Journal
+from acode.engine.hold import Held
+from acode.engine.world import World
+from acode.events import types as ev
+from acode.store.journal import Blob, Journal
+from acode.workspace import Root
 from tests.concurrency import lives
 from tests.concurrency.conductor import Sweep, sweep
 from tests.concurrency.lives import Life
@@ -76,6 +81,17 @@ def test_a_full_disk_lets_no_fenced_owner_note_its_pause_in_any_order(stage: Loc
     assert {"paused | broke", "stopped | broke"} <= set(found.outcomes)
 
 
+def test_a_new_session_belongs_to_whoever_began_it_in_any_order(stage: LockStage) -> None:
+    """Its lock is held before its first event can be seen, so that nobody who looks for work takes it away."""
+    found = clean(swept(stage, lives.begins, lives.takes_the_newest, deaths=1))
+    assert {
+        "began | took the old one",
+        "began | refused",
+        "began | took the new one",
+        "dead | took the new one",
+    } <= set(found.outcomes)
+
+
 # Three, and longer stays: the release sweep.
 
 MEETINGS: list[tuple[tuple[Life, ...], int]] = [
@@ -121,7 +137,7 @@ def looking_then_taking(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_fence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Journal, "_fence", lambda self, session_id: None)
+    monkeypatch.setattr(Journal, "_fence", lambda self, *arguments: None)
 
 
 def deleting_the_file_on_release(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,11 +166,57 @@ def anchoring_without_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Journal, "while_ours", lambda journal: contextlib.nullcontext())
 
 
+def showing_before_locking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was: the first event of a new session is written, and then its lock is taken."""
+
+    @contextlib.contextmanager
+    def created(world: World, event: ev.SessionCreated, *others: ev.Known, blobs: dict[str, Blob]) -> Iterator[Held]:
+        with hold.opened(world, look_only=False, create=True) as store, Root(world.workspace) as root:
+            session_id = world.new_id()
+            journal = store.create(session_id)
+            journal.append(event, *others, actor="user", blobs=blobs)
+            taken, _ = lock.acquire(
+                world.agent_dir / "locks", session_id, lambda: store.generation(session_id), now=world.clock
+            )
+            try:
+                in_hand = Held(world, store, journal, root, taken)
+                in_hand.acknowledge(at_once=True)
+                yield in_hand
+            finally:
+                taken.release()
+
+    monkeypatch.setattr(hold, "created", created)
+
+
+def numbering_on_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose turn it is, and so the next number, is found out when an event arrives, before the transaction begins."""
+    fence, append = Journal._fence, Journal.append
+    asked: set[Journal] = set()
+
+    def early(journal: Journal, *events: Any, **options: Any) -> Any:
+        if journal._exists:
+            journal.refuse_if_fenced()
+        asked.add(journal)
+        try:
+            return append(journal, *events, **options)
+        finally:
+            asked.discard(journal)
+
+    def not_again(journal: Journal, *arguments: Any) -> None:
+        if journal not in asked:
+            fence(journal, *arguments)
+
+    monkeypatch.setattr(Journal, "append", early)
+    monkeypatch.setattr(Journal, "_fence", not_again)
+
+
 Planted = tuple[Callable[[pytest.MonkeyPatch], None], tuple[Life, ...], int, str]
 PLANTED: list[Planted] = [
     (looking_then_taking, (lives.notes, lives.notes), 0, "two processes own"),
     (deleting_the_file_on_release, (lives.notes_twice, lives.notes), 0, "two processes own"),
     (no_fence, (lives.notes, lives.breaks), 0, "appends without owning"),
+    (numbering_on_arrival, (lives.notes, lives.breaks), 0, "appends without owning"),
+    (showing_before_locking, (lives.begins, lives.takes_the_newest), 0, "appends without owning"),
     (anchoring_without_a_fence, (lives.notes, lives.breaks_and_notes), 0, "the anchor went back"),
     (acknowledging_before_the_commit, (lives.notes,), 1, "acknowledged is lost"),
 ]
