@@ -44,9 +44,11 @@ UPDATE sessions SET created_at = rtrim(created_at) WHERE session_id = :session_i
 COMMIT;
 """
 INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?)"
+GENERATION = "SELECT generation FROM sessions WHERE number = ?"
 INSERT_FINISHED = "INSERT OR REPLACE INTO finished VALUES (?, ?, ?)"
 ONE_TICK = timedelta(microseconds=1)
 
+Execute = Callable[..., apsw.Cursor]
 Blob = tuple[str, bytes | None]  # purpose, and the bytes unless they are a file already
 
 
@@ -80,6 +82,7 @@ class Journal:
         self._bytes_since_snapshot = bytes_since_snapshot
         self._key_id = store.keyring.current
         self._key = store.keyring.key(self._key_id)
+        self._execute = store.db.cursor().execute  # one cursor for all appends: making one costs as much as its row
         self._dead = False
         self._base = store.base(session.session_id) if session else 0
         self.durable_seq = session.seq if session else 0
@@ -102,9 +105,9 @@ class Journal:
         db = self._store.db
         try:
             self._set_synchronous(database.FULL if durable else database.NORMAL)
-            db.execute("BEGIN IMMEDIATE")
+            self._execute("BEGIN IMMEDIATE")
             envelopes = self._write(events, actor, blobs)
-            db.execute("COMMIT")
+            self._execute("COMMIT")
         except BaseException:
             with database.translated(self._store.path):
                 if db.in_transaction:
@@ -139,7 +142,7 @@ class Journal:
     def refuse_if_fenced(self) -> None:
         """For whoever is about to do something in the world: it may have slept since its last word."""
         with database.translated(self._store.path):
-            self._fence(self.session.session_id)
+            self._fence(self.session.session_id, self._store.db.execute)
 
     @contextlib.contextmanager
     def while_ours(self) -> Iterator[None]:
@@ -148,7 +151,7 @@ class Journal:
         with database.translated(self._store.path):
             execute("BEGIN IMMEDIATE")
             try:
-                self._fence(self.session.session_id)
+                self._fence(self.session.session_id, execute)
                 yield
             finally:
                 execute("ROLLBACK")
@@ -185,7 +188,7 @@ class Journal:
         """Rows in order; the checkpoint stands before a step that begins in the same transaction, never inside it."""
         envelopes = list[Envelope]()
         if self._exists:
-            self._fence(self.session.session_id)
+            self._fence(self.session.session_id, self._execute)
         due = False
         for event in events:
             if due and isinstance(event, ev.StepStarted):
@@ -208,13 +211,12 @@ class Journal:
         body = encode(envelope)
         self._head = seal.code(self._key, self._head, body)
         self._bytes_since_snapshot += len(body)
-        execute = self._store.db.execute
         try:
-            execute(INSERT_EVENT, (self._base + seq, session_id, seq, body.decode(), self._head))
+            self._execute(INSERT_EVENT, (self._base + seq, session_id, seq, body.decode(), self._head))
         except apsw.ConstraintError as error:  # somebody else has written this number already
             raise self._fenced(session_id, None) from error
         if isinstance(event, ev.StepCompleted) and self.session.by_program:
-            execute(INSERT_FINISHED, (self._base // SEQ_SPAN, event.step, seq))
+            self._execute(INSERT_FINISHED, (self._base // SEQ_SPAN, event.step, seq))
         return envelope
 
     def _insert_blobs(self, blobs: Mapping[str, Blob]) -> None:
@@ -237,12 +239,12 @@ class Journal:
         self._store.db.execute("INSERT INTO sessions(session_id, created_at, generation) VALUES (?, ?, ?)", row)
         self._base = self._store.base(envelope.session_id)
 
-    def _fence(self, session_id: str) -> None:
+    def _fence(self, session_id: str, execute: Execute) -> None:
         """A process whose lock was broken while it slept finds another generation, and must not write."""
-        number = self._base // SEQ_SPAN
-        row = self._store.db.execute("SELECT generation FROM sessions WHERE number = ?", (number,)).fetchone()
-        if row is None or row[0] != self.generation:
-            raise self._fenced(session_id, int(row[0]) if row else None)
+        # To the end of the rows, or the shared cursor would keep reading, and the connection its old view of the log.
+        found = execute(GENERATION, (self._base // SEQ_SPAN,)).get
+        if found != self.generation:
+            raise self._fenced(session_id, found)
 
     def _fenced(self, session_id: str, found: int | None) -> LockLost:
         return LockLost(
@@ -256,7 +258,7 @@ class Journal:
         return behind >= TAIL_EVENTS_MAX and not self.session.in_flight  # never in the middle of a step
 
     def _write_checkpoint(self, last: ev.Known | ev.Unknown) -> None:
-        session, db = self.session, self._store.db
+        session = self.session
         checkpoint = ck.Checkpoint(
             v=ck.CHECKPOINT_VERSION,
             id=self._last.id + 1 if self._last else 0,
@@ -271,7 +273,7 @@ class Journal:
         )
         body, mac = ck.encode_checkpoint(checkpoint, self._store.keyring)
         row = (self._base + session.seq, session.session_id, session.seq, body.decode(), mac)
-        db.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?)", row)
+        self._execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?)", row)
         self._last = checkpoint
 
     def _snapshot(self) -> ck.SnapshotRef | None:

@@ -13,8 +13,6 @@ import os
 import stat
 import struct
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from types import TracebackType
 
@@ -174,17 +172,9 @@ class Root:
             return self._walk(parts_of(rel))
         return Directory(rel, self.open_beneath(rel, _DIRECTORY), os.path.join(self._top._path, bytes_of(rel)))
 
-    @contextmanager
-    def at(self, rel: str) -> Iterator[tuple[Directory, str]]:
-        """The open directory that the path stands in, and its name there."""
-        parts = parts_of(rel)
-        if not parts:
-            raise UnsafePath("the root of the workspace is no file in it", path=rel)
-        if len(parts) == 1:  # the root itself is open already, and stays so
-            yield self._top, parts[0]
-            return
-        with self.directory("/".join(parts[:-1])) as directory:
-            yield directory, parts[-1]
+    def at(self, rel: str) -> Place:
+        """For a `with`: the open directory that the path stands in, and its name there."""
+        return Place(self, rel)
 
     def make_directories(self, rel: str) -> tuple[str, ...]:
         """Make the directory and those above it where they are missing, durably; which ones were made."""
@@ -233,6 +223,30 @@ class Root:
         with self.at(rel) as (directory, name):
             found = directory.stat(name)
         return found is not None and stat.S_ISLNK(found.st_mode)
+
+
+class Place:
+    """A path's directory, open while a block lasts, and the path's name in it."""
+
+    __slots__ = ("_opened", "_rel", "_root")
+
+    def __init__(self, root: Root, rel: str) -> None:
+        self._root = root
+        self._rel = rel
+        self._opened: Directory | None = None
+
+    def __enter__(self) -> tuple[Directory, str]:
+        parts = parts_of(self._rel)
+        if not parts:
+            raise UnsafePath("the root of the workspace is no file in it", path=self._rel)
+        if len(parts) == 1:  # the root itself is open already, and stays so
+            return self._root._top, parts[0]
+        self._opened = self._root.directory("/".join(parts[:-1]))
+        return self._opened, parts[-1]
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._opened is not None:
+            self._opened.close()
 
 
 def _through_link(rel: str) -> UnsafePath:

@@ -13,7 +13,8 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from types import TracebackType
 
 from acode.errors import BlobDamaged, FileModified, FileTooLarge, NotWritable, UnsafePath
 from acode.events.types import FileState
@@ -102,11 +103,16 @@ def state_at(
     if not stat.S_ISREG(found.st_mode):
         return _state(rel, found, "")
     with open_regular(directory, name) as (descriptor, before):
-        digest = hashlib.sha256()
-        for chunk in chunks_of(descriptor, before.st_size):
-            digest.update(chunk)
-            if each_chunk is not None:
-                each_chunk(chunk)
+        size = before.st_size
+        chunk = os.read(descriptor, size + 1 if size < CHUNK_BYTES else CHUNK_BYTES)
+        digest = hashlib.sha256(chunk)
+        if each_chunk is not None:
+            each_chunk(chunk)
+        if len(chunk) != size or not size:  # all of it in one go needs no look for more: the stat behind it tells
+            for chunk in chunks_of(descriptor, size):
+                digest.update(chunk)
+                if each_chunk is not None:
+                    each_chunk(chunk)
         return _state_of_open(rel, descriptor, before, digest.hexdigest())
 
 
@@ -115,24 +121,39 @@ def hash_of_link(target: str) -> str:
     return hashlib.sha256(b"symbolic link\0" + bytes_of(target)).hexdigest()
 
 
-@contextmanager
-def open_regular(directory: Directory, name: str) -> Iterator[tuple[int, os.stat_result]]:
-    """A regular file, open for reading; anything else is refused without waiting for it."""
-    try:
-        descriptor = directory.open(name, os.O_RDONLY)
-    except OSError:
-        # A socket, or a device without a driver, cannot even be opened: it is named for what it is.
-        there = directory.stat(name)
-        if there is not None and not stat.S_ISREG(there.st_mode):
-            raise _not_a_file(below(directory.rel, name), there.st_mode) from None
-        raise
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise _not_a_file(below(directory.rel, name), found.st_mode)
-        yield descriptor, found
-    finally:
-        os.close(descriptor)
+class open_regular:  # noqa: N801 - it is used as the function it reads like
+    """A regular file, open for reading; anything else is refused without waiting for it.
+
+    A class and no generator, because every read of a plan goes through here and is no longer than a disk's sync.
+    """
+
+    __slots__ = ("_descriptor", "_directory", "_name")
+
+    def __init__(self, directory: Directory, name: str) -> None:
+        self._directory = directory
+        self._name = name
+
+    def __enter__(self) -> tuple[int, os.stat_result]:
+        directory, name = self._directory, self._name
+        try:
+            self._descriptor = directory.open(name, os.O_RDONLY)
+        except OSError:
+            # A socket, or a device without a driver, cannot even be opened: it is named for what it is.
+            there = directory.stat(name)
+            if there is not None and not stat.S_ISREG(there.st_mode):
+                raise _not_a_file(below(directory.rel, name), there.st_mode) from None
+            raise
+        try:
+            found = os.fstat(self._descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise _not_a_file(below(directory.rel, name), found.st_mode)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        return self._descriptor, found
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        os.close(self._descriptor)
 
 
 def chunks_of(descriptor: int, size: int) -> Iterator[bytes]:

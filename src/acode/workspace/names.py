@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import unicodedata
+from functools import lru_cache
 
 from acode.errors import UnsafePath
 from acode.workspacepath import NAME_BYTES_MAX, OWN_DIRECTORY, PATH_BYTES_MAX
@@ -32,6 +33,7 @@ def bytes_of(text: str) -> bytes:
     return text.encode("ascii") if text.isascii() else text.translate(_TO_BYTES).encode("utf-8", "surrogateescape")
 
 
+@lru_cache(maxsize=4096)
 def parts_of(rel: str) -> tuple[str, ...]:
     """The names a path goes through; () is the root itself, spelled "." """
     if rel == ".":
