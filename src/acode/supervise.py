@@ -55,7 +55,8 @@ def next_step(end: ChildEnd | None, standing: Standing, *, fruitless: int = 0) -
     if standing.decision is None:
         return Step(do="end", exit_code=standing.exit_code, why=f"the session is {standing.state}")
     if code == 16 or standing.locked:
-        return Step(do="wait", seconds=LOCK_RETRY_S, why="another process works on the session")
+        why = "another process works on the session" if standing.locked else "somebody, or a command, is still at work"
+        return Step(do="wait", seconds=LOCK_RETRY_S, why=why)
     if standing.decision.reason is Reason.COOLDOWN:
         return Step(do="wait", seconds=standing.decision.cooldown_s_remaining, why="cool-down")
     if fruitless and code not in (None, 75):

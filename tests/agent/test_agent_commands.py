@@ -11,6 +11,7 @@ from acode.plan import Action, Continuation, Outcome, Settlement
 from tests.agent.town import Begin, Town, call, plan_turn, served, task_turns
 from tests.driver import Acode
 from tests.repositories import IDENTITY, git
+from tests.tampering import Attack
 
 SCRIPT = {
     "models": ["scripted"],
@@ -126,6 +127,110 @@ def test_a_commit_of_an_agent_is_not_silently_left_behind_by_a_rollback(begin: B
     back = town.acode("session", "rollback", town.short, "--to", "work.git_commit-2-1", "--yes")
     assert back.exit_code == 0, back.stderr
     assert town.resume().exit_code == 0
+
+
+# Damaged, and repaired.
+
+
+@pytest.mark.parametrize(
+    ("kind", "step"),
+    [
+        ("step_completed", "first.write_file-1-1"),
+        ("step_completed", "first.ask-2"),
+        ("step_completed", "first"),
+        ("step_completed", "plan"),
+        ("step_completed", "second.write_file-1-1"),
+        ("step_settled", "second.ask-2"),
+    ],
+)
+def test_a_repair_opens_the_steps_of_damaged_events_and_none_of_the_plans_words(
+    town: Town, kind: str, step: str
+) -> None:
+    attack, short = Attack(town.workspace), town.short
+    attack.edit(attack.seq_of(kind, step), '"attempt":1', '"attempt":2')
+    assert town.resume().exit_code == 20
+    mended = town.acode("session", "repair", short, "--yes", "--json")
+    assert mended.exit_code == 0, mended.stderr
+    # What stands in the plan ("first.1") is words for the model: opened, nobody could ever settle it.
+    assert set(mended.json["steps"]) <= {step, "plan", "first", "second"}
+    status = town.status()
+    assert (status["tasks_total"], status["steps_total"] > 9) == (3, True), "counted as before"
+    if step == "first.write_file-1-1":  # it was edited since, so no hash can tell
+        assert town.resume().exit_code == 19
+        assert town.acode("session", "resolve", short, step, "--applied").exit_code == 0
+    ended = town.resume()
+    assert ended.exit_code == 0, ended.stderr
+    assert town.files() == {"a.txt": b"two\n", "b.txt": b"b"}
+    assert town.acode("session", "verify", short).exit_code == 0
+
+
+def test_a_call_whose_start_was_lost_goes_on_by_a_persons_word(town: Town) -> None:
+    attack, short, step = Attack(town.workspace), town.short, "second.write_file-1-1"
+    attack.edit(attack.seq_of("step_started", step), '"attempt":1', '"attempt":2')
+    assert town.acode("session", "repair", short, "--yes").exit_code == 0
+    assert town.resume().exit_code == 19
+    assert town.acode("session", "resolve", short, step, "--applied").exit_code == 0
+    assert ways(town)[step][1] == "stays", "nobody knows any more what it did"
+    ended = town.resume()
+    assert ended.exit_code == 0, ended.stderr
+    assert town.files() == {"a.txt": b"two\n", "b.txt": b"b"}
+
+
+def test_answers_that_no_longer_fit_what_the_model_is_told_are_taken_back(begin: Begin) -> None:
+    town = begin(
+        {"calls": [call("run_command", command="echo once >> log; echo said")]},
+        {"calls": [call("write_file", path="b.txt", content="b")]},
+        {"text": "Done.", "fault": {"status": 503, "times": 1}},
+    )
+    town.configure("tools: {run_command: allow}")
+    assert town.run("--approve-plan").exit_code == 75
+    attack, short, step = Attack(town.workspace), town.short, "work.run_command-1-1"
+    attack.edit(attack.seq_of("step_started", step), '"attempt":1', '"attempt":2')
+    assert town.acode("session", "repair", short, "--yes").exit_code == 0
+    assert town.acode("session", "resolve", short, step, "--applied").exit_code == 0
+    stopped = town.resume()
+    assert stopped.exit_code == 1 and f"acode session rollback {short} --to STEP" in stopped.stderr
+    assert town.acode("session", "rollback", short, "--to", "work.ask-1", "--yes").exit_code == 0
+    assert town.resume().exit_code == 0
+    assert town.files() == {"b.txt": b"b", "log": b"once\nonce\n"}
+
+
+def test_what_nobody_can_read_is_beyond_repair_and_the_way_out_is_an_agents(town: Town) -> None:
+    attack = Attack(town.workspace)
+    attack.set_body(attack.seq_of("step_completed", "first.ask-1"), "{")
+    refused = town.acode("session", "repair", town.short, "--yes")
+    assert refused.exit_code == 20
+    assert "only its model knew" in refused.stderr and 'acode run --new "TASK"' in refused.stderr
+
+
+# Keys, ends, and a supervisor.
+
+
+def test_a_session_goes_on_after_its_signing_key_was_changed(town: Town) -> None:
+    assert town.acode("key", "rotate").exit_code == 0
+    ended = town.resume()
+    assert ended.exit_code == 0, ended.stderr
+    assert town.acode("session", "verify", town.short).exit_code == 0
+
+
+@pytest.mark.parametrize(("command", "state"), [("cancel", "CANCELLED"), ("abandon", "FAILED")])
+def test_a_session_that_was_given_up_stays_so_and_keeps_what_it_did(town: Town, command: str, state: str) -> None:
+    short, asked = town.short, len(town.requests())
+    given_up = town.acode("session", command, short)
+    assert given_up.exit_code == 0, given_up.stderr
+    assert town.status()["state"] == state
+    assert town.acode("resume", short, env=town.env).exit_code == 15
+    assert len(town.requests()) == asked, "no model was asked for it"
+    assert town.files() == {"a.txt": b"two\n", "b.txt": b"b"}
+    assert town.acode("session", "verify", short).exit_code == 0
+
+
+def test_a_supervisor_waits_for_an_overloaded_model_and_carries_the_session_to_its_end(town: Town) -> None:
+    town.configure("resume: {cooldown_seconds: {tool_failure: 1}}")
+    ended = town.acode.process("supervise", town.short, env=town.env).finish(timeout_s=120)
+    assert ended.exit_code == 0, ended.stderr
+    assert town.files() == {"a.txt": b"two\n", "b.txt": b"b"}
+    assert max(town.asked().values()) == 2, "only what was not answered was asked again"
 
 
 def test_a_checkpoint_can_be_made_between_two_steps_of_a_task(town: Town) -> None:

@@ -322,6 +322,19 @@ def test_supervising_a_plan_carries_its_unfinished_session_on(acode: Acode, work
     assert [one["session_id"] for one in acode("session", "list", "--all", "--json").json] == [first]
 
 
+def test_a_name_that_nobody_has_is_an_error_for_people_and_for_machines(acode: Acode, workspace: Path) -> None:
+    acode("run", plan(workspace, "exit 1"))
+    ended = acode("supervise", "nobody")
+    assert ended.exit_code == 14 and ended.stderr.startswith("error: no session here is called nobody")
+    assert acode("supervise", "nobody", "--json").json["error"]["exit_code"] == 14
+
+
+def test_a_session_that_has_ended_is_left_and_it_is_said(acode: Acode, workspace: Path) -> None:
+    acode("run", plan(workspace, "true"))
+    ended = acode("supervise", session_of(acode)["session_id"])
+    assert (ended.exit_code, ended.stderr) == (0, "Nothing is left to do: the session is COMPLETED\n")
+
+
 def test_a_plan_below_where_the_caller_stands_is_supervised_too(acode: Acode, workspace: Path) -> None:
     (workspace / ".agent").mkdir()
     (workspace / "sub").mkdir()

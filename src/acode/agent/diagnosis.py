@@ -156,7 +156,7 @@ def _overloaded(setup: Setup, shown: str, wait_s: float | None, details: dict[st
     seconds = min(math.ceil(wait_s), RETRY_AFTER_S_MAX)
     return ModelOverloaded(
         message,
-        hint=f"Nothing is lost: resume in {seconds} s, or let acode wait: acode resume --auto",
+        hint=f"Nothing is lost: resume in {seconds} s, or let acode wait: acode supervise --last",
         retry_after_s=seconds,
         **details,
     )

@@ -19,7 +19,7 @@ from acode.cli.status import owner_in_words
 from acode.cli.wording import ago, count, took
 from acode.cli.world import build_world
 from acode.engine.preview import Preview, as_json, is_escalated, next_action, preview
-from acode.engine.world import Options, World, short
+from acode.engine.world import Options, World, short, way_to_begin_anew
 from acode.events.definition import describe
 from acode.plan import Action, Settlement
 from acode.policy import ADVICE_FOR_PERSONS, Decision, Reason
@@ -88,7 +88,9 @@ class Explanation:
     def lines(self) -> Iterable[str]:
         yield from self._head()
         if self.found.survey is None:
-            yield from self._labelled("Next", [f"nothing is left to resume; for more work: {self._new()}"])
+            yield from self._labelled(
+                "Next", [f"nothing is left to resume; for more work: {way_to_begin_anew(self.session)}"]
+            )
             return
         yield ""
         yield from self._why()
@@ -101,9 +103,6 @@ class Explanation:
         yield f"{self._bold('Next:')} {next_action(self.found)}"
         yield ""
         yield from report.of_session(self.found, self.world.redactor).splitlines()
-
-    def _new(self) -> str:
-        return "acode run --new PLAN.yml"
 
     def _head(self) -> Iterable[str]:
         session = self.session

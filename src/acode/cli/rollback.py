@@ -10,6 +10,7 @@ from acode.cli.execution import shared
 from acode.cli.flags import Command, Flags
 from acode.cli.screen import Screen, one_line
 from acode.cli.signals import Signals
+from acode.cli.wording import count
 from acode.cli.world import build_world
 from acode.engine.hold import ended
 from acode.engine.take_back import UndoCall, Undoing, plan_rollback, refuse_incomplete, roll_back
@@ -82,7 +83,8 @@ def command(flags: Flags, *, session: str, to: str | None, dry_run: bool, yes: b
     if flags.json:
         screen.document({"session_id": found.session_id, **msgspec.to_builtins(done)})
     kept = f", {len(done.kept)} kept because somebody changed them" if done.kept else ""
-    screen.say(f"Rolled back: {len(done.steps)} steps are pending again, {len(done.restored)} files put back{kept}")
+    pending = "1 step is" if len(done.steps) == 1 else f"{len(done.steps):,} steps are"
+    screen.say(f"Rolled back: {pending} pending again, {count(len(done.restored), 'file')} put back{kept}")
     screen.insist(f"To resume: acode resume {name}")
     return 0
 

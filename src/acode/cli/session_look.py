@@ -224,7 +224,7 @@ def event_line(envelope: Envelope) -> str:
     if len(detail) > DETAIL_CHARACTERS_MAX:
         detail = f"{detail[:DETAIL_CHARACTERS_MAX]}…"
     step = plain["step"] or plain["task"] or ""
-    return f"{envelope.seq:>5}  {envelope.at:%Y-%m-%d %H:%M:%S}Z  {envelope.type:<26} {step:<16} {detail}".rstrip()
+    return f"{envelope.seq:>5}  {envelope.at:%Y-%m-%d %H:%M:%S}Z  {envelope.type:<26} {step:<22} {detail}".rstrip()
 
 
 # What tells a person most; the rest is in the JSON.

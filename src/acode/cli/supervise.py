@@ -55,7 +55,9 @@ def command(flags: Flags, *, what: str | None, last: bool, yes: bool, force: boo
     if (run := foreign.meant(world, screen, what, None, sure=True)) is not None:
         run_id = run.run_id
         return Supervisor(flags, world, screen, lambda: run_id).go(["resume", run_id, "--auto"])
-    name = what if what is not None else to_resume(world, screen, last=last, yes=True, asks=False)
+    text = what if what is not None else to_resume(world, screen, last=last, yes=True, asks=False)
+    # Looked at before anything is supervised: a name that nobody has, or a log that cannot be used, is an error here.
+    name = preview(world, text, Options(actor="system"), probes=False, environment=False).session.session_id
     return Supervisor(flags, world, screen, lambda: name).go(None)
 
 
@@ -207,5 +209,7 @@ class Supervisor:
 
     def _tell(self, event: str, data: dict[str, object]) -> None:
         log_of(self.world).write("info", event, **data)
+        if event == "supervision_ends" and self.child is None:
+            self.screen.say(f"Nothing is left to do: {data['why']}")
         if event == "child_ended" and data["signal"] is not None:
             self.screen.say(f"The child was killed by {data['signal']}")

@@ -18,7 +18,7 @@ from acode import lock as locks
 from acode import seal
 from acode.engine.opening import opened, resolve_id
 from acode.engine.sharing import refuse_not_ours
-from acode.engine.world import Notice, World, short
+from acode.engine.world import Notice, World, short, way_to_begin_anew
 from acode.errors import AcodeError, LogRolledBack, TerminalState, UnknownEventType
 from acode.events import Envelope
 from acode.events import types as ev
@@ -314,7 +314,7 @@ def forget_secrets(store: Store, session_id: str) -> None:
 def ended(session: Session) -> AcodeError:
     return TerminalState(
         f"Cannot resume {session.state} session {short(session.session_id)}: “{session.title}” has ended",
-        hint="COMPLETED, FAILED and CANCELLED sessions are not resumed. Start a new one: acode run --new PLAN.yml",
+        hint=f"COMPLETED, FAILED and CANCELLED sessions are not resumed. Start a new one: {way_to_begin_anew(session)}",
         state=str(session.state),
         session_id=session.session_id,
     )

@@ -16,7 +16,7 @@ from acode.engine.opening import opened, resolve_id
 from acode.engine.sharing import DISABLED, SyncState, sync_state
 from acode.engine.survey import Survey, missing_artifacts, survey
 from acode.engine.validate import Report, validate
-from acode.engine.world import Options, World, short
+from acode.engine.world import Options, World, short, way_to_begin_anew
 from acode.errors import AcodeError
 from acode.events import Envelope
 from acode.lock import Seen
@@ -123,7 +123,7 @@ def as_json(found: Preview, *, full: bool = False) -> dict[str, Any]:
             "in_progress": None,
             "environment": None,
             "needs_human": False,
-            "next_action": "acode run --new PLAN.yml",
+            "next_action": way_to_begin_anew(session),
         }
     survey_found, continuation = found.survey, found.survey.continuation
     point = survey_found.point

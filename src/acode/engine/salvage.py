@@ -10,12 +10,13 @@ import hashlib
 
 import msgspec
 
+from acode.engine.world import way_to_begin_anew
 from acode.errors import AcodeError, BeyondRepair, KeyMissing
 from acode.events import Envelope, make_key
 from acode.events import types as ev
-from acode.events.definition import Approve, Call, Plan, Step, Write, definition_digest, execution_order
+from acode.events.definition import Approve, Call, Step, Write, definition_digest, execution_order
 from acode.seal import GENESIS
-from acode.state import Session, advance, begin
+from acode.state import AGENT, Session, advance, begin
 from acode.store import checkpoints as ck
 from acode.store.scan import Gap, Judged, Past
 from acode.store.store import Store
@@ -157,10 +158,11 @@ class _Salvage:
         """What the events up to here may have been about: one it names, one in flight, the next in line."""
         assert self.session is not None
         if self.session.by_program and not named:
+            who = "model" if self.session.kind == AGENT else "program"
             raise BeyondRepair(
-                f"events {first} to {last} of session {self.session_id[-8:]} cannot be read, and only its program knows"
+                f"events {first} to {last} of session {self.session_id[-8:]} cannot be read, and only its {who} knew"
                 " which steps they may have been about",
-                hint="Bring .agent/ back from a backup, or begin anew under another key.",
+                hint=f"Bring .agent/ back from a backup, or begin anew: {way_to_begin_anew(self.session)}",
             )
         self.unread = (self.unread if self.unread_last == first - 1 else 0) + last - first + 1
         self.unread_last = last
@@ -221,8 +223,11 @@ def steps_named(claimed: Envelope | None) -> tuple[str, ...]:
     return (*([one] if isinstance(one, str) else []), *(several if isinstance(several, tuple) else ()))
 
 
-def in_order(plan: Plan | None) -> list[Step]:
-    return [step for task in execution_order(plan) for step in task.steps] if plan is not None else []
+def in_order(session: Session) -> list[Step]:
+    """The steps that the plan prescribes. A program asks for its own one by one; the plan of an agent is words."""
+    if session.plan is None or session.by_program:
+        return []
+    return [step for task in execution_order(session.plan) for step in task.steps]
 
 
 def may_have_begun(session: Session, events: int) -> list[str]:
@@ -231,7 +236,7 @@ def may_have_begun(session: Session, events: int) -> list[str]:
     A start is one event, an end another, and a gate is passed by one at least. A gate itself is simply asked again.
     """
     begun: list[str] = []
-    for step in in_order(session.plan):
+    for step in in_order(session):
         if events <= 0:
             break
         if step.id in session.in_flight or session.done(step.id):
@@ -250,7 +255,7 @@ def still_open(session: Session, step: str, seq: int) -> bool:
         return session.in_flight[step].seq <= seq
     record = session.record(step)
     known = session.by_program or any(
-        one.id == step and not isinstance(one.action, Approve) for one in in_order(session.plan)
+        one.id == step and not isinstance(one.action, Approve) for one in in_order(session)
     )
     return known and (record is None or record.seq <= seq)
 
@@ -265,7 +270,7 @@ def open_again(session: Session, steps: list[str]) -> tuple[ev.StepStarted, ...]
         return tuple(_as_started(session, step) for step in calls)
     return tuple(
         _as_started(session, step)
-        for step in in_order(session.plan)
+        for step in in_order(session)
         if step.id in steps and step.id not in session.in_flight
     )
 
@@ -290,10 +295,10 @@ def _as_started(session: Session, step: Step) -> ev.StepStarted:
 
 def counts_without(session: Session, opened: tuple[ev.StepStarted, ...]) -> ev.Counts | None:
     """Counted from the steps themselves, because the events that used to be counted are not all there."""
-    if session.plan is None:
+    if session.plan is None or session.by_program:
         return None
     gone = {one.step for one in opened}
-    done = {step.id for step in in_order(session.plan) if session.done(step.id)} - gone
+    done = {step.id for step in in_order(session) if session.done(step.id)} - gone
     tasks = session.plan.tasks
     return ev.Counts(
         steps_done=len(done),

@@ -168,8 +168,10 @@ def only_looked(session: Session, step: Step) -> bool:
     """An agent changes things by writes, commands and commits; a command that may be repeated changes nothing.
 
     What is left are calls that read, listed or searched, and tasks: the steps of a task are taken back one by one.
+    A call without a name was opened by a repair, and nobody knows what it was.
     """
-    return session.kind == AGENT and (isinstance(step.action, Call) or step.idempotent)
+    looked = isinstance(step.action, Call) and step.action.function != ""
+    return session.kind == AGENT and (looked or step.idempotent)
 
 
 def title_of(session: Session, step: Step, past: Past | None) -> str:
@@ -191,6 +193,8 @@ def finished_steps(store: Store, session: Session) -> dict[str, Past]:
             case ev.StepStarted() as started:
                 starts[started.step] = started
                 seen.pop(started.step, None)
+            case ev.Quarantined(opened=opened):  # a repair has opened what a damaged event may have been about
+                starts.update({started.step: started for started in opened})
             case ev.FilesSeen(step=step, files=files):
                 seen[step] = (*seen.get(step, ()), *files)
             case ev.StepCompleted() as completed if completed.step in starts:

@@ -15,7 +15,7 @@ import msgspec
 
 from acode.errors import AcodeError
 from acode.policy import Limits
-from acode.state import Session, State
+from acode.state import AGENT, LIBRARY, Session, State
 
 if TYPE_CHECKING:  # names of types only: a list of sessions must not load what it does not use
     from acode.config import Config
@@ -188,6 +188,12 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
             automatic_max=resume.attempts_total_max,
             cooldown_s=msgspec.to_builtins(resume.cooldown_seconds),
         )
+
+
+def way_to_begin_anew(session: Session) -> str:
+    """How more work of this kind is begun, when this session has ended."""
+    words = {AGENT: 'acode run --new "TASK"', LIBRARY: "run its program with another key"}
+    return words.get(session.kind, "acode run --new PLAN.yml")
 
 
 def short(session_id: str) -> str:

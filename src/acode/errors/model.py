@@ -58,7 +58,7 @@ class ModelOverloaded(ModelTrouble):
     exit_code = 75
     pause = "rate_limit"
     retryable = True
-    hint = "Nothing is lost: resume later, or let acode wait: acode resume --auto"
+    hint = "Nothing is lost: resume later, or let acode wait: acode supervise --last"
 
 
 class ModelTimeout(ModelTrouble):

@@ -9,12 +9,13 @@ import msgspec
 
 from acode.engine import called
 from acode.engine.hold import Held
+from acode.engine.world import short
 from acode.errors import AcodeError, BlobDamaged, ChainBroken, MissingArtifacts, NonDeterminism
 from acode.events import types as ev
 from acode.library import values
 from acode.library.scope import Scope, Taken
 from acode.library.work import OnChange
-from acode.state import StepRecord
+from acode.state import AGENT, StepRecord
 from acode.steps.shape import Done
 from acode.store.finished import Finished
 from acode.store.outbox import cursor_of
@@ -69,9 +70,9 @@ class Record:
         choice: OnChange | None,
     ) -> ev.StepCompleted | None:
         """The completion, if it is one of what is asked for now; None where it was decided to do it again."""
-        if completed.asked == asked:
+        then = completed.asked
+        if then == asked or then is None:  # None: its start was damaged, and a person has said what became of the step
             return completed
-        then = completed.asked or ev.Asked()
         what = self._difference(then, asked, taken, scope)
         if what is None:
             return completed
@@ -90,12 +91,23 @@ class Record:
             if what != "order"
             else f"the program asks for step {taken.id}, but on record is that it did {recorded} first,"
             " which it has not asked for",
-            hint="Undo the change in the program; or decide: on_change='keep' takes the recorded result,"
-            " on_change='rerun' does the step again; or begin anew under another key.",
+            hint=self._way_out(),
             step=taken.id,
             what=what,
             recorded=recorded,
             asked=now,
+        )
+
+    def _way_out(self) -> str:
+        if self.run.session.kind == AGENT:  # nobody changed a program: a repair has changed what the model is told
+            name = short(self.run.session.session_id)
+            return (
+                "What the model is told now is not what it was told then. Take its answer, and what came of it, back:"
+                f" acode session rollback {name} --to STEP, with a step before it (--dry-run lists them)"
+            )
+        return (
+            "Undo the change in the program; or decide: on_change='keep' takes the recorded result,"
+            " on_change='rerun' does the step again; or begin anew under another key."
         )
 
     def _difference(self, then: ev.Asked, asked: ev.Asked, taken: Taken, scope: Scope) -> str | None:
