@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from acode import lock as locks
 from acode.engine import actions, hold, trouble
 from acode.engine.preview import verify
 from acode.engine.world import Result
@@ -73,6 +74,21 @@ def breaks(stage: LockStage, process: Process) -> str:
         return "refused"
     except LockLost:
         return "fenced"
+
+
+def breaks_unsaid(stage: LockStage, process: Process) -> str:
+    """As where the log cannot be read and nothing can be said in it: the generation alone fences the owner off."""
+    world, store = stage.for_process(process), stage.store()
+    generation = store.generation(stage.id)
+    if not locks.look(stage.locks, stage.id, generation).held:
+        return "found it free"
+    store.raise_generation(stage.id, generation)
+    try:
+        with hold.held(world, stage.id) as run:
+            run.say(ev.CheckpointCreated(label=f"by {process.number}"))
+        return "broke"
+    except REFUSED:
+        return "refused"
 
 
 def asks_to_break(stage: LockStage, process: Process) -> str:

@@ -20,7 +20,7 @@ import pytest
 import uuid_utils.compat as uuids
 
 from acode import lock, seal
-from acode.engine import actions, hold, preview, trouble
+from acode.engine import actions, breaking, hold, preview, trouble
 from acode.engine.world import World
 from acode.errors import AcodeError
 from acode.events import types as ev
@@ -37,7 +37,7 @@ WRITES = ("BEGIN IMMEDIATE", "UPDATE", "INSERT", "DELETE")
 
 
 QUIET: list[tuple[Any, str]] = [(module, "resolve_id") for module in (hold, actions, preview)]
-QUIET += [(hold, "refuse_not_ours"), (Store, "peek"), (trouble, "lay_ballast")]
+QUIET += [(hold, "refuse_not_ours"), (breaking, "refuse_not_ours"), (Store, "peek"), (trouble, "lay_ballast")]
 
 
 class Listener:
@@ -116,7 +116,7 @@ class LockStage:
         monkeypatch.setattr(lock, "time", Time(conductor))
         monkeypatch.setattr(lock, "threading", Threads)
         monkeypatch.setattr(lock, "process_started", self.process_started)
-        for module in (hold, actions, preview):
+        for module in (hold, actions, breaking, preview):
             monkeypatch.setattr(module, "opened", self.opened)
         monkeypatch.setattr(trouble, "Store", lambda *_, **__: self.store())
         monkeypatch.setattr(Store, "close", self._closing(Store.close))
@@ -151,7 +151,8 @@ class LockStage:
         looked = keep(lock.look, lambda seen: (seen.held, seen.holder and seen.holder.pid))
         monkeypatch.setattr(actions, "locks", Lookalike(lock, look=looked))
         monkeypatch.setattr(lock, "acquire", keep(lock.acquire, lambda got: got[1]))
-        monkeypatch.setattr(hold, "load_verified", keep(hold.load_verified, lambda got: got[0].head))
+        for module in (hold, breaking):
+            monkeypatch.setattr(module, "load_verified", keep(module.load_verified, lambda got: got[0].head))
 
     def _keeping(self, call: Callable[..., Any], kept: Callable[[Any], Hashable]) -> Callable[..., Any]:
         def keeping(*args: Any, **options: Any) -> Any:

@@ -215,7 +215,7 @@ PLANTED: list[Planted] = [
     (looking_then_taking, (lives.notes, lives.notes), 0, "two processes own"),
     (deleting_the_file_on_release, (lives.notes_twice, lives.notes), 0, "two processes own"),
     (no_fence, (lives.notes, lives.breaks), 0, "appends without owning"),
-    (numbering_on_arrival, (lives.notes, lives.breaks), 0, "appends without owning"),
+    (numbering_on_arrival, (lives.notes, lives.breaks_unsaid), 0, "appends without owning"),
     (showing_before_locking, (lives.begins, lives.takes_the_newest), 0, "appends without owning"),
     (anchoring_without_a_fence, (lives.notes, lives.breaks_and_notes), 0, "the anchor went back"),
     (acknowledging_before_the_commit, (lives.notes,), 1, "acknowledged is lost"),

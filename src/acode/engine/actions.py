@@ -12,10 +12,11 @@ import sys
 import msgspec
 
 from acode import lock as locks
+from acode.engine.breaking import break_lock
 from acode.engine.hold import Held, held
 from acode.engine.opening import opened, resolve_id
 from acode.engine.settle import resolve as settle_by_person
-from acode.engine.sharing import claim_here
+from acode.engine.sharing import is_anothers
 from acode.engine.survey import look_at, step_named
 from acode.engine.world import World, short
 from acode.errors import CannotContinue, SessionLocked, StepStillRunning, TerminalState, Usage
@@ -173,8 +174,8 @@ def unlock(world: World, text: str, *, force: bool, reason: str) -> tuple[Sessio
         session_id = resolve_id(world, store, text)
         generation = store.generation(session_id)
         seen = locks.look(world.agent_dir / "locks", session_id, generation)
-        claimed = force and claim_here(store, session_id)
-        if not seen.held and not claimed:
+        claim = force and is_anothers(store, session_id)
+        if not seen.held and not claim:
             session, _ = store.peek(session_id)
             return session, seen.holder, False
         if not force and seen.holder is not None and locks.alive(seen.holder):
@@ -183,12 +184,6 @@ def unlock(world: World, text: str, *, force: bool, reason: str) -> tuple[Sessio
                 hint=f"Pause it: acode session pause {short(session_id)}; or break its lock all the same: --force",
                 owner=msgspec.to_builtins(seen.holder),
             )
-        store.raise_generation(session_id, generation)
-    with held(world, session_id, ended_ok=True) as run:
-        owner = msgspec.to_builtins(seen.holder) if seen.holder else {}
-        if not run.session.terminal:
-            run.say(
-                ev.LockBroken(generation=generation, owner=owner, forced=force, reason=world.redactor.text(reason)),
-                actor="user",
-            )
-        return run.session, seen.holder, True
+    owner = msgspec.to_builtins(seen.holder) if seen.holder else {}
+    event = ev.LockBroken(generation=generation, owner=owner, forced=force, reason=world.redactor.text(reason))
+    return break_lock(world, session_id, event, claim=claim), seen.holder, True

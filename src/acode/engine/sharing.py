@@ -97,12 +97,14 @@ def refuse_not_ours(store: Store, session_id: str) -> None:
         )
 
 
-def claim_here(store: Store, session_id: str) -> bool:
+def is_anothers(store: Store, session_id: str) -> bool:
+    """Whether another machine has it, as far as was last heard."""
+    return outbox.cursor_of(store, session_id).standing not in ("owner", "released")
+
+
+def claim_here(store: Store, session_id: str) -> None:
     """A person says that the session is this machine's, whatever was last heard of another: the server may be gone.
 
-    Whether it was another's. The next exchange with the server decides again, by the lease.
+    The next exchange with the server decides again, by the lease.
     """
-    if outbox.cursor_of(store, session_id).standing in ("owner", "released"):
-        return False
     outbox.change_cursor(store, session_id, standing="owner", reason=None, holder="")
-    return True
