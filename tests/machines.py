@@ -110,19 +110,23 @@ def shared_log(dsn: str, session_id: str) -> Rows:
 def assert_level(machine: Machine, dsn: str, session_id: str) -> None:
     """The shared copy is the local log, byte for byte: no duplicates, no gaps, and all that was made for it."""
     with machine.store() as store:
-        local = list(store.rows(session_id))
-        assert [seq for seq, _, _ in local] == list(range(1, len(local) + 1))
-        assert shared_log(dsn, session_id) == local
-        query = "SELECT seq, body, mac FROM acode_checkpoints WHERE session_id = %s ORDER BY seq"
-        assert _rows(dsn, query, session_id) == store.checkpoint_rows(session_id)
-        query = "SELECT seq, body FROM acode_snapshots WHERE session_id = %s ORDER BY seq"
-        assert _rows(dsn, query, session_id) == store.snapshots(session_id)
-        shared = [(name, purpose) for name, purpose in store.blob_purposes(session_id) if purpose in ("output", "plan")]
-        query = "SELECT sha256, purpose FROM acode_session_blobs WHERE session_id = %s ORDER BY 1, 2"
-        assert _rows(dsn, query, session_id) == shared
-        for name, _ in shared:
-            parts = _rows(dsn, "SELECT data FROM acode_blob_parts WHERE sha256 = %s ORDER BY part", name)
-            assert b"".join(part for (part,) in parts) == store.blob(session_id, name)
+        assert_copied(store, dsn, session_id)
+
+
+def assert_copied(store: Store, dsn: str, session_id: str) -> None:
+    local = list(store.rows(session_id))
+    assert [seq for seq, _, _ in local] == list(range(1, len(local) + 1))
+    assert shared_log(dsn, session_id) == local
+    query = "SELECT seq, body, mac FROM acode_checkpoints WHERE session_id = %s ORDER BY seq"
+    assert _rows(dsn, query, session_id) == store.checkpoint_rows(session_id)
+    query = "SELECT seq, body FROM acode_snapshots WHERE session_id = %s ORDER BY seq"
+    assert _rows(dsn, query, session_id) == store.snapshots(session_id)
+    shared = [(name, purpose) for name, purpose in store.blob_purposes(session_id) if purpose in ("output", "plan")]
+    query = "SELECT sha256, purpose FROM acode_session_blobs WHERE session_id = %s ORDER BY 1, 2"
+    assert _rows(dsn, query, session_id) == shared
+    for name, _ in shared:
+        parts = _rows(dsn, "SELECT data FROM acode_blob_parts WHERE sha256 = %s ORDER BY part", name)
+        assert b"".join(part for (part,) in parts) == store.blob(session_id, name)
     (anchor,) = _rows(dsn, "SELECT seq, head FROM acode_sessions WHERE session_id = %s", session_id)
     assert anchor == (local[-1][0], local[-1][2])
 

@@ -10,7 +10,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,11 @@ class NotCarriedOn(AssertionError):
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """`words` are the command line; `{id}` stands for the most recent session of the ground."""
+    """`words` are the command line; `{id}` stands for the most recent session of the ground.
+
+    A copy of the place is all that a kill leaves, unless a server or another process has a state that no copy can take
+    back to the moment of a stop: such a case is killed for real only.
+    """
 
     name: str
     ground: Act
@@ -42,11 +46,15 @@ class Case:
     ends_with: tuple[int, ...] = (0,)  # what the undisturbed command may answer
     repeated: tuple[int, ...] = ()  # what it may answer when it is asked again after a crash; empty: nobody repeats it
     once: tuple[str, ...] = ()  # steps whose effect must stand in the ledger exactly once
-    lively: bool = False  # it starts processes that live on
+    lively: bool = False  # processes beside it change the place: those that it starts, or others
     followed: bool = False  # the processes that it starts are stopped at their calls too, and killed with it
     ends_sessions: bool = False  # what is left afterwards is not resumed
-    shows: Act | None = None  # what else is part of the end
-    reset: Act | None = None  # what lies outside the place, back to how it was
+    shows: Act | None = None  # what else is part of the end, and is there when the last word is heard
+    leaves: Act | None = None  # what else is part of the end
+    outside: str = ""  # the fixture of what it reaches outside the place
+    beside: Act | None = None  # starts what goes on beside it, anew for each run
+    afterwards: Act | None = None  # what becomes of that when the command has ended
+    only_for_real: bool = False  # no copy of the place is all that a kill leaves
 
     def __str__(self) -> str:
         return self.name
@@ -68,8 +76,10 @@ class Prepared:
             end_all_in(self.place.root)
         self.ground.put(self.place.root)
         self.place.silence()
-        if self.case.reset is not None:
-            self.case.reset(self.place)
+        if self.place.outside is not None:
+            self.place.outside.put_back()
+        if self.case.beside is not None:
+            self.case.beside(self.place)
 
     @property
     def act(self) -> Work:
@@ -101,6 +111,8 @@ class Prepared:
                 ended = self.place.acode(*self.words)
             if ended.exit_code not in self.case.repeated:
                 raise NotCarriedOn(f"asked again it answers {ended.exit_code}: {ended.stdout}{ended.stderr}")
+        if self.case.afterwards is not None:
+            self.case.afterwards(self.place)
         to_the_end(self.place, self.case, self.words)
 
 
@@ -114,17 +126,28 @@ def prepared(case: Case, place: Place) -> Prepared:
     case.ground(place)
     if case.lively:
         end_all_in(place.root)
-    sessions = place.session_ids()
-    words = tuple(word.replace("{id}", sessions[0]) if sessions else word for word in case.words)
+    if place.outside is not None:
+        place.outside.keep()
+    for session in place.session_ids()[:1]:
+        place.names["id"] = session
+    words = tuple(_with_names(word, place.names) for word in case.words)
     ready = Prepared(case=case, place=place, ground=Snapshot.of(place.root), words=words)
     ready.fresh()
     ready.act_here()
     ready.recorded = recorded_events(place)
     if case.program is None:
+        if case.afterwards is not None:
+            case.afterwards(place)
         to_the_end(place, case, words)
     ready.expected = picture(place, case)
     assert ready.expected["problems"] == [], ready.expected
     return ready
+
+
+def _with_names(word: str, names: Mapping[str, str]) -> str:
+    for name, meant in names.items():
+        word = word.replace(f"{{{name}}}", meant)
+    return word
 
 
 def to_the_end(place: Place, case: Case, words: tuple[str, ...]) -> None:

@@ -10,10 +10,13 @@ import pytest
 
 from acode.steps import git_locks
 from tests.crash.case import Case, Prepared, prepared
+from tests.crash.grounds_agent import SCRIPT
 from tests.crash.harness.snapshots import fast_directory
+from tests.crash.outside import Database, Model, database_on, model_with
 from tests.crash.place import Place
 from tests.crash.sweeps import Tally
 from tests.lives import end_all_in
+from tests.postgres import Server
 
 Prepare = Callable[[Case], Prepared]
 Tell = Callable[[str, Tally], None]
@@ -25,6 +28,18 @@ def memory() -> Iterator[Path]:
         yield directory
 
 
+@pytest.fixture
+def database(postgres_server: Server) -> Iterator[Database]:
+    with database_on(postgres_server) as made:
+        yield made
+
+
+@pytest.fixture
+def model(memory: Path) -> Iterator[Model]:
+    with model_with(SCRIPT, memory / "model", memory / "place" / "asked") as made:
+        yield made
+
+
 @pytest.fixture(autouse=True)
 def soon_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody who holds a lock of git's lives on in a sweep: what acode cannot remove it may name at once."""
@@ -32,14 +47,17 @@ def soon_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def prepare(memory: Path) -> Iterator[Prepare]:
-    """Lays one ground after the other, always at the same place."""
+def prepare(memory: Path, request: pytest.FixtureRequest) -> Iterator[Prepare]:
+    """Lays one ground after the other, always at the same place; what lies outside is started when a case wants it."""
     root = memory / "place"
 
     def lay(case: Case) -> Prepared:
         end_all_in(root)
         shutil.rmtree(root, ignore_errors=True)
-        return prepared(case, Place(root))
+        place = Place(root)
+        if case.outside:
+            place.outside = request.getfixturevalue(case.outside)
+        return prepared(case, place)
 
     yield lay
     end_all_in(root)

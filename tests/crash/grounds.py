@@ -11,6 +11,8 @@ from pathlib import Path
 import apsw
 
 from acode.config import is_trusted, load_config
+from acode.engine.opening import opened
+from acode.events import types as ev
 from tests.crash.harness.ptracer import Stop, killed, trace
 from tests.crash.harness.snapshots import Snapshot
 from tests.crash.place import GIT_IDENTITY, Place
@@ -121,11 +123,21 @@ LOST_WITH_PROBE = LOST.replace("id: lost\n", "id: lost\n        probe: grep -q '
 HUNG = LOST.replace(
     f"{NOTE}; test -e ../quick || exec sleep 60", f"touch ../begun; test -e ../quick || sleep 60; {NOTE}"
 )
+HELD = f"""
+title: Held
+tasks:
+  - title: work
+    steps:
+      - approve: Begin?
+      - run: {NOTE}; while [ ! -e ../quick ]; do sleep 0.01; done
+        id: slow
+      - write: {{path: end.txt, content: "end\\n"}}
+"""
 MIGRATION = "CREATE TABLE rows (n INTEGER); INSERT INTO rows VALUES (1), (2); CREATE INDEX by_n ON rows (n);\n"
 PLANS = {
     "files": FILES, "commands": COMMANDS, "command": ONE_COMMAND, "databases": DATABASES, "server": SERVER,
     "commits": COMMITS, "gate": GATE, "undo": UNDO, "lost": LOST,
-    "probed": LOST_WITH_PROBE, "hung": HUNG,
+    "probed": LOST_WITH_PROBE, "hung": HUNG, "held": HELD,
 }  # fmt: skip
 
 
@@ -202,6 +214,40 @@ def lost_with_probe(place: Place) -> None:
 
 def hung(place: Place) -> None:
     lost(place, "hung", place.root / "begun")
+
+
+def to_be_held(place: Place) -> None:
+    """A session that somebody may carry on: its next step is a command that waits for a sign."""
+    plain(place)
+    assert place.acode(*plan("held")).exit_code == 10
+    assert place.acode("session", "approve", place.session_ids()[0], "--json").exit_code == 0
+
+
+def hold(place: Place) -> None:
+    """Somebody carries it on, and is in the middle of its command."""
+    holder = Place(place.root)
+    holder.heard, holder.said = (place.root.parent / f"holder-{name}" for name in ("heard", "said"))
+    holder.silence()
+    place.holder = os.fork()
+    if place.holder == 0:
+        os._exit(holder.traced("resume", place.names["id"], "--json", "--no-input"))
+    while not place.effects():
+        time.sleep(0.005)
+
+
+def let_go(place: Place) -> None:
+    """The command ends, and its owner finds that the lock was broken: it must not write any more."""
+    (place.root / "quick").touch()
+    status = os.waitstatus_to_exitcode(os.waitpid(place.holder, 0)[1])
+    place.holder = 0
+    assert status == 16, f"whoever was fenced off ended with {status}"
+
+
+def breakings(place: Place) -> list[tuple[int, bool]]:
+    """Each breaking of the lock as it stands in the log: whose generation, and by force or not."""
+    with opened(place.world(), look_only=True) as store:
+        events = [envelope.event for id_ in store.session_ids() for envelope, _, _ in store.events(id_)]
+    return [(event.generation, event.forced) for event in events if isinstance(event, ev.LockBroken)]
 
 
 def killed_while_writing(place: Place) -> None:

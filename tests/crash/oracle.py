@@ -178,6 +178,7 @@ def picture(place: Place, case: Case) -> dict[str, Any]:
         "sessions": sorted(str(row.session.state) if row.session else str(row.error) for row in found),
         "once": {step: place.effects()[step] for step in case.once},
         "shown": case.shows(place) if case.shows is not None else None,
+        "left": case.leaves(place) if case.leaves is not None else None,
         "problems": [str(one) for row in found for one in verify(place.world(), row.session_id)[1].problems],
     }
 

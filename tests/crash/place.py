@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from acode.engine import World
 from tests.driver import Acode, Ended
@@ -34,6 +35,9 @@ class Place:
         self.heard = root.parent / "heard"
         self.said = root.parent / "said"
         self.more_env: dict[str, str] = {}
+        self.names: dict[str, str] = {}  # what stands for {words} of the table's commands
+        self.outside: Any = None  # what the case names there
+        self.holder = 0  # the process that somebody else works with here
         self._reader: World | None = None
 
     def env(self) -> dict[str, str]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tests.crash.case import Prepared
 from tests.crash.harness.power import Search, power_cuts
-from tests.crash.harness.ptracer import NeverReached, Work, killed, trace
+from tests.crash.harness.ptracer import NeverReached, Stop, Work, killed, trace
 from tests.crash.harness.recording import Recording, record
 from tests.crash.harness.snapshots import Laid, Snapshot, States, at_rest, states_of
 from tests.crash.oracle import LOG, differences, log_of, picture, right_after, shows_what_was_said
@@ -81,8 +81,6 @@ class Judge:
             if key not in self._carried_on:
                 self._carried_on.add(key)
                 self._laid.lay(disk.entries)
-                if self.ready.case.reset is not None:
-                    self.ready.case.reset(self.ready.place)
                 self._laid.forget()
                 wrong += shows_what_was_said(self.ready, heard)
                 self._note(wrong, where)
@@ -191,25 +189,35 @@ def _quietly(work: Work) -> Work:
 
 
 def kill_sweep(
-    ready: Prepared, *, every: int = 1, first: int = 0, keeper_too: bool = False, limit: int = VIOLATIONS_MAX
+    ready: Prepared,
+    *,
+    every: int = 1,
+    first: int = 0,
+    keeper_too: bool = False,
+    limit: int = VIOLATIONS_MAX,
+    only: Container[str] | None = None,
 ) -> Tally:
-    """The command is killed with SIGKILL at its stops, one run each; a kill that does not hit is an error."""
+    """The command is killed with SIGKILL at its stops, one run each; a kill that does not hit is an error.
+
+    only: the calls at which it is killed; all of them if not said.
+    """
     tally = Tally(limit=limit)
     ready.fresh()
     everything = keeper_too and ready.case.followed
     stops = _stops(ready.act, ready.case.ends_with, everything=everything)
-    for number in range(first, stops, every):
+    chosen = [stop.number for stop in stops if only is None or stop.name in only]
+    for number in chosen[first::every]:
         ready.fresh()
         try:
             _kill(ready.act, number, tally, everything=everything)
         except NeverReached:
-            if ready.case.lively and number > stops - STOPS_THAT_VARY:
-                break  # how often it looks after its command depends on how long that takes
+            if (ready.case.lively or ready.case.outside) and number > len(stops) - STOPS_THAT_VARY:
+                break  # how often it looks after its command or a server depends on how long that takes
             raise
         if keeper_too:
             end_all_in(ready.place.root)
         # A judge for each: what is on record may be the same, but the processes that live on are not.
-        Judge(ready, tally).here(ready.place.words_heard(), f"killed for real at stop {number} of {stops}")
+        Judge(ready, tally).here(ready.place.words_heard(), f"killed for real at stop {number} of {len(stops)}")
         if tally.enough:
             break
     return tally
@@ -220,7 +228,7 @@ def double_kill_sweep(ready: Prepared, *, every: int, second_every: int) -> Tall
     tally = Tally()
     ready.fresh()
     stops = _stops(ready.act, ready.case.ends_with)
-    for first in range(every // 2, stops, every):
+    for first in range(every // 2, len(stops), every):
         for second in _seconds(ready, first, second_every):
             ready.fresh()
             _kill(ready.act, first, tally)
@@ -237,13 +245,14 @@ def double_kill_sweep(ready: Prepared, *, every: int, second_every: int) -> Tall
 def _seconds(ready: Prepared, first: int, every: int) -> range:
     ready.fresh()
     killed(ready.act, first)
-    return range(every // 2, _stops(_quietly(ready.carry_on), (0,)), every)
+    return range(every // 2, len(_stops(_quietly(ready.carry_on), (0,))), every)
 
 
-def _stops(work: Work, ends_with: tuple[int, ...], *, everything: bool = False) -> int:
-    ended = trace(work, everything=everything)
+def _stops(work: Work, ends_with: tuple[int, ...], *, everything: bool = False) -> list[Stop]:
+    found: list[Stop] = []
+    ended = trace(work, on_stop=found.append, everything=everything)
     assert ended.exit_code in ends_with, f"it ended with {ended.exit_code}: {ended.error}"
-    return ended.stops
+    return found
 
 
 def _kill(work: Work, number: int, tally: Tally, *, everything: bool = False) -> None:

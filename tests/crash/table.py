@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 
 import acode
-from tests.crash import grounds
+from tests.crash import grounds, grounds_agent, grounds_shared
 from tests.crash.case import Case
 from tests.crash.grounds import plan
 from tests.crash.place import KEPT_VARIABLES, Place
@@ -130,6 +130,18 @@ ANSWERS = (
         repeated=(0, 15),
     ),
     Case(
+        name="unlock while held",
+        ground=grounds.to_be_held,
+        words=("session", "unlock", "{id}", "--force", *ACT),
+        repeated=(0,),
+        once=("work.slow",),
+        lively=True,
+        leaves=grounds.breakings,
+        beside=grounds.hold,
+        afterwards=grounds.let_go,
+        only_for_real=True,
+    ),
+    Case(
         name="cancel",
         ground=grounds.at_gate,
         words=("session", "cancel", "{id}", *ACT),
@@ -172,8 +184,80 @@ CARE = (
         shows=grounds.trusted,
     ),
 )
-# A turn of an agent belongs here: its case runs the scripted model, and needs nothing else than a line.
-CASES = {case.name: case for case in (*RUNS, *RESUMES, *LOST, *ANSWERS, *CARE)}
-# Those that start no process: all that changes the disk is seen.
-STILL = tuple(name for name, case in CASES.items() if not case.lively)
+SHARED = (
+    Case(
+        name="run server",
+        ground=grounds_shared.with_target,
+        words=plan("server"),
+        shows=grounds_shared.rows_there,
+        outside="database",
+        only_for_real=True,
+    ),
+    Case(
+        name="run shared",
+        ground=grounds_shared.shared,
+        words=plan("gate"),
+        ends_with=(10,),
+        leaves=grounds_shared.level_in_the_end,
+        outside="database",
+        only_for_real=True,
+    ),
+    Case(
+        name="sync now",
+        ground=grounds_shared.pending,
+        words=("sync", "now", *ACT),
+        repeated=(0,),
+        ends_sessions=True,
+        shows=grounds_shared.level,
+        outside="database",
+        only_for_real=True,
+    ),
+    Case(
+        name="pull",
+        ground=grounds_shared.elsewhere,
+        words=("pull", "{there}", "--yes", *ACT),
+        repeated=(0,),
+        ends_sessions=True,
+        shows=grounds_shared.level,
+        outside="database",  # which it only reads
+    ),
+    Case(
+        name="take over",
+        ground=grounds_shared.elsewhere,
+        words=("resume", "{there}", "--remote", "--yes", *ACT),
+        ends_with=(10,),
+        repeated=(10,),
+        leaves=grounds_shared.level_in_the_end,
+        outside="database",
+        only_for_real=True,
+    ),
+)
+AGENT = (
+    Case(
+        name="agent plans",
+        ground=grounds_agent.with_model,
+        words=grounds_agent.TASK,
+        ends_with=(10,),
+        once=(grounds_agent.COMMAND,),
+        leaves=grounds_agent.asked_undecided,
+        outside="model",
+        lively=True,
+    ),
+    Case(
+        name="agent works",
+        ground=grounds_agent.planned,
+        words=("resume", "{id}", "--force", *ACT),
+        once=(grounds_agent.COMMAND,),
+        leaves=grounds_agent.asked_undecided,
+        outside="model",
+        lively=True,
+    ),
+)
+CASES = {case.name: case for case in (*RUNS, *RESUMES, *LOST, *ANSWERS, *CARE, *SHARED, *AGENT)}
+# Those of which a copy of the place is all that a kill leaves.
+COPIED = tuple(name for name, case in CASES.items() if not case.only_for_real)
+# Of those, the ones that start no process: all that changes the disk is seen.
+STILL = tuple(name for name in COPIED if not CASES[name].lively)
+# Those that need nothing but this machine.
+ALONE = tuple(name for name, case in CASES.items() if not case.outside)
 QUICK = ("run files", "run databases", "program", "resume", "approve", "rollback", "repair", "gc")

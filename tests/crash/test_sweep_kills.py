@@ -1,7 +1,8 @@
 """Every command killed at its system calls, in snapshots and for real, and again while it recovers.
 
 The gate takes every boundary of every command once in snapshots, and a spread of them for real; the release sweep takes
-all of them for real, and all pairs of a first and a second kill.
+all of them for real, and all pairs of a first and a second kill. Commands that reach a server or a model have a gate of
+their own, `test_sweep_servers.py`; the release sweep here is theirs too.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import pytest
 from tests.crash.conftest import Prepare, Tell
 from tests.crash.harness import needs_ptrace
 from tests.crash.sweeps import Tally, double_kill_sweep, double_sweep, kill_sweep, snapshot_sweep
-from tests.crash.table import CASES, QUICK
+from tests.crash.table import ALONE, CASES, COPIED, QUICK
 
 pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
 
@@ -25,8 +26,8 @@ DOUBLE_BOUNDARIES_MIN = 4_000
 @pytest.mark.req("NFR-011c-005", "NFR-011c-008", "BP-011c-16", "FR-040b-33", "NFR-040b-11")
 def test_killed_at_any_system_call_every_command_ends_as_an_undisturbed_one(prepare: Prepare, tell: Tell) -> None:
     total = Tally()
-    for case in CASES.values():
-        total.add(snapshot_sweep(prepare(case)))
+    for name in (name for name in ALONE if name in COPIED):
+        total.add(snapshot_sweep(prepare(CASES[name])))
     tell("snapshots at every system call of every command", total)
     assert total.violations == []
     assert total.boundaries >= SNAPSHOT_BOUNDARIES_MIN
@@ -35,8 +36,9 @@ def test_killed_at_any_system_call_every_command_ends_as_an_undisturbed_one(prep
 @pytest.mark.req("NFR-011c-009", "NFR-040b-12", "NFR-040b-13", "SCN-040b-02", "INV-011c-06")
 def test_killed_for_real_every_command_ends_as_an_undisturbed_one(prepare: Prepare, tell: Tell) -> None:
     total = Tally()
-    for number, case in enumerate(CASES.values()):
-        every = 29 if case.lively else 13
+    for number, name in enumerate(ALONE):
+        case = CASES[name]
+        every = 9 if case.only_for_real else 29 if case.lively else 13
         total.add(kill_sweep(prepare(case), every=every, first=number % every))
     tell("real kills", total)
     assert total.violations == []
@@ -67,7 +69,7 @@ def test_killed_for_real_at_every_system_call(prepare: Prepare, tell: Tell, name
 
 @pytest.mark.release
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].lively])
+@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].lively and CASES[name].beside is None])
 def test_killed_for_real_with_everything_it_started(prepare: Prepare, tell: Tell, name: str) -> None:
     total = kill_sweep(prepare(CASES[name]), keeper_too=True)
     tell(f"every kill of all processes, {name}", total)
@@ -93,7 +95,7 @@ def test_killed_for_real_and_killed_for_real_while_recovering(prepare: Prepare, 
 
 @pytest.mark.release
 @pytest.mark.timeout(0)
-@ALL
+@pytest.mark.parametrize("name", COPIED)
 @pytest.mark.parametrize("part", range(RECOVERY_PARTS))
 def test_killed_at_every_system_call_of_every_recovery(prepare: Prepare, tell: Tell, name: str, part: int) -> None:
     total = double_sweep(prepare(CASES[name]), every=RECOVERY_PARTS, first=part)
