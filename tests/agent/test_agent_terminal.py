@@ -71,6 +71,17 @@ def test_what_was_allowed_for_a_session_is_asked_again_after_an_interruption(tow
     assert (town.workspace / "greeting").read_text() == "again\n", "Enter was a no, for the first command alone"
 
 
+def test_keys_that_were_pressed_before_the_plan_was_shown_do_not_approve_it(town: Town, terminal: Terminal) -> None:
+    child = terminal("run", GOAL)
+    child.timeout = LONG_S
+    child.expect_exact("Plan the work")
+    child.sendline("a")  # while the model is still at it
+    child.expect_exact("[A]pprove, [E]dit or [D]eny? [D] ")
+    child.sendline("d")
+    assert ended(child) == 12
+    assert town.files() == {}
+
+
 def test_the_plan_can_be_edited_and_a_broken_edit_is_explained(
     town: Town, terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

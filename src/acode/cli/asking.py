@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import Literal
@@ -35,6 +36,20 @@ def ask_for_text(screen: Screen, prompt: str) -> str | None:
     return line.strip()
 
 
+def forget_typed_ahead() -> None:
+    """Keys that were pressed before the question was there are no answer to it: none of them may approve anything."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        while sys.stdin.isatty() and msvcrt.kbhit():
+            msvcrt.getwch()
+    else:
+        import termios
+
+        with contextlib.suppress(termios.error, OSError, ValueError):  # no terminal, or none any more
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
+
 def choose(screen: Screen, prompt: str, choices: dict[str, str], default: str, *, stays: bool = True) -> str:
     """A choice by its letter or word; anything else is asked again, the end of input is the default.
 
@@ -64,10 +79,10 @@ class AtTerminal:
         self.screen = screen
         self.signals = signals
         self.redactor = redactor
-        self.pause_drawing = pause
+        self._pause_drawing = pause
 
     def approve(self, session: Session, step: str, question: str, covers: list[str]) -> Answer | None:
-        self.pause_drawing()
+        self._turn_to_person()
         outline = outline_of(session)
         where = outline.name(step) if outline else step
         say = self.screen.insist
@@ -92,7 +107,7 @@ class AtTerminal:
     def changed_files(
         self, changed: tuple[ChangedFile, ...], view: Callable[[str], str]
     ) -> Literal["continue", "abort"] | None:
-        self.pause_drawing()
+        self._turn_to_person()
         say = self.screen.insist
         say("\nOptions:\n  [C]ontinue anyway\n  [A]bort and start fresh\n  [V]iew changes\n")
         meanings = {"c": "continue", "a": "abort", "v": "view"}
@@ -106,7 +121,7 @@ class AtTerminal:
             say("")
 
     def unknown_outcome(self, settlement: Settlement) -> Literal["applied", "not_applied", "retry", "stop"] | None:
-        self.pause_drawing()
+        self._turn_to_person()
         say = self.screen.insist
         say(f"\nStep {settlement.step} was in progress, and nothing shows what became of it.")
         say(f"  Evidence: {one_line(settlement.evidence)}")
@@ -120,7 +135,7 @@ class AtTerminal:
         return {"applied": "applied", "not_applied": "not_applied", "retry": "retry"}.get(choice, "stop")  # type: ignore[return-value]
 
     def strategy(self, settlement: Settlement) -> Literal["rollback", "retry", "stop"] | None:
-        self.pause_drawing()
+        self._turn_to_person()
         say = self.screen.insist
         say(f"\nStep {settlement.step} was in progress: {settlement.outcome}. {one_line(settlement.evidence)}")
         meanings = {"t": "retry", "s": "stop"}
@@ -135,7 +150,7 @@ class AtTerminal:
     # Of an agent's session.
 
     def allow(self, session: Session, step: str, question: str) -> Literal["yes", "no", "always"] | None:
-        self.pause_drawing()
+        self._turn_to_person()
         self.screen.insist(f"\nThe model wants to: {self._shown(question)}")
         meanings = {"y": "yes", "n": "no", "a": "always"}
         with self.signals.asking():
@@ -149,7 +164,7 @@ class AtTerminal:
         return "yes" if choice == "yes" else "always" if choice == "always" else "no"
 
     def plan(self, session: Session, text: str, wrong: str) -> tuple[Literal["yes", "no"], str] | None:
-        self.pause_drawing()
+        self._turn_to_person()
         meanings = {"a": "approve", "e": "edit", "d": "deny"}
         while True:
             self.screen.insist(f"\nThe plan:\n\n{shown_lines(self.redactor.text(text))}")
@@ -162,13 +177,17 @@ class AtTerminal:
             text, wrong = edited(text), ""
 
     def reply(self, session: Session, step: str, question: str) -> str | None:
-        self.pause_drawing()
+        self._turn_to_person()
         self.screen.insist(f"\nThe model asks: {self._shown(question)}")
         with self.signals.asking():
             answer = ask_for_text(self.screen, "Your answer:")
         if answer is None:
             raise KeyboardInterrupt
         return answer
+
+    def _turn_to_person(self) -> None:
+        self._pause_drawing()
+        forget_typed_ahead()
 
     def _choose(self, prompt: str, meanings: dict[str, str]) -> str:
         try:
