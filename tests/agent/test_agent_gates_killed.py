@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,8 @@ from typing import Any
 import pytest
 
 from acode.events import types as ev
-from acode.store.journal import Journal
-from tests.agent.town import GOAL, Town, call, in_child, kill_self, plan_turn, served, task_turns
+from tests.agent.killing import lived
+from tests.agent.town import GOAL, Town, call, plan_turn, served, task_turns
 from tests.driver import Acode
 
 SETTINGS = "model: {context_tokens: 3000}\nresume: {max_resume_attempts: 1000}\n"
@@ -41,39 +39,9 @@ def town(acode: Acode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         yield town
 
 
-def lived(visited: set[str], words: list[str]) -> tuple[int, str]:
-    """One life, which ends at the first of these events at which none has ended before, or by itself."""
-    reading, writing = os.pipe()
-
-    def live() -> int:
-        from acode.cli import main
-
-        silence = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(silence, 1)
-        os.dup2(silence, 2)
-        append = Journal.append
-
-        def die(phase: str, events: tuple[Any, ...]) -> None:
-            names = [type(event).__name__ + getattr(event, "step", "") for event in events if isinstance(event, DEADLY)]
-            place = json.dumps([phase, names])
-            if names and place not in visited:
-                os.write(writing, place.encode())
-                kill_self()
-
-        def watched(self: Journal, *events: Any, **how: Any) -> Any:
-            die("before", events)
-            done = append(self, *events, **how)
-            die("after", events)
-            return done
-
-        Journal.append = watched  # type: ignore[method-assign]  # in this child alone
-        return main(words)
-
-    status = in_child(live)
-    os.close(writing)
-    told = os.read(reading, 4096).decode()
-    os.close(reading)
-    return status, told
+def gate(phase: str, events: tuple[Any, ...]) -> str | None:
+    names = [type(event).__name__ + getattr(event, "step", "") for event in events if isinstance(event, DEADLY)]
+    return f"{phase} {' '.join(names)}" if names else None
 
 
 @pytest.mark.timeout(300)  # a busy machine gives each of its lives a second
@@ -82,7 +50,7 @@ def test_killed_at_every_gate_and_shortening_each_question_is_asked_once_and_ans
     words = ["-C", str(town.workspace), "run", GOAL]
     answered = 0
     for _ in range(LIVES_MAX):
-        status, place = lived(visited, words)
+        status, place = lived(words, gate, visited)
         words = ["-C", str(town.workspace), "resume", "--last"]
         if place:
             visited.add(place)

@@ -6,8 +6,6 @@ an undisturbed one leaves, and the model must have been asked for nothing that i
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,10 @@ from typing import Any
 import pytest
 
 from acode.events import types as ev
-from acode.store.journal import Journal
-from tests.agent.town import GOAL, Town, call, in_child, kill_self, plan_turn, served, task_turns
+from tests.agent.killing import lived
+from tests.agent.town import GOAL, Town, call, plan_turn, served, task_turns
 from tests.driver import Acode
 
-Boundary = tuple[str, str, str]  # before or after, the event, its step
 KILLS_MAX = 1_000
 SETTINGS = """
 resume: {max_resume_attempts: 1000}
@@ -78,40 +75,10 @@ def left_behind(town: Town, ledger: Path) -> tuple[dict[str, bytes], list[str]]:
     return files, lines
 
 
-def carried_on_once(visited: set[Boundary], words: list[str]) -> tuple[int, Boundary | None]:
-    """One life: it ends at the first boundary at which no life has ended before, or where the session does."""
-    reading, writing = os.pipe()
-
-    def live() -> int:
-        from acode.cli import main
-
-        silence = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(silence, 1)
-        os.dup2(silence, 2)
-        append = Journal.append
-
-        def die(phase: str, events: tuple[Any, ...]) -> None:
-            for event in events:
-                if isinstance(event, ev.StepStarted | ev.StepCompleted):
-                    boundary = (phase, type(event).__name__, event.step)
-                    if boundary not in visited:
-                        os.write(writing, json.dumps(boundary).encode())
-                        kill_self()
-
-        def watched(self: Journal, *events: Any, **how: Any) -> Any:
-            die("before", events)
-            done = append(self, *events, **how)
-            die("after", events)
-            return done
-
-        Journal.append = watched  # type: ignore[method-assign]  # in this child alone
-        return main(words)
-
-    status = in_child(live)
-    os.close(writing)
-    told = os.read(reading, 4096)
-    os.close(reading)
-    return status, tuple(json.loads(told)) if told else None
+def boundary(phase: str, events: tuple[Any, ...]) -> str | None:
+    """Where a start or an end is being said, and of which step."""
+    said = next((one for one in events if isinstance(one, ev.StepStarted | ev.StepCompleted)), None)
+    return f"{phase} {type(said).__name__} {said.step}" if said is not None else None
 
 
 @pytest.mark.timeout(600)  # a busy machine gives each of its lives a second
@@ -129,20 +96,20 @@ def test_killed_at_every_request_and_tool_boundary_nothing_is_asked_or_done_twic
     other = Town(Acode(tmp_path / "other"), town.base_url, town.ledger)
     other.workspace.mkdir()
     prepare(other)
-    visited: set[Boundary] = set()
+    visited: set[str] = set()
     place = ["-C", str(other.workspace)]
     words = [*place, "run", GOAL, "--approve-plan"]
     for _ in range(KILLS_MAX):
-        status, boundary = carried_on_once(visited, words)
-        if boundary is None:
+        status, place_of_death = lived(words, boundary, visited)
+        if not place_of_death:
             break
-        visited.add(boundary)
+        visited.add(place_of_death)
         words = [*place, "resume", "--last"]
     assert status == 0, f"after {len(visited)} kills"
     assert left_behind(other, ledger) == wanted
     requests = [entry["digest"] for entry in town.requests()[asked_once:]]
     # An answer that arrived and was not recorded is asked for again: once for each life that ended there.
-    lost = sum(phase == "before" and event == "StepCompleted" and ".ask-" in step for phase, event, step in visited)
+    lost = sum(one.startswith("before StepCompleted") and ".ask-" in one for one in visited)
     assert len(requests) == asked_once + lost
     assert len(set(requests)) == asked_once, "what the model is told is the same in every life"
     assert len(visited) > 120, "each request and each call has four boundaries"

@@ -67,13 +67,7 @@ def waits(stage: LockStage, process: Process) -> str:
 
 def breaks(stage: LockStage, process: Process) -> str:
     """`session unlock --force`."""
-    try:
-        _, _, broken = actions.unlock(stage.for_process(process), stage.id, force=True, reason="")
-        return "broke" if broken else "found it free"
-    except REFUSED:
-        return "refused"
-    except LockLost:
-        return "fenced"
+    return unlocks(stage, process, force=True)
 
 
 def breaks_unsaid(stage: LockStage, process: Process) -> str:
@@ -93,8 +87,12 @@ def breaks_unsaid(stage: LockStage, process: Process) -> str:
 
 def asks_to_break(stage: LockStage, process: Process) -> str:
     """`session unlock`, which spares a living owner."""
+    return unlocks(stage, process, force=False)
+
+
+def unlocks(stage: LockStage, process: Process, *, force: bool) -> str:
     try:
-        _, _, broken = actions.unlock(stage.for_process(process), stage.id, force=False, reason="")
+        _, _, broken = actions.unlock(stage.for_process(process), stage.id, force=force, reason="")
         return "broke" if broken else "found it free"
     except REFUSED:
         return "refused"

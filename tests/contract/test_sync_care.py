@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from acode.events import decode
 from acode.events import types as ev
 from tests.machines import Machine, assert_level, lease, shared_log, url_of
-from tests.postgres import Server
 
 NOBODY = "postgresql://127.0.0.1:1/x"
 GATED = """
@@ -31,22 +29,6 @@ tasks:
     steps:
       - write: {path: a.txt, content: "a\\n"}
 """
-
-
-@pytest.fixture
-def database(postgres_server: Server) -> Iterator[str]:
-    if postgres_server.process is None or postgres_server.process.poll() is not None:
-        postgres_server.start()
-    with postgres_server.database() as dsn:
-        yield dsn
-
-
-@pytest.fixture
-def machines(tmp_path: Path, database: str) -> Iterator[tuple[Machine, Machine]]:
-    made = (Machine(tmp_path / "one", url_of(database)), Machine(tmp_path / "two", url_of(database)))
-    yield made
-    for machine in made:
-        machine.stop()
 
 
 # Taking steps back elsewhere.

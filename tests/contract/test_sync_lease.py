@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +25,6 @@ NOBODY = "postgresql://127.0.0.1:1/x"
 HANG_UP = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE application_name = 'acode sync' AND datname = current_database()"""
-
-
-@pytest.fixture
-def database(postgres_server: Server) -> Iterator[str]:
-    if postgres_server.process is None or postgres_server.process.poll() is not None:
-        postgres_server.start()
-    with postgres_server.database() as dsn:
-        yield dsn
-
-
-@pytest.fixture
-def machines(tmp_path: Path, database: str) -> Iterator[tuple[Machine, Machine]]:
-    made = (Machine(tmp_path / "one", url_of(database)), Machine(tmp_path / "two", url_of(database)))
-    yield made
-    for machine in made:
-        machine.stop()
 
 
 def counting(place: Path, *, gate: bool = True, wait: bool = False) -> str:

@@ -37,14 +37,6 @@ tasks:
 
 
 @pytest.fixture
-def database(postgres_server: Server) -> Iterator[str]:
-    if postgres_server.process is None or postgres_server.process.poll() is not None:
-        postgres_server.start()
-    with postgres_server.database() as dsn:
-        yield dsn
-
-
-@pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     """A machine that has no server yet."""
     return Machine(tmp_path / "machine", None)
