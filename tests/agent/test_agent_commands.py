@@ -225,6 +225,7 @@ def test_a_session_that_was_given_up_stays_so_and_keeps_what_it_did(town: Town, 
     assert town.acode("session", "verify", short).exit_code == 0
 
 
+@pytest.mark.req("BP-011c-14")
 def test_a_supervisor_waits_for_an_overloaded_model_and_carries_the_session_to_its_end(town: Town) -> None:
     town.configure("resume: {cooldown_seconds: {tool_failure: 1}}")
     ended = town.acode.process("supervise", town.short, env=town.env).finish(timeout_s=120)

@@ -78,6 +78,21 @@ def test_an_ended_session_goes_with_all_that_belonged_to_it(there: World) -> Non
     assert Attack(there.workspace).sql("SELECT count(*) FROM sessions") == [(1,)]
 
 
+@pytest.mark.req("SCOPE-011c-03")
+def test_what_was_put_away_is_neither_offered_nor_resumed(acode: Acode, workspace: Path) -> None:
+    (workspace / "plan.yml").write_text(DONE)
+    acode("run", "plan.yml")
+    session = acode("session", "list", "--all", "--json").json[0]["session_id"]
+    assert acode("session", "list", "--resumable", "--json").json == []
+    assert acode("resume", session).exit_code == 15, "an ended session is not resumed either"
+    kept = workspace / "kept.bundle"
+    assert acode("session", "export", session, "--output", kept).exit_code == 0
+    assert acode("session", "gc", "--older-than", "0", "--yes").exit_code == 0
+    assert acode("session", "list", "--all", "--json").json == []
+    for name in (session, str(kept)):
+        assert acode("resume", name).exit_code in (2, 14), "it is gone, and a copy of it is no session"
+
+
 def test_a_blob_that_nobody_names_any_more_goes_with_its_session(there: World) -> None:
     run_plan(there, plan_file(DONE))
     collect(later(there, 31), plan_gc(later(there, 31)))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from acode.engine import Options, Result, actions
+from acode.engine import Options, Result, actions, resumable, resume
 from acode.engine.opening import opened
+from acode.engine.preview import preview
 from acode.engine.validate import Report, validate
 from acode.errors import NoResumableSession
 from acode.events import types as ev
@@ -176,6 +178,27 @@ def test_point_scenario_validation_and_options_are_parts_of_their_own(life: Life
     assert Options().validate_environment is None and callable(validate)
 
 
+@pytest.mark.req("IF-011c-01")
+def test_what_is_resumable_can_be_listed_looked_at_and_resumed(life: Life) -> None:
+    assert life.run("tasks: [{title: done, steps: [{run: 'true'}]}]").exit_code == 0
+    life.run("tasks: [{title: t, steps: [{run: 'test -e go'}]}]")
+    here = life.world()
+    assert [row.session_id for row in resumable(here)] == [life.id]
+    before = life.history()
+    seen = preview(here, life.id, Options())
+    assert seen.survey is not None and seen.survey.continuation.pending == ("t.1",)
+    assert life.history() == before, "looking changes nothing"
+    life.put("go", "")
+    assert resume(here, life.id, Options()).state is State.COMPLETED
+    assert resumable(here) == []
+
+
+@pytest.mark.req("IF-011c-01")
+def test_a_resume_needs_no_id_where_the_most_recent_session_is_meant(acode: Acode, stopped: str) -> None:
+    ended = acode("resume", "--yes")
+    assert ended.exit_code == 0 and stopped[-8:] in ended.stderr
+
+
 # Refused.
 
 
@@ -197,6 +220,30 @@ def test_nothing_is_resumed_that_nobody_asked_for(acode: Acode, stopped: str, wo
     acode("doctor")
     assert acode("run", save(workspace, "tasks: [{title: other, steps: [{run: 'true'}]}]", "other.yml")).exit_code == 0
     assert acode("session", "history", stopped, "--json").json == before
+
+
+CONNECTIONS: list[object] = []
+LISTENING: list[bool] = []  # a hook of the interpreter cannot be taken off again
+
+
+def note_connection(event: str, arguments: tuple[object, ...]) -> None:
+    if LISTENING and event in ("socket.connect", "socket.getaddrinfo"):
+        CONNECTIONS.append(arguments)
+
+
+@pytest.mark.req("SCOPE-040b-01")
+def test_nothing_is_shared_moved_or_taken_back_unless_somebody_wants_it(acode: Acode, stopped: str) -> None:
+    sys.addaudithook(note_connection)
+    LISTENING.append(True)
+    try:
+        assert acode("resume", stopped, "--remote").exit_code == 3, "another machine's log needs a server by name"
+        assert acode("resume", stopped, "--json").exit_code == 0
+    finally:
+        LISTENING.clear()
+    assert CONNECTIONS == []
+    assert acode("status", stopped, "--json").json["sync"]["status"] == "disabled"
+    kinds = {event["type"] for event in acode("session", "history", stopped, "--json").json}
+    assert not kinds & {"steps_rolled_back", "undo_started", "plan_changed"}, "a resume only goes forward"
 
 
 @pytest.mark.req("SCOPE-011c-04")

@@ -21,12 +21,12 @@ from acode.errors import (
     WriteFailed,
 )
 from acode.events import types as ev
-from acode.state import Session
+from acode.state import Session, State
 from acode.store import checkpoints as ck
 from acode.store import journal
 from acode.store.store import Store, find_session
 from tests.builders import START, by_user, completed, created, decided, did, failed, finished, paused, started
-from tests.stores import Place, begun, folded, log_of, say
+from tests.stores import KEYRING, Place, begun, folded, log_of, say
 from tests.walks import walk
 
 
@@ -40,6 +40,30 @@ def place(tmp_path: Path) -> Iterator[Place]:
 @pytest.fixture
 def store(place: Place) -> Store:
     return place.open()
+
+
+@pytest.mark.req("IF-011c-05")
+def test_checkpoints_are_made_found_and_listed_with_all_that_a_resume_needs(place: Place) -> None:
+    store = place.open()
+    spent = ev.Spent(input_tokens=7, output_tokens=2)
+    asked = ev.StepCompleted(step="main.b", task="main", attempt=1, key="k", spent=spent)
+    file = ev.FileState(path="a.txt", sha256="a" * 64)
+    seen = ev.FilesSeen(step="main.a", attempt=1, files=(file,))
+    writer = begun(store, created("a", "b", "c"))
+    say(writer, did("a"), seen, started("b"), asked, by_user(ev.CheckpointCreated(label="here")))
+    session_id = writer.session.session_id
+    every = list(store.checkpoints(session_id))
+    latest = store.load(session_id).checkpoint
+    assert latest == every[-1] and [one.id for one in every] == sorted({one.id for one in every})
+    assert (latest.session_id, latest.label, latest.session.state) == (session_id, "here", State.EXECUTING)
+    assert latest.session.last_completed is not None
+    assert (latest.session.last_completed.task, latest.session.last_completed.step) == ("main", "main.b")
+    assert latest.session.conversation is not None and latest.session.conversation.input_tokens == 7
+    assert latest.at >= START and latest.key_id == KEYRING.current
+    loaded = store.load(session_id).session
+    assert loaded.records is not None and loaded.records.manifest["a.txt"] == file
+    rows = store.checkpoint_rows(session_id)
+    assert len(rows) == len(every) and all(len(mac) == 32 for _, _, mac in rows), "each is signed"
 
 
 def position(session: Session) -> Session:

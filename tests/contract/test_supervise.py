@@ -16,6 +16,7 @@ from acode import alerts
 from acode.policy import Decision, Reason
 from acode.supervise import FINAL, FRUITLESS_MAX, ChildEnd, Standing, Step, next_step, supervise
 from tests.driver import Acode, Running
+from tests.tampering import Attack
 
 # Pure.
 
@@ -364,6 +365,16 @@ def test_a_session_that_no_attempt_can_begin_ends_the_supervision(acode: Acode, 
     ended = acode.process("supervise", session, env=QUICK).finish()
     assert ended.exit_code == 1 and "Finish it first: acode session rollback" in ended.stderr
     assert time.monotonic() - began < 10.0
+
+
+@pytest.mark.req("BP-011c-14")
+def test_what_cannot_pass_by_itself_ends_the_supervision_at_once(acode: Acode, workspace: Path) -> None:
+    acode("run", plan(workspace, "[ -e go ]"))
+    (workspace / "go").touch()
+    Attack(workspace).sql("PRAGMA user_version = 999")
+    ended = acode.process("supervise", "--last", env=QUICK).finish()
+    assert ended.exit_code == 20 and "Upgrade acode" in ended.stderr
+    assert not (workspace / "last.txt").exists()
 
 
 # Somebody is told.

@@ -91,7 +91,7 @@ def only_session(machine: Machine) -> str:
         return session_id
 
 
-@pytest.mark.req("FR-011c-051", "FR-011c-049")
+@pytest.mark.req("FR-011c-051", "FR-011c-049", "BP-011c-14")
 def test_a_server_that_comes_back_is_noticed_while_the_session_runs(
     machine: Machine, postgres_server: Server, database: str
 ) -> None:
