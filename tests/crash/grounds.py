@@ -58,6 +58,16 @@ tasks:
       - run: {NOTE}
         id: undeclared
 """
+# Its effect survives a power cut: whatever is lost then, acode has lost.
+KEPT = f"""
+title: Kept
+tasks:
+  - title: work
+    steps:
+      - run: {NOTE}; sync "$LEDGER"
+        id: kept
+      - write: {{path: end.txt, content: "end\\n"}}
+"""
 DATABASES = """
 title: Databases
 tasks:
@@ -137,7 +147,7 @@ MIGRATION = "CREATE TABLE rows (n INTEGER); INSERT INTO rows VALUES (1), (2); CR
 PLANS = {
     "files": FILES, "commands": COMMANDS, "command": ONE_COMMAND, "databases": DATABASES, "server": SERVER,
     "commits": COMMITS, "gate": GATE, "undo": UNDO, "lost": LOST,
-    "probed": LOST_WITH_PROBE, "hung": HUNG, "held": HELD,
+    "probed": LOST_WITH_PROBE, "hung": HUNG, "held": HELD, "kept": KEPT,
 }  # fmt: skip
 
 
@@ -160,6 +170,12 @@ def with_databases(place: Place) -> None:
         database = apsw.Connection(os.fspath(place.workspace / name))
         database.execute(f"PRAGMA journal_mode={mode}; CREATE TABLE theirs (n)")
         database.close()
+
+
+def with_ledger(place: Place) -> None:
+    """The ledger is there, so that a command need not make its name safe."""
+    plain(place)
+    place.ledger.touch()
 
 
 def with_script(place: Place) -> None:

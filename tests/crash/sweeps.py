@@ -13,6 +13,9 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import pytest
+
+from acode import lock
 from tests.crash.case import Prepared
 from tests.crash.harness.power import Search, power_cuts
 from tests.crash.harness.ptracer import NeverReached, Stop, Work, killed, trace
@@ -268,8 +271,23 @@ def _kill(work: Work, number: int, tally: Tally, *, everything: bool = False) ->
 
 def recorded(ready: Prepared, *, lost_sync: int | None = None) -> Recording:
     ready.fresh()
-    place = ready.place
-    return record(ready.act, place.root, heard=place.heard, lost_sync=lost_sync, ends_with=ready.case.ends_with)
+    place, case = ready.place, ready.case
+    return record(
+        ready.act,
+        place.root,
+        heard=place.heard,
+        lost_sync=lost_sync,
+        ends_with=case.ends_with,
+        everything=case.lively,
+    )
+
+
+@contextlib.contextmanager
+def another_boot() -> Iterator[None]:
+    """Whoever comes after a power cut comes after a start of the machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lock, "boot_id", lambda: "the boot after the power cut")
+        yield
 
 
 def power_sweep(
@@ -284,11 +302,13 @@ def power_sweep(
     """Every legal state of the disk after a power cut behind each operation, or every so many of them."""
     tally = Tally(limit=limit)
     judge = Judge(ready, tally)
-    for cut in evenly(power_cuts(recording or recorded(ready), search), every):
-        if cut.after >= after:
-            judge.state(cut.disk, cut.heard, f"the power failed behind {cut.op.kind} {cut.op.path} #{cut.after}")
-        if tally.enough:
-            break
+    cuts = power_cuts(recording or recorded(ready), search)
+    with another_boot():
+        for cut in evenly(cuts, every):
+            if cut.after >= after:
+                judge.state(cut.disk, cut.heard, f"the power failed behind {cut.op.kind} {cut.op.path} #{cut.after}")
+            if tally.enough:
+                break
     return tally
 
 

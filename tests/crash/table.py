@@ -34,10 +34,13 @@ def program(place: Place) -> None:
 
     def note(what: str) -> str:
         fd = os.open(place.ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.write(fd, f"k:{what}:\n".encode())
+        left = f"k:{what}:\n".encode()
+        while left:
+            left = left[os.write(fd, left) :]
         with contextlib.suppress(OSError):  # it has happened, also where the disk is sick
             os.fsync(fd)  # an effect that a power cut may take back would be this program's own fault
-        os.close(fd)
+        with contextlib.suppress(OSError):
+            os.close(fd)
         return what
 
     def steps() -> None:
@@ -260,4 +263,6 @@ COPIED = tuple(name for name, case in CASES.items() if not case.only_for_real)
 STILL = tuple(name for name in COPIED if not CASES[name].lively)
 # Those that need nothing but this machine.
 ALONE = tuple(name for name, case in CASES.items() if not case.outside)
+# For power cuts: what its keeper and its command do to the disk is recorded with it.
+POWERED = Case(name="run kept", ground=grounds.with_ledger, words=plan("kept"), once=("work.kept",), lively=True)
 QUICK = ("run files", "run databases", "program", "resume", "approve", "rollback", "repair", "gc")

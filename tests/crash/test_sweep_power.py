@@ -8,7 +8,7 @@ from tests.crash.conftest import Prepare, Tell
 from tests.crash.harness import needs_ptrace
 from tests.crash.harness.power import Metadata, Search
 from tests.crash.sweeps import Tally, power_sweep
-from tests.crash.table import ALONE, CASES, STILL
+from tests.crash.table import ALONE, CASES, POWERED, STILL
 
 pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
 
@@ -29,6 +29,16 @@ def test_after_a_power_cut_nothing_acknowledged_is_lost_and_it_ends_the_same(pre
     assert total.states >= STATES_MIN
 
 
+@pytest.mark.parametrize("metadata", ["ordered", "strict"])
+def test_after_a_power_cut_a_command_has_its_effect_once(prepare: Prepare, tell: Tell, metadata: Metadata) -> None:
+    """Its keeper and the command itself write to the disk that loses what they have not synced."""
+    search = Search(**{**as_fields(GATE), "metadata": metadata, "every_op": 5})
+    total = power_sweep(prepare(POWERED), search, every=9)
+    tell(f"power cuts around a command, {metadata} names", total)
+    assert total.violations == []
+    assert total.states > 50
+
+
 def as_fields(search: Search) -> dict[str, object]:
     return {name: getattr(search, name) for name in Search.__dataclass_fields__}
 
@@ -37,7 +47,7 @@ def as_fields(search: Search) -> dict[str, object]:
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("model", [("ordered", 4096), ("strict", 4096), ("ordered", 512), ("strict", 512)])
-@pytest.mark.parametrize("name", STILL)
+@pytest.mark.parametrize("name", [*STILL, POWERED.name])
 def test_after_any_power_cut_nothing_acknowledged_is_lost(
     prepare: Prepare, tell: Tell, name: str, model: tuple[Metadata, int], part: int
 ) -> None:
@@ -52,6 +62,6 @@ def test_after_any_power_cut_nothing_acknowledged_is_lost(
         every_op=PARTS,
         first_op=part,
     )
-    total = power_sweep(prepare(CASES[name]), search)
+    total = power_sweep(prepare(CASES.get(name, POWERED)), search)
     tell(f"power cuts, {name}, {metadata} names, sectors of {sector_bytes}, part {part + 1} of {PARTS}", total)
     assert total.violations == []

@@ -13,10 +13,11 @@ import pytest
 from tests.crash.case import Prepared
 from tests.crash.conftest import Prepare
 from tests.crash.harness import needs_ptrace
-from tests.crash.harness.power import Metadata, Search
-from tests.crash.harness.recording import Op
-from tests.crash.sweeps import power_sweep, recorded
-from tests.crash.table import CASES
+from tests.crash.harness.power import Metadata, Search, power_cuts
+from tests.crash.harness.recording import Op, Recording
+from tests.crash.sweeps import another_boot, evenly, power_sweep, recorded
+from tests.crash.table import CASES, POWERED
+from tests.lives import end_all_in
 
 pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
 
@@ -63,6 +64,41 @@ def without_each(ready: Prepared, metadata: Metadata, *, only_last: bool) -> dic
 
 def test_a_sync_of_files_or_keys_that_is_left_out_is_betrayed_by_some_state(prepare: Prepare) -> None:
     assert without_each(prepare(CASES["run to gate"]), "strict", only_last=True) == {"files": True, "keys": True}
+
+
+def asks(ready: Prepared, recording: Recording, metadata: Metadata, window: range) -> bool:
+    """Whether in some state behind these operations nobody but a person knows what became of the command."""
+    search = Search(metadata=metadata, exhaustive_pieces_max=1, random_choices=0, name_choices_max=4, sector_bytes=4096)
+    cuts = (cut for cut in power_cuts(recording, search) if cut.after in window)
+    with another_boot():
+        for cut in evenly(cuts, 11):
+            end_all_in(ready.place.root)
+            cut.disk.put(ready.place.root)
+            ended = ready.place.acode("resume", "--last", "--force", "--reason", "test", "--json", "--no-input")
+            assert ended.exit_code in (0, 19), ended
+            if ended.exit_code == 19:
+                return True
+    return False
+
+
+@pytest.mark.parametrize("metadata", ["ordered", "strict"])
+def test_an_end_that_the_keeper_has_noted_is_no_question_after_a_power_cut(
+    prepare: Prepare, metadata: Metadata
+) -> None:
+    """The keeper's last act: without one of its syncs some state does not know of it any more, and a person must."""
+    ready = prepare(POWERED)
+    recording = recorded(ready)
+    ops = recording.ops
+    noted = [
+        index for index in recording.syncs() if "/.agent/run" in ops[index].path and "output" not in ops[index].path
+    ]
+    # From then on until the log says so itself.
+    told = next(index for index in recording.syncs() if index > noted[-1] and ops[index].path.endswith("-wal"))
+    assert not asks(ready, recording, metadata, range(noted[-1], told))
+    window = range(noted[-1] - 1, told - 1)
+    unneeded = [index for index in noted if not asks(ready, recording.without(index), metadata, window)]
+    # Where a sync of any directory keeps all names, one of the two would do.
+    assert unneeded == [index for index in noted if metadata == "ordered" and ops[index].kind == "sync_directory"]
 
 
 @pytest.mark.release

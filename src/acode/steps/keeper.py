@@ -269,11 +269,13 @@ def _write(directory: str, name: str, value: dict[str, Any], *, durable: bool = 
         os.close(fd)
     os.replace(temp, place)
     if durable and sys.platform != "win32":
-        fd = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        # The directory of this attempt is new: without its own name above it, all in it is lost to a power cut.
+        for changed in (os.path.dirname(directory), directory):
+            fd = os.open(changed, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
 
 def started(pid: int) -> float | None:

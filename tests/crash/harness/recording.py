@@ -68,9 +68,11 @@ def record(
     heard: Path | None = None,
     lost_sync: int | None = None,
     ends_with: tuple[int, ...] = (0,),
+    everything: bool = False,
 ) -> Recording:
     """Run the work; what it writes to the file `heard`, outside the directory, counts as told to somebody.
 
+    everything: what the processes that it starts do to the files is recorded with it.
     The fsync with the number `lost_sync` fails, and what it should have kept is gone, although it can still be read:
     Linux marks pages clean that it could not write. Only then may the run end with an error.
     """
@@ -78,7 +80,7 @@ def record(
         root=os.path.realpath(root), heard=os.path.realpath(heard) if heard else "", syncs_until_loss=lost_sync
     )
     before = Snapshot.of(root)
-    ended = trace(work, on_stop=recorder)
+    ended = trace(work, on_stop=recorder, everything=everything)
     if ended.exit_code not in ends_with and lost_sync is None:
         raise AssertionError(f"the recorded run ended with {ended.exit_code}:\n{ended.error}")
     if lost_sync is not None and not any(op.kind == "sync_lost" for op in recorder.ops):
