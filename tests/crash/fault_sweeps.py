@@ -8,15 +8,18 @@ healthy disk ends as if nothing had happened.
 from __future__ import annotations
 
 import builtins
+import itertools
 import random
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
+from acode.cli import world as cli_world
 from acode.errors import AcodeError
 from tests.crash.case import Prepared
 from tests.crash.harness.faults import Fault, failing, possible_faults
 from tests.crash.harness.power import Search
-from tests.crash.harness.ptracer import Ended, NeverReached
+from tests.crash.harness.ptracer import Ended, NeverReached, trace
 from tests.crash.sweeps import VIOLATIONS_MAX, Judge, Tally, power_sweep, recorded
 
 EXIT_CODES = frozenset({0, 1, 2, 3, 10, 12, 13, 14, 15, 16, 17, 18, 19, 20, 75, 130, 143})
@@ -98,4 +101,26 @@ def lost_sync_sweep(
         tally.violations += [f"{ready.case}, fsync {number}: {one}" for one in judged]
         tally.add(power_sweep(ready, search, every=every, recording=recording, limit=limit))
         number += syncs_every
+    return tally
+
+
+def clock_sweep(ready: Prepared, jump: timedelta, *, kills: int = 6, limit: int = VIOLATIONS_MAX) -> Tally:
+    """Every other look at the clock is after the jump, and the command is killed here and there."""
+    tally = Tally(limit=limit)
+
+    def with_jumps() -> object:
+        looks = itertools.count()
+        cli_world.now = lambda: datetime.now(UTC) + (jump if next(looks) % 2 else timedelta())
+        return ready.act()
+
+    ready.fresh()
+    ended = trace(with_jumps)
+    Judge(ready, tally).here(ready.place.words_heard(), f"a jump of {jump}")
+    for at in range(5, ended.stops, max(1, ended.stops // kills)):
+        if tally.enough:
+            break
+        ready.fresh()
+        assert trace(with_jumps, kill_at=at).killed_at is not None
+        tally.kills += 1
+        Judge(ready, tally).here(ready.place.words_heard(), f"a jump of {jump} and killed at {at}")
     return tally

@@ -7,13 +7,17 @@ knows of any of them.
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import apsw
 import msgspec
 import pytest
 
@@ -27,7 +31,7 @@ from acode.plan import Action, Finding, Outcome
 from acode.state import Session
 from acode.steps import commit, write
 from acode.steps import run as commands
-from acode.store import database, durable
+from acode.store import checkpoints, database, durable
 from acode.store.journal import Journal
 from acode.workspace import files
 from acode.workspace.beneath import Directory
@@ -192,6 +196,18 @@ def rollback_not_announced(patch: Patch) -> None:
     patch.setattr(Held, "say", wrong)
 
 
+def stamped_by_the_clock(patch: Patch) -> None:
+    """Nobody compares the time of an event with that of the one before it."""
+    right = Journal._next
+
+    def wrong(self: Journal, *arguments: Any) -> Any:
+        if self._exists:
+            self.session.updated_at = datetime.min.replace(tzinfo=UTC)
+        return right(self, *arguments)
+
+    patch.setattr(Journal, "_next", wrong)
+
+
 # What a resume makes of it.
 
 
@@ -276,18 +292,39 @@ def unfinished_collected(patch: Patch) -> None:
     patch.setattr(Session, "terminal", property(lambda self: True))
 
 
+def checkpoint_seal_ignored(patch: Patch) -> None:
+    def wrong(session_id: str, seq: int, body: bytes, mac: bytes, keyring: Any) -> Any:
+        try:
+            return checkpoints._decode(msgspec.json.decode(body), body)
+        except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
+            raise checkpoints._forged(session_id, seq, "it cannot be read") from error
+
+    patch.setattr(checkpoints, "open_checkpoint", wrong)
+
+
 # A disk that fails.
+
+
+def journal_mode_not_read_back(patch: Patch) -> None:
+    """SQLite stays in the mode it was in, as it does where a WAL cannot be, and nobody looks at its answer."""
+
+    class Believing(apsw.Connection):
+        def pragma(self, name: str, *value: Any, **more: Any) -> Any:
+            return "wal" if name == "journal_mode" else super().pragma(name, *value, **more)
+
+    patch.setattr(database, "apsw", SimpleNamespace(**{**vars(apsw), "Connection": Believing}))
 
 
 def tried_again_in_place(patch: Patch) -> None:
     right = Journal.append
 
     def wrong(self: Journal, *events: Any, **named: Any) -> Any:
-        before = self._session, self._head, self._last
+        before = {**vars(self), "session": copy.deepcopy(self.session)} if self._exists else {**vars(self)}
         try:
             return right(self, *events, **named)
         except WriteFailed:
-            self._dead, (self._session, self._head, self._last) = False, before
+            vars(self).clear()
+            vars(self).update(before)
             return right(self, *events, **named)
 
     patch.setattr(Journal, "append", wrong)
@@ -342,6 +379,9 @@ CATALOGUE = tuple(
         (unfinished_collected, "gc", "snapshots"),
         (tried_again_in_place, "run to gate", "failed fsyncs and power"),
         (failed_sync_swallowed, "run to gate", "failed fsyncs and power"),
+        (journal_mode_not_read_back, "run to gate", "power, ordered names"),
+        (checkpoint_seal_ignored, "run to gate", "tampering"),
+        (stamped_by_the_clock, "run files", "a clock that jumps"),
         (short_write_taken_for_whole, "run files", "short writes"),
         (machine_blamed_on_acode, "approve", "failing calls"),
     )

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
 from tests.crash.case import Prepared
 from tests.crash.conftest import Prepare, Tell
-from tests.crash.fault_sweeps import fault_sweep, faults_of, lost_sync_sweep, spread
+from tests.crash.fault_sweeps import clock_sweep, fault_sweep, faults_of, lost_sync_sweep, spread
 from tests.crash.harness import needs_ptrace
 from tests.crash.harness.faults import SHORT
 from tests.crash.harness.power import Metadata, Search
 from tests.crash.planted import CATALOGUE, Planted
 from tests.crash.sweeps import Tally, kill_sweep, power_sweep, snapshot_sweep
 from tests.crash.table import CASES
+from tests.crash.tamper_sweeps import tamper_sweep
 
 pytestmark = [needs_ptrace, pytest.mark.timeout(600)]
 
@@ -42,6 +44,8 @@ SWEEPS: dict[str, Callable[[Prepared], Tally]] = {
         limit=1,
     ),
     "short writes": short_writes,
+    "a clock that jumps": lambda ready: clock_sweep(ready, timedelta(hours=-2), kills=2, limit=1),
+    "tampering": lambda ready: tamper_sweep(ready, every=5, limit=1),
     "failing calls": lambda ready: fault_sweep(ready, spread(faults_of(ready), 25), limit=1),
 }
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import os
 import resource
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 import pytest
 
-from acode.cli import world as cli_world
 from tests.crash.conftest import Prepare, Tell
-from tests.crash.fault_sweeps import badly_ended, fault_sweep, faults_of, lost_sync_sweep, spread
+from tests.crash.fault_sweeps import badly_ended, clock_sweep, fault_sweep, faults_of, lost_sync_sweep, spread
 from tests.crash.harness import needs_ptrace
 from tests.crash.harness.power import Search
 from tests.crash.harness.ptracer import trace
@@ -86,20 +85,6 @@ def test_with_too_few_file_descriptors_it_says_so_and_later_ends_as_undisturbed(
 
 @pytest.mark.parametrize("jump", [timedelta(days=-400), timedelta(hours=-2), timedelta(days=400)])
 def test_a_clock_that_jumps_between_and_during_runs_changes_no_end(prepare: Prepare, jump: timedelta) -> None:
-    ready = prepare(CASES["run files"])
-    tally = Tally()
-
-    def with_jumps() -> object:
-        looks = itertools.count()
-        # Every other look at the clock is after the jump.
-        cli_world.now = lambda: datetime.now(UTC) + (jump if next(looks) % 2 else timedelta())
-        return ready.act()
-
-    ready.fresh()
-    stops = trace(with_jumps).stops
-    for at in range(5, stops, stops // 6):
-        ready.fresh()
-        ended = trace(with_jumps, kill_at=at)
-        assert ended.killed_at is not None
-        Judge(ready, tally).here(ready.place.words_heard(), f"{jump} and killed at {at}")
+    tally = clock_sweep(prepare(CASES["run files"]), jump)
     assert tally.violations == []
+    assert tally.kills >= 6

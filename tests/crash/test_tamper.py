@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from acode.engine.listing import rows
 from acode.engine.preview import verify
 from acode.errors import AcodeError
 from acode.events import types as ev
-from acode.store.store import Loaded, Store
+from tests.crash.tamper_sweeps import flips, judged_when_flipped
 from tests.tampering import SPAN, Attack
 from tests.victims import FAILED, Victim, with_snapshots
 from tests.worlds import plan_file
@@ -36,46 +36,17 @@ SIGNED = (
 # Every byte.
 
 
-def flips(
-    store: Store, table: str, column: str, bits: tuple[int, ...]
-) -> Iterator[tuple[str, tuple[object, ...], bytes]]:
-    """Every byte of a column changed, one at a time: where it stands, and the cell as it would be."""
-    key = "sha256" if table == "blobs" else "id"
-    rows = list(store.db.execute(f"SELECT {key}, CAST({column} AS BLOB) FROM {table} WHERE {column} IS NOT NULL"))
-    for place, cell in rows:
-        for index in range(len(cell)):
-            for bit in bits:
-                yield key, place, cell[:index] + bytes([cell[index] ^ bit]) + cell[index + 1 :]
-
-
-def judged(store: Store, session_id: str, untouched: Loaded) -> str:
-    """Detected, or of no effect: the verdict on one change."""
-    try:
-        loaded = store.load(session_id)
-    except AcodeError as error:
-        assert error.exit_code == 20, error
-        return "load"
-    assert loaded == untouched, "a change that was not detected was used"
-    verified = store.verify(session_id)
-    assert verified.problems, "a change of signed bytes was not detected"
-    return "verify"
-
-
 def flip_everything(
     victim: Victim, bits: tuple[int, ...], fields: tuple[tuple[str, str, str], ...] = SIGNED
 ) -> dict[str, int]:
-    """Each change is made on the connection that reads, and taken back: the file is the same afterwards."""
     counts = {"load": 0, "verify": 0}
     with victim.store(look_only=False) as store:
         untouched = store.load(victim.id)
         assert store.verify(victim.id).problems == ()
-        for table, column, kind in fields:
-            for key, where, cell in flips(store, table, column, bits):
-                store.db.execute("BEGIN")
-                store.db.execute(f"UPDATE {table} SET {column} = CAST(? AS {kind}) WHERE {key} = ?", (cell, where))
-                counts[judged(store, victim.id, untouched)] += 1
-                store.db.execute("ROLLBACK")
-            print(f"up to {table}.{column}: {counts}", flush=True)
+        for field in fields:
+            for flip in flips(store, *field[:2], bits):
+                counts[judged_when_flipped(store, victim.id, untouched, field, flip)] += 1
+            print(f"up to {field[0]}.{field[1]}: {counts}", flush=True)
         assert store.load(victim.id) == untouched
     return counts
 
