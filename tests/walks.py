@@ -253,6 +253,7 @@ def remark(walk: Walk) -> None:
                 ev.EscalatedToPerson(reason_code="resume_attempt_limit_reached", attempt=3),
                 ev.RollbackStarted(step="a.1", attempt=1),
                 ev.UndoStarted(step="a.1", attempt=1, key="k"),
+                ev.UndoSettled(step="a.1", attempt=1, outcome=ev.Settled.RETRY_ACCEPTED),
                 ev.PlanChanged(plan_blob="3" * 64, plan_digest="d", tasks=9, steps=9),
                 ev.Noted(what="repaired", data={"path": "x"}),
                 ev.FailureHandled(step="a.1"),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from acode.engine.actions import resolve
 from acode.engine.take_back import TakenBack, plan_rollback, roll_back
 from acode.errors import CannotContinue, OutcomeUnknown, StepFailed, StepStillRunning, Usage
 from acode.events import types as ev
@@ -253,6 +254,54 @@ def test_an_undo_that_was_cut_off_is_settled_by_its_keeper_or_by_nobody(tmp_path
         back(life, None)
     with pytest.raises(CannotContinue, match="was interrupted while step"):
         life.resume()
+
+
+def cut_off_for_good(life: Life) -> None:
+    """An undo killed with its keeper, before or after its effect: nothing tells."""
+    life.run(f"tasks: [{{title: t, steps: [{{run: 'true', undo: '{NOTE}; {WAITING}'}}, {{approve: ok?}}]}}]")
+    life.ears.at("step_output", life.die)
+    with pytest.raises(Killed):
+        back(life, None)
+    end_all_in(life.place)
+    with pytest.raises(OutcomeUnknown, match="its outcome is unknown") as caught:
+        back(life, None)
+    assert f"acode session resolve {life.id[-8:]} t.1 --applied, --not-applied or --retry" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(("answer", "runs"), [("applied", 1), ("not_applied", 2), ("retry", 2)])
+def test_a_person_says_what_became_of_an_undo_and_the_rollback_goes_on(tmp_path: Path, answer: str, runs: int) -> None:
+    life = Life(tmp_path)
+    cut_off_for_good(life)
+    resolve(life.world(), life.id, "t.1", answer, note="I looked", force=False)
+    (said,) = life.events(ev.UndoSettled)
+    assert (said.step, said.note) == ("t.1", "I looked")
+    if answer != "not_applied":
+        with pytest.raises(CannotContinue, match="was interrupted while step"):
+            life.resume()
+    life.put("door", "")
+    assert back(life, None).steps == ("t.1",)
+    assert life.effects() == {"t.1~undo": runs}
+    assert life.look().session.undoing is None
+
+
+def test_an_undo_that_had_no_effect_leaves_the_step_done_and_the_session_free(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    cut_off_for_good(life)
+    resolve(life.world(), life.id, "t.1", "not_applied", note="", force=False)
+    assert life.resume().exit_code == 10, "it waits at its gate again"
+    assert life.look().session.steps_done == 1
+
+
+def test_nobody_speaks_for_an_undo_that_still_runs(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.run(f"tasks: [{{title: t, steps: [{{run: 'true', undo: '{WAITING}; {NOTE}'}}, {{approve: ok?}}]}}]")
+    life.ears.at("step_output", life.die)
+    with pytest.raises(Killed):
+        back(life, None)
+    with pytest.raises(StepStillRunning, match="the undo of step"):
+        resolve(life.world(), life.id, "t.1", "applied", note="", force=False)
+    life.put("door", "")
+    again(life)
 
 
 # The command line.

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -282,6 +282,21 @@ def test_a_rollback_to_a_step_keeps_what_ended_before_it(place: Place) -> None:
     assert place.effects() == ["book hotel", "book flight", "cancel flight"]
     assert place.run(TRIP).status == 0
     assert place.effects()[3:] == ["book flight"]
+
+
+@pytest.mark.parametrize(("answer", "cancelled"), [("applied", 1), ("retry", 2)])
+def test_what_became_of_an_undo_that_was_cut_off_is_said_and_the_rollback_goes_on(
+    place: Place, answer: Literal["applied", "retry"], cancelled: int
+) -> None:
+    cut_off = TRIP.replace('note("cancel", booking["id"])', 'note("cancel", booking["id"]); os._exit(9)')
+    assert place.run(TRIP, "fails").status == 1
+    assert place.run(cut_off, "undo").status == 9
+    (row,) = place.json("session", "list")
+    refused = place.acode("session", "rollback", row["short_id"], "--yes")
+    assert refused.returncode == 19 and f"session resolve {row['short_id']} flight" in refused.stderr
+    acode.resolve("trip", "flight", answer)
+    assert place.run(TRIP, "undo").status == 0
+    assert place.effects().count("cancel flight") == cancelled and place.effects()[-1] == "cancel hotel"
 
 
 def test_an_undo_that_no_later_process_could_find_is_refused_before_the_step_runs(place: Place) -> None:

@@ -85,6 +85,7 @@ EVERY_EVENT: list[Any] = [
     ev.PlanChanged(plan_blob="3" * 64, plan_digest="d", tasks=2, steps=3, reason="planned by the model"),
     ev.RollbackStarted(step="main.c", attempt=1, saved=(IMAGE,)),
     ev.Noted(what="checkpoint repaired", data={"schema_from": 6}),
+    ev.UndoSettled(step="main.b", attempt=1, outcome=ev.Settled.APPLIED, note="I looked"),
     ev.UndoStarted(step="main.b", attempt=1, key=f"{SESSION}:main.b:1", to="main.a"),
     ev.StepsRolledBack(to="main.a", steps=("main.b",), tasks=("main",), files=(FILE,), kept=("mine.txt",)),
     ev.ContextCompacted(step="main.ask-7", reason="long", messages=40, tokens=90_000),

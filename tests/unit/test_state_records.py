@@ -294,6 +294,26 @@ def test_a_taking_back_is_open_from_its_announcement_to_its_end() -> None:
     assert session(*words, by_user(taken_back("main.a"))).undoing is None
 
 
+@pytest.mark.parametrize("answer", [ev.Settled.APPLIED, ev.Settled.RETRY_ACCEPTED])
+def test_what_a_person_says_of_an_undo_stands_until_the_undo_begins_again_or_the_step_is_taken_back(
+    answer: ev.Settled,
+) -> None:
+    undo = ev.UndoStarted(step="main.a", attempt=1, key="k")
+    said = by_user(ev.UndoSettled(step="main.a", attempt=1, outcome=answer))
+    words = (created("a"), did("a"), by_user(undo), said)
+    assert (session(*words).undoing, session(*words).undo_answer) == (undo, answer)
+    again = ev.UndoStarted(step="main.a", attempt=2, key="k2")
+    for after, left in ((by_user(again), again), (by_user(taken_back("main.a")), None)):
+        assert (session(*words, after).undoing, session(*words, after).undo_answer) == (left, None)
+
+
+def test_an_undo_without_effect_is_as_if_it_had_never_begun() -> None:
+    undo = ev.UndoStarted(step="main.a", attempt=1, key="k")
+    said = by_user(ev.UndoSettled(step="main.a", attempt=1, outcome=ev.Settled.NOT_APPLIED))
+    now = session(created("a"), did("a"), by_user(undo), said)
+    assert (now.undoing, now.undo_answer, now.steps_done) == (None, None, 1)
+
+
 # A repair.
 
 

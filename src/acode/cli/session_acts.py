@@ -17,6 +17,7 @@ from acode.cli.world import build_world
 from acode.engine import actions
 from acode.engine.world import World, short
 from acode.errors import Usage
+from acode.events import types as ev
 from acode.formats.finding import find_run
 from acode.state import Session
 
@@ -31,7 +32,7 @@ def begin(flags: Flags) -> tuple[World, Screen]:
     return click.get_current_context().with_resource(shared(world)), Screen(flags, world.env)
 
 
-def tell(screen: Screen, session: Session, sentence: str, **more: Any) -> int:
+def tell(screen: Screen, session: Session, sentence: str, *, way: str = "", **more: Any) -> int:
     """One document for programs, one sentence and the way on for people."""
     if screen.flags.json:
         screen.document(
@@ -45,7 +46,7 @@ def tell(screen: Screen, session: Session, sentence: str, **more: Any) -> int:
     else:
         screen.data(one_line(sentence))
     if not session.terminal:
-        screen.say(way_on(session.session_id))
+        screen.say(way or way_on(session.session_id))
     return 0
 
 
@@ -59,17 +60,32 @@ def tell(screen: Screen, session: Session, sentence: str, **more: Any) -> int:
 @click.option("--force", is_flag=True, help="Although its command still runs.")
 @click.pass_obj
 def resolve_step(flags: Flags, *, session: str, step: str, answer: str | None, note: str, force: bool) -> int:
-    """Say what became of a step that was cut off and left no evidence."""
+    """Say what became of a step, or of its undo, that was cut off and left no evidence."""
     if answer is None:
         raise Usage("say what became of it: --applied, --not-applied or --retry", hint="See: acode explain")
     world, screen = begin(flags)
-    settled = actions.resolve(world, session, step, answer, note=note, force=force)
+    settled, undo = actions.resolve(world, session, step, answer, note=note, force=force)
+    if undo is not None:
+        return tell_of_undo(screen, settled, undo, answer)
     words = {
         "applied": "is taken as done",
         "not_applied": "is taken as not done, and will run",
         "retry": "will run again, which you accepted",
     }
     return tell(screen, settled, f"Step {step} {words[answer]}.", step=step, resolved=answer)
+
+
+def tell_of_undo(screen: Screen, session: Session, undo: ev.UndoStarted, answer: str) -> int:
+    """The rollback that it belongs to is not over: it is given again."""
+    to = f" --to {undo.to}" if undo.to else ""
+    words = {
+        "applied": "is taken as done",
+        "not_applied": "is taken as not done: the step stands as before",
+        "retry": "will run again, which you accepted",
+    }
+    sentence = f"The undo of step {undo.step} {words[answer]}."
+    way = f"To go on with the rollback: acode session rollback {short(session.session_id)}{to}"
+    return tell(screen, session, sentence, way=way, step=undo.step, undo=True, resolved=answer)
 
 
 @click.command(cls=Command, name="approve")

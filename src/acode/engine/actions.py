@@ -18,6 +18,7 @@ from acode.engine.opening import opened, resolve_id
 from acode.engine.settle import resolve as settle_by_person
 from acode.engine.sharing import is_anothers
 from acode.engine.survey import look_at, step_named
+from acode.engine.undo_command import answer_undo, is_being_undone
 from acode.engine.world import World, short
 from acode.errors import CannotContinue, SessionLocked, StepStillRunning, TerminalState, Usage
 from acode.events import types as ev
@@ -26,9 +27,15 @@ from acode.plan import approval_digest
 from acode.state import Session, State
 
 
-def resolve(world: World, text: str, step_id: str, answer: str, *, note: str, force: bool) -> Session:
-    """A person says what became of a step: applied, not_applied, or retry."""
+def resolve(
+    world: World, text: str, step_id: str, answer: str, *, note: str, force: bool
+) -> tuple[Session, ev.UndoStarted | None]:
+    """A person says what became of a step: applied, not_applied, or retry; or of its undo, which then comes back."""
     with held(world, text) as run:
+        if is_being_undone(run.session, step_id):
+            undo = run.session.undoing
+            answer_undo(run, answer, note=world.redactor.text(note), force=force)
+            return run.session, undo
         flight, record = run.session.in_flight.get(step_id), run.session.record(step_id)
         if flight is None and (record is None or record.status != "failed"):
             open_steps = [*run.session.in_flight, *failed_steps(run.session)]
@@ -46,7 +53,7 @@ def resolve(world: World, text: str, step_id: str, answer: str, *, note: str, fo
                     hint="Wait for it or stop it; --force settles it all the same.",
                 )
         settle_by_person(run, step_id, answer, evidence="said by a person", note=world.redactor.text(note))
-        return run.session
+        return run.session, None
 
 
 def refuse_unsayable(session: Session, step_id: str) -> None:

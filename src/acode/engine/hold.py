@@ -41,6 +41,7 @@ ANCHORED_AT_ONCE = ENDINGS | {
     ev.SessionAwaitingApproval,
     ev.SessionPaused,
     ev.StepSettled,
+    ev.UndoSettled,
     ev.ResumeStarted,
     ev.StepsRolledBack,
     ev.Quarantined,

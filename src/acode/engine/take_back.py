@@ -18,9 +18,9 @@ from acode.engine.called import settle
 from acode.engine.hold import Held, held
 from acode.engine.opening import opened, resolve_id
 from acode.engine.survey import step_named
-from acode.engine.undo_command import UNDO, run_undo
+from acode.engine.undo_command import UNDO, run_undo, unknown_undo
 from acode.engine.world import World, short
-from acode.errors import CannotContinue, OutcomeUnknown, Usage
+from acode.errors import CannotContinue, Usage
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Call, Commit, Run, Sql, Step, Write, command_line, describe, execution_order
@@ -309,11 +309,10 @@ def call_undo(run: Held, step: Step, past: Past | None, to: str | None, call: Un
     if past is None or call is None:
         raise CannotContinue(f"the undo of step {step.id} is a function, and nobody is here who could call it")
     if run.session.undoing is not None and run.session.undoing.step == step.id:
-        raise OutcomeUnknown(
-            f"the undo of step {step.id} was interrupted and its outcome is unknown",
-            hint="Finish it by hand, then abandon the session and begin anew under another key.",
-            step=step.id,
-        )
+        if run.session.undo_answer is None:
+            raise unknown_undo(run.session)
+        if run.session.undo_answer is ev.Settled.APPLIED:
+            return
     attempt = past.started.attempt
     key = make_key(run.session.session_id, f"{step.id}{UNDO}", attempt)
     run.say(ev.UndoStarted(step=step.id, attempt=attempt, key=key, to=to, boot_id=locks.boot_id()), actor="user")

@@ -1,21 +1,28 @@
 """The undo command of a finished step: under a keeper, like any command, with a start on record.
 
-One that was interrupted is settled by its keeper before it may run again. Whether a step is to be taken back is decided
-elsewhere, and so is what becomes of its files.
+One that was interrupted is settled by its keeper before it may run again, or by a person where the keeper is gone too.
+Whether a step is to be taken back is decided elsewhere, and so is what becomes of its files.
 """
 
 from __future__ import annotations
 
 from acode import lock as locks
 from acode.engine.hold import Held
+from acode.engine.world import short
 from acode.errors import OutcomeUnknown, StepFailed, StepStillRunning
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Run, Step
 from acode.plan import Outcome
+from acode.state import Session
 from acode.steps import run as commands
 from acode.steps.shape import Failed
 
+ANSWERS = {
+    "applied": ev.Settled.APPLIED,
+    "not_applied": ev.Settled.NOT_APPLIED,
+    "retry": ev.Settled.RETRY_ACCEPTED,
+}
 UNDO = "~undo"  # no step id can hold this, so an undo's key is nobody else's
 
 
@@ -25,7 +32,7 @@ def run_undo(run: Held, step: Step, to: str | None) -> None:
     undo = undo_step(step)
     open_undo = run.session.undoing
     if open_undo is not None and open_undo.step == step.id and settle_undo(run, undo, open_undo):
-        return
+        return  # it is done, and the step is about to be recorded as taken back
     attempt = undos_so_far(run, step.id) + 1
     key = make_key(run.session.session_id, undo.id, attempt)
     event = ev.UndoStarted(step=step.id, attempt=attempt, key=key, to=to, boot_id=locks.boot_id())
@@ -76,6 +83,8 @@ def as_started(undo: Step, event: ev.UndoStarted) -> ev.StepStarted:
 
 def settle_undo(run: Held, undo: Step, event: ev.UndoStarted) -> bool:
     """True: it was applied. An undo whose end nobody knows is a person's decision, like any command."""
+    if run.session.undo_answer is not None:
+        return run.session.undo_answer is ev.Settled.APPLIED
     finding = commands.look(undo, run.site(), as_started(undo, event))
     if finding.still_running:
         raise StepStillRunning(
@@ -85,8 +94,34 @@ def settle_undo(run: Held, undo: Step, event: ev.UndoStarted) -> bool:
         return True
     if finding.outcome is Outcome.NOT_APPLIED and commands.forestall(run.site(), as_started(undo, event)):
         return False
-    raise OutcomeUnknown(
-        f"the undo of step {event.step} was interrupted and its outcome is unknown: {finding.evidence}",
-        hint="Finish it by hand; then run it to its end as a step of a new session, or abandon this one.",
-        step=event.step,
+    raise unknown_undo(run.session, f": {finding.evidence}")
+
+
+def unknown_undo(session: Session, why: str = "") -> OutcomeUnknown:
+    assert session.undoing is not None
+    name, step = short(session.session_id), session.undoing.step
+    return OutcomeUnknown(
+        f"the undo of step {step} was interrupted and its outcome is unknown{why}",
+        hint="Look whether it happened, and say so:"
+        f" acode session resolve {name} {step} --applied, --not-applied or --retry; then give the rollback again.",
+        step=step,
     )
+
+
+def is_being_undone(session: Session, step_id: str) -> bool:
+    return session.undoing is not None and session.undoing.step == step_id
+
+
+def answer_undo(run: Held, answer: str, *, note: str, force: bool) -> None:
+    """A person says what became of the undo that was cut off: applied, not_applied, or retry."""
+    event = run.session.undoing
+    assert event is not None
+    undo = Step(id=f"{event.step}{UNDO}", action=Run(command=""))  # its keeper is found by its key alone
+    finding = commands.look(undo, run.site(probes=False), as_started(undo, event))
+    if finding.still_running and not force:
+        raise StepStillRunning(
+            f"the undo of step {event.step} is {finding.evidence}",
+            hint="Wait for it or stop it; --force settles it all the same.",
+        )
+    outcome = ANSWERS[answer]
+    run.say(ev.UndoSettled(step=event.step, attempt=event.attempt, outcome=outcome, note=note), actor="user")

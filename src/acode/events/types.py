@@ -416,6 +416,15 @@ class UndoStarted(Event, frozen=True, kw_only=True, tag="undo_started"):
     boot_id: str = ""
 
 
+class UndoSettled(Event, frozen=True, kw_only=True, tag="undo_settled"):
+    """A person said what became of an undo that was cut off; the rollback that it belongs to goes on from there."""
+
+    step: str
+    attempt: int
+    outcome: Settled
+    note: str = ""
+
+
 class Noted(Event, frozen=True, kw_only=True, tag="noted"):
     """Something that acode did beside its steps, for whoever asks later: a foreign checkpoint repaired, for one."""
 
@@ -471,6 +480,7 @@ Known = (
     | Quarantined
     | StepsRolledBack
     | UndoStarted
+    | UndoSettled
     | RollbackStarted
     | Noted
     | ContextCompacted

@@ -24,6 +24,7 @@ from acode.engine.perform import complete, ending
 from acode.engine.settle import settle_flights
 from acode.engine.survey import chosen_strategy, retries_unknown
 from acode.engine.trouble import lay_ballast, stop_for_disk
+from acode.engine.undo_command import answer_undo, is_being_undone
 from acode.engine.world import Options, Result, World, short
 from acode.errors import (
     AcodeError,
@@ -387,7 +388,7 @@ def resolve(
     note: str = "",
     workspace: str | os.PathLike[str] = ".",
 ) -> None:
-    """Say what became of a step whose outcome is unknown; the next run of the program goes on with that.
+    """Say what became of a step, or of its undo, whose outcome is unknown; the program or the rollback goes on with it.
 
     answer: `applied`, it happened, and `result` is what it returned; `not_applied`, it did not; `retry`, it is still
     unknown, and a repeat is accepted. It is recorded as a person's decision, like `acode session resolve`.
@@ -399,6 +400,9 @@ def resolve(
     if known is None:
         raise UnknownSession(f"there is no session under the key {key}")
     with held(world, known[0]) as run:
+        if is_being_undone(run.session, step):
+            answer_undo(run, answer, note=world.redactor.text(note), force=False)
+            return
         if step not in run.session.in_flight:
             open_steps = ", ".join(run.session.in_flight) or "none"
             raise Usage(f"step {step} of {key} is not open", hint=f"Open steps: {open_steps}")

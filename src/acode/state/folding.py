@@ -371,7 +371,7 @@ def _quarantined(session: Session, event: ev.Quarantined, envelope: Envelope) ->
 
 def _rolled_back(session: Session, event: ev.StepsRolledBack, envelope: Envelope) -> None:
     """Finished steps are pending again; the next attempt gets a new key, so that no target takes it for the old one."""
-    session.undoing = None
+    session.undoing, session.undo_answer = None, None
     session.steps_done -= len(event.steps)
     session.tasks_done -= len(event.tasks)
     # The completion it pointed at is undone: a resume goes on after the taking back, or from the beginning.
@@ -391,7 +391,15 @@ def _rolled_back(session: Session, event: ev.StepsRolledBack, envelope: Envelope
 
 
 def _undo_started(session: Session, event: ev.UndoStarted, envelope: Envelope) -> None:
-    session.undoing = event
+    session.undoing, session.undo_answer = event, None
+
+
+def _undo_settled(session: Session, event: ev.UndoSettled, envelope: Envelope) -> None:
+    """An undo without effect is as if it had never begun; any other answer waits for the rollback to be given again."""
+    if event.outcome is ev.Settled.NOT_APPLIED:
+        session.undoing, session.undo_answer = None, None
+    else:
+        session.undo_answer = event.outcome
 
 
 def _unknown(session: Session, event: ev.Unknown, envelope: Envelope) -> None:
@@ -424,6 +432,7 @@ _APPLY: dict[type, Callable[[Session, Any, Envelope], None]] = {
     ev.Quarantined: _quarantined,
     ev.StepsRolledBack: _rolled_back,
     ev.UndoStarted: _undo_started,
+    ev.UndoSettled: _undo_settled,
     ev.ContextCompacted: _compacted,
     ev.Unknown: _unknown,
 }

@@ -167,6 +167,7 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     escalated: bool = False
     last_resume_seq: int = 0
     undoing: ev.UndoStarted | None = None
+    undo_answer: ev.Settled | None = None  # what a person said became of it
     conversation: Conversation | None = None
     plan_blob: str | None = None  # set where the plan is not the one the session was created with
     unknown_types: dict[int, str] = {}
