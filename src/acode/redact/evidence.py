@@ -167,8 +167,6 @@ def _is_unquoted_secret(rules: Rules, value: bytes, name: bytes, separator: byte
 def _looks_random(value: bytes) -> bool:
     """Not a word, not words joined: digits among letters, signs, or capitals without rhyme."""
     if re.fullmatch(rb"[A-Za-z]+", value):
-        if value.islower() or value.isupper():
-            return False
         humps = len(re.findall(rb"[a-z][A-Z]", value)) + len(re.findall(rb"[A-Z]{2,}", value))
         return len(value) >= 8 and humps * 4 >= len(value)
     joined = rb"_*[A-Za-z]+(?:[_.:/-]+[A-Za-z]+\d{0,2})*[_.]*|[a-z]+\d{0,2}(?:_[a-z0-9]+)+"
