@@ -192,6 +192,11 @@ def test_an_event_behind_a_long_name_is_read_all_the_same() -> None:
     assert decode(encode(before)) == before
 
 
+def test_a_type_that_is_not_known_is_kept_by_name_in_the_bytes_that_acode_writes_too() -> None:
+    body = encode(envelope(paused(), 2)).replace(b"session_paused", b"session_dreaming")
+    assert decode(body).event == ev.Unknown(type="session_dreaming")
+
+
 def test_a_type_that_is_no_text_is_an_error_by_name() -> None:
     body = encode(envelope(started("a"), 2)).replace(b"step_started", b"step_\xffstarted")
     with pytest.raises(UnreadableEvent):
