@@ -49,9 +49,9 @@ def test_an_agent_killed_anywhere_asks_and_does_everything_once(prepare: Prepare
     total = Tally()
     for case in AGENT:
         ready = prepare(case)
-        total.add(snapshot_sweep(ready, every=31))
-        total.add(kill_sweep(ready, every=41, first=5, only=TALK))
-        total.add(kill_sweep(ready, every=131, first=11))
+        total.add(snapshot_sweep(ready, every=53))
+        total.add(kill_sweep(ready, every=53, first=5, only=TALK))
+        total.add(kill_sweep(ready, every=171, first=11))
     tell("an agent: snapshots and real kills", total)
     assert total.violations == []
     assert total.kills >= 10

@@ -68,10 +68,16 @@ def test_a_sync_of_files_or_keys_that_is_left_out_is_betrayed_by_some_state(prep
 
 def asks(ready: Prepared, recording: Recording, metadata: Metadata, window: range) -> bool:
     """Whether in some state behind these operations nobody but a person knows what became of the command."""
-    search = Search(metadata=metadata, exhaustive_pieces_max=1, random_choices=0, name_choices_max=4, sector_bytes=4096)
-    cuts = (cut for cut in power_cuts(recording, search) if cut.after in window)
+    search = Search(
+        metadata=metadata,
+        exhaustive_pieces_max=1,
+        random_choices=0,
+        name_choices_max=4,
+        sector_bytes=4096,
+        window=window,
+    )
     with another_boot():
-        for cut in evenly(cuts, 11):
+        for cut in evenly(power_cuts(recording, search), 17):
             end_all_in(ready.place.root)
             cut.disk.put(ready.place.root)
             ended = ready.place.acode("resume", "--last", "--force", "--reason", "test", "--json", "--no-input")

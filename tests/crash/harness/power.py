@@ -34,6 +34,7 @@ class Search:
     seed: int = 1
     every_op: int = 1  # a cut behind every so many operations
     first_op: int = 0
+    window: range | None = None  # a cut behind these operations only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ def power_cuts(recording: Recording, search: Search = USUAL) -> Iterator[PowerCu
     for index, op in enumerate(recording.ops):
         heard += op.data if op.kind == "heard" else b""
         disk.feed(op)
-        if index % search.every_op != search.first_op:
+        if index % search.every_op != search.first_op or (search.window is not None and index not in search.window):
             continue
         for state in disk.states(search, dice, len(heard)):
             key = (state.digest, len(heard))
