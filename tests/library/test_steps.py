@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -328,3 +330,41 @@ def test_a_session_is_used_in_its_block_and_its_process_only(place: Place) -> No
         pass
     with pytest.raises(UnsafeWorkspace), acode.session("k", workspace="/"):
         pass
+
+
+# What keeps acode from looking is no failure of the function.
+
+
+def behind_a_link() -> None:
+    Path("kept").rename("moved")
+    Path("kept").symlink_to("moved")
+
+
+def without_descriptors() -> None:
+    """From here on nothing more can be opened."""
+    highest = os.dup(0)
+    os.close(highest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+@pytest.mark.parametrize("hide", [behind_a_link, without_descriptors])
+def test_a_function_after_which_the_files_cannot_be_seen_has_run_and_is_not_called_again(
+    place: Place, hide: Callable[[], None]
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    calls = []
+
+    def send() -> str:
+        calls.append("send")
+        hide()
+        return "sent"
+
+    with acode.session("k") as s:
+        s.write("kept/a.txt", "a\n")
+        try:
+            assert s.step("send", send, idempotent=True, retry=3) == "sent"
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    with acode.session("k") as s:
+        assert s.recall("send") is not None
+    assert calls == ["send"]

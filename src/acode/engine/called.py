@@ -18,6 +18,7 @@ from acode.engine.hold import Held, created
 from acode.engine.perform import NAMES_IN_EVENT_MAX, in_pieces
 from acode.engine.validate import git_position
 from acode.engine.world import World
+from acode.errors import AcodeError
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Approve, Commit, Run, Step, Write, describe, digest
@@ -192,9 +193,18 @@ def end(
 
 
 def changed_meanwhile(run: Held) -> tuple[ev.FileState, ...]:
-    """Files that the session knows and that changed while the function ran: the change belongs to the step."""
+    """Files that the session knows and that changed while the function ran: the change belongs to the step.
+
+    The function has run, and that is recorded also where nobody can look: the next resume finds what differs.
+    """
     records = run.session.records
-    return restat(run.root, records.manifest) if records is not None and records.manifest else ()
+    if records is None or not records.manifest:
+        return ()
+    try:
+        return restat(run.root, records.manifest)
+    except (AcodeError, OSError) as error:
+        run.warn(f"whether the step changed files that the session knows could not be seen: {error}")
+        return ()
 
 
 def accept_retry(run: Held, started: ev.StepStarted, evidence: str) -> None:

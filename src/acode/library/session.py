@@ -130,12 +130,15 @@ class Session:
         begun = self._ask_call(name, function, args, kwargs, how)
         while not begun.found:
             try:
-                return self._called(begun, function, args, kwargs)
+                value = self._called(begun, function, args, kwargs)
             except Exception as error:
                 wait_s = self._asking.failed(begun, error)
                 if wait_s is None:
                     raise
                 time.sleep(wait_s)
+            else:  # out here: what keeps a completion from being recorded is no failure of the function, which has run
+                self.complete(begun, value)
+                return value
             self._asking.begin_again(begun)
         return begun.result
 
@@ -147,12 +150,15 @@ class Session:
         begun = self._ask_call(name, function, args, kwargs, how)
         while not begun.found:
             try:
-                return await self._awaited(begun, function, args, kwargs)
+                value = await self._awaited(begun, function, args, kwargs)
             except Exception as error:
                 wait_s = self._asking.failed(begun, error)
                 if wait_s is None:
                     raise
                 await asyncio.sleep(wait_s)
+            else:  # out here, as above
+                self.complete(begun, value)
+                return value
             self._asking.begin_again(begun)
         return begun.result
 
@@ -161,13 +167,10 @@ class Session:
         token = CURRENT.set(Current(self, scope))
         try:
             if begun.work.how.timeout_s is None:
-                value = function(*args, **kwargs)
-            else:
-                value = bounded(lambda: function(*args, **kwargs), scope, begun.work.how.timeout_s)
+                return function(*args, **kwargs)
+            return bounded(lambda: function(*args, **kwargs), scope, begun.work.how.timeout_s)
         finally:
             CURRENT.reset(token)
-        self.complete(begun, value)
-        return value
 
     async def _awaited(
         self, begun: Begun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -177,13 +180,11 @@ class Session:
         token = CURRENT.set(Current(self, begun.inside()))
         try:
             async with asyncio.timeout(begun.work.how.timeout_s) as clock:
-                value = await function(*args, **kwargs)
+                return await function(*args, **kwargs)
         except TimeoutError as error:
             raise (TimedOut() if clock.expired() else error) from None
         finally:
             CURRENT.reset(token)
-        self.complete(begun, value)
-        return value
 
     def _ask_call(
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], how: How
