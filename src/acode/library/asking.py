@@ -215,6 +215,8 @@ class Asking:
     def failed(self, begun: Begun, error: Exception) -> float | None:
         """Record how the function failed; seconds until its next attempt, or None to let the program hear of it."""
         assert begun.started is not None
+        if isinstance(error, NotStorable) and error.details.get("step") == begun.id:
+            return None  # it has run, says who encodes its result itself: what is open is that, and a person decides
         if isinstance(error, TimedOut):
             return self._ran_out_of_time(begun)
         self.fail(begun, error)
