@@ -27,7 +27,7 @@ DOUBLE_BOUNDARIES_MIN = 4_000
 def test_killed_at_any_system_call_every_command_ends_as_an_undisturbed_one(prepare: Prepare, tell: Tell) -> None:
     total = Tally()
     for name in (name for name in ALONE if name in COPIED):
-        total.add(snapshot_sweep(prepare(CASES[name])))
+        total.add(snapshot_sweep(prepare(CASES[name]), every=3 if CASES[name].followed else 1))
     tell("snapshots at every system call of every command", total)
     assert total.violations == []
     assert total.boundaries >= SNAPSHOT_BOUNDARIES_MIN
@@ -38,7 +38,7 @@ def test_killed_for_real_every_command_ends_as_an_undisturbed_one(prepare: Prepa
     total = Tally()
     for number, name in enumerate(ALONE):
         case = CASES[name]
-        every = 9 if case.only_for_real else 29 if case.lively else 13
+        every = 9 if case.only_for_real else 33 if case.lively else 15
         total.add(kill_sweep(prepare(case), every=every, first=number % every))
     tell("real kills", total)
     assert total.violations == []
@@ -49,7 +49,7 @@ def test_killed_for_real_every_command_ends_as_an_undisturbed_one(prepare: Prepa
 def test_killed_again_while_recovering_it_still_ends_as_an_undisturbed_run(prepare: Prepare, tell: Tell) -> None:
     total = Tally()
     for name in QUICK:
-        total.add(double_sweep(prepare(CASES[name]), every=41, judge_every=5, first=11))
+        total.add(double_sweep(prepare(CASES[name]), every=61, judge_every=5, first=11))
     for name in ("run files", "approve", "rollback"):
         total.add(double_kill_sweep(prepare(CASES[name]), every=140, second_every=90))
     tell("killed again while recovering", total)

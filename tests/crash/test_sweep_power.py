@@ -21,7 +21,7 @@ PARTS = 4
 def test_after_a_power_cut_nothing_acknowledged_is_lost_and_it_ends_the_same(prepare: Prepare, tell: Tell) -> None:
     total = Tally()
     for name in (name for name in STILL if name in ALONE):
-        every_op = 3 if name.startswith(("run", "program")) else 1
+        every_op = 4 if name.startswith(("run", "program")) else 1
         search = Search(**{**as_fields(GATE), "every_op": every_op})
         total.add(power_sweep(prepare(CASES[name]), search, every=2))
     tell("power cuts", total)
