@@ -272,6 +272,9 @@ def cut_off_for_good(life: Life) -> None:
 def test_a_person_says_what_became_of_an_undo_and_the_rollback_goes_on(tmp_path: Path, answer: str, runs: int) -> None:
     life = Life(tmp_path)
     cut_off_for_good(life)
+    with pytest.raises(Usage) as caught:
+        resolve(life.world(), life.id, "t.2", answer, note="", force=False)
+    assert caught.value.hint == "Open steps: t.1"
     resolve(life.world(), life.id, "t.1", answer, note="I looked", force=False)
     (said,) = life.events(ev.UndoSettled)
     assert (said.step, said.note) == ("t.1", "I looked")

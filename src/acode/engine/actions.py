@@ -38,7 +38,8 @@ def resolve(
             return run.session, undo
         flight, record = run.session.in_flight.get(step_id), run.session.record(step_id)
         if flight is None and (record is None or record.status != "failed"):
-            open_steps = [*run.session.in_flight, *failed_steps(run.session)]
+            half_undone = [run.session.undoing.step] if run.session.undoing else []
+            open_steps = [*run.session.in_flight, *failed_steps(run.session), *half_undone]
             raise Usage(
                 f"step {step_id} of session {short(run.session.session_id)} is not open",
                 hint=f"Open steps: {', '.join(open_steps)}" if open_steps else "No step is open.",
