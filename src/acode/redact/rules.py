@@ -226,7 +226,14 @@ class Rules:
 
     def look(self, values: tuple[bytes, ...], *, strict: bool) -> Look:
         """Whether there is a clue at all, without saying where: a step's short texts are looked at by the thousand."""
-        return self._looker(self._everything(values, strict))
+        if values or strict:
+            return self._looker(self._everything(values, strict))
+        return self._look_for_no_value
+
+    @cached_property
+    def _look_for_no_value(self) -> Look:
+        """Compiling takes milliseconds, and a program may open many sessions. Nobody's values are kept here."""
+        return self._looker(self._everything((), strict=False))
 
     def _everything(self, values: tuple[bytes, ...], strict: bool) -> bytes:
         return b"|".join((self._clue, *map(re.escape, values), *([STRICT.encode()] if strict else [])))
