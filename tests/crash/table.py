@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 import acode
+from acode.store.room import APPENDS_BEFORE
 from tests.crash import grounds, grounds_agent, grounds_shared
 from tests.crash.case import Case
 from tests.crash.grounds import plan
@@ -62,6 +63,13 @@ def program(place: Place) -> None:
     raise AssertionError("not finished after eight runs")
 
 
+def long_program(place: Place) -> None:
+    """So many steps that room is made for the log, and used; nothing but the log is written."""
+    with environment(place), acode.session("long", workspace=place.workspace) as session:
+        for number in range(APPENDS_BEFORE // 2 + 3):  # a start and a completion each
+            session.step("count", str, number, idempotent=True)
+
+
 RUNS = (
     Case(name="run files", ground=grounds.plain, words=plan("files")),
     Case(
@@ -75,6 +83,7 @@ RUNS = (
     Case(name="run commits", ground=grounds.repository, words=plan("commits"), lively=True, followed=True),
     Case(name="run to gate", ground=grounds.plain, words=plan("gate"), ends_with=(10,)),
     Case(name="program", ground=grounds.plain, program=program, once=("send", "inner")),
+    Case(name="program at length", ground=grounds.plain, program=long_program),
 )
 RESUMES = (
     Case(name="resume", ground=grounds.killed_while_writing, words=("resume", "{id}", "--force", *ACT)),

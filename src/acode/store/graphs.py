@@ -213,6 +213,7 @@ class Graphs:
             db.execute("BEGIN IMMEDIATE")
             try:
                 yield db.execute
+                self._store.room.ahead()
                 db.execute("COMMIT")
             except BaseException:
                 if db.in_transaction:

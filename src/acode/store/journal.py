@@ -107,6 +107,7 @@ class Journal:
             self._set_synchronous(database.FULL if durable else database.NORMAL)
             self._execute("BEGIN IMMEDIATE")
             envelopes = self._write(events, actor, blobs)
+            self._store.room.ahead()
             self._execute("COMMIT")
         except BaseException:
             with database.translated(self._store.path):

@@ -36,6 +36,7 @@ from acode.store import checkpoints as ck
 from acode.store import database
 from acode.store.blobs import Blobs
 from acode.store.journal import CHECKPOINTED, Clock, Journal, NewId, stamp
+from acode.store.room import Room
 from acode.store.scan import Stored
 from acode.store.schema import SEQ_SPAN
 from acode.store.verification import Verified, believed, verify
@@ -70,8 +71,10 @@ class Store:
         self.db: apsw.Connection = (
             database.connect_to_look(self.path) if look_only else database.connect(self.path, stamp(clock()))
         )
+        self.room = Room(f"{self.path}-wal")
 
     def close(self) -> None:
+        self.room.close()
         with database.translated(self.path):
             self.db.close()
 
