@@ -14,6 +14,7 @@ NAME_BYTES_MAX = 80
 UNQUOTED_CHARS_MIN = 4
 PASSWORD_WORD_CHARS_MIN = 8
 KEY_BODY_CHARS_MIN = 16
+CLOSERS = b")]}>,;:"
 
 Span = tuple[int, int, int]
 """(where the context begins that shows it to be secret, where the secret begins, where it ends)"""
@@ -101,8 +102,16 @@ def _in_context(rules: Rules, line: bytes) -> Iterator[Span]:
         value = _without_closers(found.group())
         at_end = not line[start + len(value) :].strip()
         if _is_unquoted_secret(rules, value, name, match.group(3), at_end=at_end):
-            covered = start + len(value)
+            is_longer = len(found.group()) == SECRET_BYTES_MAX
+            covered = end_of_long(rules, line, found.end()) if is_longer else start + len(value)
             yield match.start(), start, covered
+
+
+def end_of_long(rules: Rules, line: bytes, end: int) -> int:
+    """A value is judged by its first 8 KiB, lest a hostile line take for ever; a secret is masked to its end."""
+    while more := rules.unquoted.match(line, end):
+        end = more.end()
+    return end
 
 
 def _is_harmless_name(ending: bytes) -> bool:
@@ -121,7 +130,7 @@ def _whole_name(line: bytes, start: int, end: int) -> bytes:
 
 def _without_closers(value: bytes) -> bytes:
     """`f(password=x1y2)`: the bracket was opened before the value and belongs to the code around it."""
-    while value[-1:] and value[-1:] in b")]}>,;:":
+    while value[-1:] and value[-1:] in CLOSERS:
         opener = {b")": b"(", b"]": b"[", b"}": b"{", b">": b"<"}.get(value[-1:])
         if opener is not None and value.count(opener) >= value.count(value[-1:]):
             break

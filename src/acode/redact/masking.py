@@ -6,7 +6,7 @@ from binascii import b2a_base64
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from acode.redact.evidence import CODE_WORDS, SECRET_BYTES_MAX, Span, find, opens_key
+from acode.redact.evidence import CLOSERS, CODE_WORDS, SECRET_BYTES_MAX, Span, end_of_long, find, opens_key
 from acode.redact.rules import Rules, rules
 
 TYPE_CHECKING = False
@@ -40,7 +40,7 @@ class Redactor:
         self._strict = strict
         self._known = values
         self._look = rules.look(values, strict=strict)
-        self.held_bytes_min = max(SECRET_BYTES_MAX, *map(len, values), 0)
+        self.held_bytes_min = max((SECRET_BYTES_MAX, *map(len, values)))
 
     @cached_property
     def _clue(self) -> Any:
@@ -79,10 +79,18 @@ class Redactor:
         window = self.rules.window_bytes
         if window is None or len(line) <= window:
             return _merged([*find(self.rules, line), *self._general(line)])
-        found = [*self._general(line)]
+        return _merged([*self._in_windows(line, window), *self._general(line)])
+
+    def _in_windows(self, line: bytes, window: int) -> Iterator[Span]:
+        """What `find` finds, by an engine that is not to see all of a long line at once."""
+        reached = 0
         for at in range(0, len(line), window // 2):
-            found += ((a + at, b + at, c + at) for a, b, c in find(self.rules, line[at : at + window]))
-        return _merged(found)
+            for outer, start, end in find(self.rules, line[at : at + window]):
+                reaches = at + end
+                if at + window < len(line) and not line[reaches : at + window].strip(CLOSERS + b"&"):
+                    # What ends at the edge of a window, or seems to, may go on behind it.
+                    reaches = reached = end_of_long(self.rules, line, max(reached, reaches))
+                yield at + outer, at + start, reaches
 
     def _general(self, line: bytes) -> Iterator[Span]:
         for rule in (self._values, self.rules.strict if self._strict else None):
