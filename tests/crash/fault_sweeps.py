@@ -84,9 +84,7 @@ def badly_raised(ended: Ended) -> list[str]:
     return [f"it raised {last}: {ended.error}"]
 
 
-def lost_sync_sweep(
-    ready: Prepared, search: Search, *, every: int = 1, syncs_every: int = 1, limit: int = VIOLATIONS_MAX
-) -> Tally:
+def lost_sync_sweep(ready: Prepared, search: Search, *, syncs_every: int = 1, limit: int = VIOLATIONS_MAX) -> Tally:
     """Each fsync fails in turn and loses what it should have kept; then the power fails."""
     tally = Tally(limit=limit)
     number = 0
@@ -99,7 +97,7 @@ def lost_sync_sweep(
         tally.faults += 1
         judged = badly_raised(recording.ended) if ready.case.program else badly_ended(recording.ended, said)
         tally.violations += [f"{ready.case}, fsync {number}: {one}" for one in judged]
-        tally.add(power_sweep(ready, search, every=every, recording=recording, limit=limit))
+        tally.add(power_sweep(ready, search, recording=recording, limit=limit))
         number += syncs_every
     return tally
 

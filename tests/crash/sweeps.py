@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import pytest
 
@@ -24,7 +23,6 @@ from tests.crash.harness.snapshots import Laid, Snapshot, States, at_rest, state
 from tests.crash.oracle import LOG, differences, log_of, picture, right_after, shows_what_was_said
 from tests.lives import end_all_in
 
-Item = TypeVar("Item")
 STOPS_THAT_VARY = 40
 VIOLATIONS_MAX = 20
 
@@ -291,28 +289,15 @@ def another_boot() -> Iterator[None]:
 
 
 def power_sweep(
-    ready: Prepared,
-    search: Search,
-    *,
-    every: int = 1,
-    recording: Recording | None = None,
-    limit: int = VIOLATIONS_MAX,
-    after: int = 0,
+    ready: Prepared, search: Search, *, recording: Recording | None = None, limit: int = VIOLATIONS_MAX
 ) -> Tally:
-    """Every legal state of the disk after a power cut behind each operation, or every so many of them."""
+    """The legal states of the disk after a power cut, as many of them as are searched for."""
     tally = Tally(limit=limit)
     judge = Judge(ready, tally)
     cuts = power_cuts(recording or recorded(ready), search)
     with another_boot():
-        for cut in evenly(cuts, every):
-            if cut.after >= after:
-                judge.state(cut.disk, cut.heard, f"the power failed behind {cut.op.kind} {cut.op.path} #{cut.after}")
+        for cut in cuts:
+            judge.state(cut.disk, cut.heard, f"the power failed behind {cut.op.kind} {cut.op.path} #{cut.after}")
             if tally.enough:
                 break
     return tally
-
-
-def evenly(items: Iterable[Item], every: int) -> Iterator[Item]:
-    for number, item in enumerate(items):
-        if number % every == 0:
-            yield item

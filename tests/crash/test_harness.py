@@ -278,6 +278,19 @@ def test_a_missing_fsync_of_the_directory_is_caught_where_somebody_was_told(plac
     assert OLD in lost(sync_directory=False)
 
 
+def test_of_many_states_a_spread_from_the_first_operation_to_the_last_is_made(place: Path) -> None:
+    def work() -> None:
+        with open(place / "file", "wb", buffering=0) as file:
+            for number in range(15):
+                file.write(b"line %d\n" % number)
+
+    recording = record(work, place)
+    every, some = (list(power_cuts(recording, Search(every_state=number))) for number in (1, 7))
+    assert {cut.disk.digest for cut in some} <= {cut.disk.digest for cut in every}
+    assert len(some) == pytest.approx(len(every) / 7, rel=0.1)
+    assert (some[0].after, some[-1].after) == (every[0].after, every[-1].after)
+
+
 @pytest.mark.parametrize("sector_bytes", [512, 4096])
 def test_a_large_write_is_torn_at_sectors(place: Path, sector_bytes: int) -> None:
     (place / "file").write_bytes(b"a" * 8192)

@@ -52,8 +52,8 @@ def test_every_call_that_fails_with_every_error(prepare: Prepare, tell: Tell, na
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("name", STILL)
 def test_every_failed_fsync_and_every_power_cut_behind_it(prepare: Prepare, tell: Tell, name: str) -> None:
-    search = Search(exhaustive_pieces_max=2, random_choices=1, name_choices_max=4)
-    total = lost_sync_sweep(prepare(CASES[name]), search, every=3)
+    search = Search(exhaustive_pieces_max=2, random_choices=1, name_choices_max=4, every_state=3)
+    total = lost_sync_sweep(prepare(CASES[name]), search)
     tell(f"every failed fsync, then a power cut, {name}", total)
     assert total.violations == []
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.crash.conftest import Prepare, Tell
@@ -21,9 +23,8 @@ PARTS = 4
 def test_after_a_power_cut_nothing_acknowledged_is_lost_and_it_ends_the_same(prepare: Prepare, tell: Tell) -> None:
     total = Tally()
     for name in (name for name in STILL if name in ALONE):
-        every_op = 4 if name.startswith(("run", "program")) else 1
-        search = Search(**{**as_fields(GATE), "every_op": every_op})
-        total.add(power_sweep(prepare(CASES[name]), search, every=2))
+        search = replace(GATE, every_op=4 if name.startswith(("run", "program")) else 1, every_state=4)
+        total.add(power_sweep(prepare(CASES[name]), search))
     tell("power cuts", total)
     assert total.violations == []
     assert total.states >= STATES_MIN
@@ -32,15 +33,11 @@ def test_after_a_power_cut_nothing_acknowledged_is_lost_and_it_ends_the_same(pre
 @pytest.mark.parametrize("metadata", ["ordered", "strict"])
 def test_after_a_power_cut_a_command_has_its_effect_once(prepare: Prepare, tell: Tell, metadata: Metadata) -> None:
     """Its keeper and the command itself write to the disk that loses what they have not synced."""
-    search = Search(**{**as_fields(GATE), "metadata": metadata, "every_op": 5})
-    total = power_sweep(prepare(POWERED), search, every=9)
+    search = replace(GATE, metadata=metadata, every_op=5, every_state=13)
+    total = power_sweep(prepare(POWERED), search)
     tell(f"power cuts around a command, {metadata} names", total)
     assert total.violations == []
     assert total.states > 50
-
-
-def as_fields(search: Search) -> dict[str, object]:
-    return {name: getattr(search, name) for name in Search.__dataclass_fields__}
 
 
 @pytest.mark.release

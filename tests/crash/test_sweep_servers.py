@@ -37,8 +37,10 @@ def test_a_session_that_comes_down_is_whole_after_a_kill_a_power_cut_or_a_sick_d
 ) -> None:
     ready = prepare(CASES["pull"])
     total = snapshot_sweep(ready, every=7)
-    search = Search(exhaustive_pieces_max=2, random_choices=1, name_choices_max=4, sector_bytes=4096, every_op=9)
-    total.add(power_sweep(ready, search, every=3))
+    search = Search(
+        exhaustive_pieces_max=2, random_choices=1, name_choices_max=4, sector_bytes=4096, every_op=9, every_state=3
+    )
+    total.add(power_sweep(ready, search))
     total.add(fault_sweep(ready, spread(faults_of(ready), 12)))
     tell("pull: snapshots, power cuts and failing calls", total)
     assert total.violations == []

@@ -15,7 +15,7 @@ from tests.crash.conftest import Prepare
 from tests.crash.harness import needs_ptrace
 from tests.crash.harness.power import Metadata, Search, power_cuts
 from tests.crash.harness.recording import Op, Recording
-from tests.crash.sweeps import another_boot, evenly, power_sweep, recorded
+from tests.crash.sweeps import another_boot, power_sweep, recorded
 from tests.crash.table import CASES, POWERED
 from tests.lives import end_all_in
 
@@ -50,10 +50,17 @@ def without_each(ready: Prepared, metadata: Metadata, *, only_last: bool) -> dic
     kinds: dict[str, list[int]] = {}
     for index in recording.syncs():
         kinds.setdefault(kind_of(recording.ops[index]), []).append(index)
-    search = Search(metadata=metadata, exhaustive_pieces_max=1, random_choices=0, name_choices_max=4, sector_bytes=4096)
 
     def betrayed(index: int) -> bool:
-        return bool(power_sweep(ready, search, recording=recording.without(index), after=index, limit=1).violations)
+        search = Search(
+            metadata=metadata,
+            exhaustive_pieces_max=1,
+            random_choices=0,
+            name_choices_max=4,
+            sector_bytes=4096,
+            window=range(index, len(recording.ops)),
+        )
+        return bool(power_sweep(ready, search, recording=recording.without(index), limit=1).violations)
 
     return {
         kind: any(betrayed(index) for index in (indexes[-1:] if only_last else indexes))
@@ -75,9 +82,10 @@ def asks(ready: Prepared, recording: Recording, metadata: Metadata, window: rang
         name_choices_max=4,
         sector_bytes=4096,
         window=window,
+        every_state=17,
     )
     with another_boot():
-        for cut in evenly(power_cuts(recording, search), 17):
+        for cut in power_cuts(recording, search):
             end_all_in(ready.place.root)
             cut.disk.put(ready.place.root)
             ended = ready.place.acode("resume", "--last", "--force", "--reason", "test", "--json", "--no-input")

@@ -10,6 +10,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -124,16 +125,10 @@ def wrong_after(place: Path, cut: PowerCut) -> list[str]:
     return wrong
 
 
-def states(recording: Recording, search: Search, look_every: int) -> Iterator[PowerCut]:
-    for number, cut in enumerate(power_cuts(recording, search)):
-        if number % look_every == 0:
-            yield cut
-
-
 @pytest.mark.req("NFR-011c-005")
 def test_after_a_power_cut_a_program_keeps_what_it_was_given_and_repeats_nothing_unasked(place: Path) -> None:
     seen = 0
-    for cut in states(recorded(place), SMALL, look_every=25):
+    for cut in power_cuts(recorded(place), replace(SMALL, every_state=25)):
         assert wrong_after(place, cut) == [], f"cut after operation {cut.after}, {cut.op.kind} {cut.op.path}"
         seen += 1
     assert seen > 60
@@ -142,8 +137,8 @@ def test_after_a_power_cut_a_program_keeps_what_it_was_given_and_repeats_nothing
 @pytest.mark.release
 @pytest.mark.timeout(3600)
 def test_after_any_power_cut_a_program_keeps_what_it_was_given_and_repeats_nothing_unasked(place: Path) -> None:
-    search = Search(exhaustive_pieces_max=3, random_choices=3, name_choices_max=8)
-    for cut in states(recorded(place), search, look_every=3):
+    search = Search(exhaustive_pieces_max=3, random_choices=3, name_choices_max=8, every_state=3)
+    for cut in power_cuts(recorded(place), search):
         assert wrong_after(place, cut) == [], f"cut after operation {cut.after}, {cut.op.kind} {cut.op.path}"
 
 

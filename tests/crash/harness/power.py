@@ -19,6 +19,7 @@ from tests.crash.harness.recording import ROOT, Op, Recording
 from tests.crash.harness.snapshots import Entry, Snapshot
 
 Metadata = Literal["ordered", "strict"]
+ZERO_SECTORS_MAX = 64  # that arrive together or not at all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,7 @@ class Search:
     every_op: int = 1  # a cut behind every so many operations
     first_op: int = 0
     window: range | None = None  # a cut behind these operations only
+    every_state: int = 1  # of the states behind those, every so many; the others are not even made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +79,13 @@ class _Write:
         content[self.offset : self.offset + len(self.data)] = self.data
 
     def torn(self, sector_bytes: int) -> Iterator[_Write]:
+        """Sector by sector; in a long run of zeros less often, because only its length can be told."""
         start = 0
         while start < len(self.data):
             end = start + sector_bytes - (self.offset + start) % sector_bytes
+            zeros = end + (ZERO_SECTORS_MAX - 1) * sector_bytes
+            if len(self.data) >= zeros and not any(self.data[start:zeros]):
+                end = zeros
             yield _Write(self.offset + start, self.data[start:end])
             start = end
 
@@ -170,7 +176,7 @@ class _Disk:
     names: _Names
     durable: _Names
     pending: list[_NameChange] = field(default_factory=list)
-    made: set[_Choice] = field(default_factory=set)  # states that need not be made again to see that they are the same
+    met: set[_Choice] = field(default_factory=set)  # states that need not be made again to see that they are the same
 
     @classmethod
     def holding(cls, before: Snapshot, metadata: Metadata) -> _Disk:
@@ -240,9 +246,11 @@ class _Disk:
             still = hash(tuple((path, id(inode), inode.version) for path, inode in reached.items()))
             for pieces in _data_choices(reached, search, dice):
                 choice = (heard_bytes, still, tuple((id(inode), id(piece)) for inode, piece in pieces))
-                if choice not in self.made:
-                    self.made.add(choice)
+                if choice in self.met:
+                    continue
+                if len(self.met) % search.every_state == 0:
                     yield _snapshot(reached, pieces)
+                self.met.add(choice)
 
     def _name_choices(self, search: Search) -> Iterator[list[_NameChange]]:
         """Which of the un-synced changes of names arrived."""
