@@ -6,14 +6,17 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from acode.engine import take_back
 from acode.engine.actions import resolve
 from acode.engine.take_back import TakenBack, plan_rollback, roll_back
 from acode.errors import CannotContinue, OutcomeUnknown, StepFailed, StepStillRunning, Usage
 from acode.events import types as ev
 from acode.state import State
+from acode.workspace import restore
 from tests.crash.harness import needs_ptrace
 from tests.crash.harness.ptracer import killed, stops_of
 from tests.crash.harness.snapshots import Snapshot, fast_directory
@@ -197,6 +200,28 @@ def test_an_approval_that_was_rolled_back_is_asked_for_again(tmp_path: Path) -> 
     life.person.asked.clear()
     assert life.resume().exit_code == 0
     assert life.person.asked == ["gate t.2"]
+
+
+def test_a_rollback_that_was_cut_off_among_its_files_is_no_strangers_edit(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: Any, **named: Any) -> None:
+        restore(*arguments, **named)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(take_back, "restore", interrupted)
+        back(life, "make.1")
+    assert not life.path("server").exists() and life.text("a.txt") == "first\n"
+    with pytest.raises(CannotContinue, match=r"interrupted while step build\.2 was being undone") as caught:
+        life.resume()
+    assert caught.value.hint == f"Finish it first: acode session rollback {life.id[-8:]} --to make.1"
+    with pytest.raises(Usage, match=r"the files of step build\.2 are being put back"):
+        resolve(life.world(), life.id, "build.2", "applied", note="", force=False)
+    assert back(life, "make.1").steps == ("build.2", "build.1", "make.2")
+    assert not life.path("out.txt").exists() and life.look().session.undoing is None
+    finish(life)
+    assert life.text("a.txt") == "second\n"
 
 
 # Undo.

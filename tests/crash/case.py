@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from acode.engine.listing import rows
+from acode.engine.undo_command import UNDO
 from tests.crash.harness.ptracer import Work
 from tests.crash.harness.snapshots import Snapshot
 from tests.crash.place import Place
 from tests.lives import end_all_in
 
 TURNS_MAX = 14
-STILL_RUNNING, WAIT_S, WAITS_MAX = 16, 0.02, 500
+STILL_RUNNING, UNKNOWN, WAIT_S, WAITS_MAX = 16, 19, 0.02, 500
 Act = Callable[[Place], object]
 
 
@@ -70,6 +71,7 @@ class Prepared:
     words: tuple[str, ...]
     expected: dict[str, Any] = field(default_factory=dict)
     recorded: Counter[str] = field(default_factory=Counter)  # the events on record when the command has ended
+    ended_before: frozenset[str] = frozenset()  # the starts of steps that had ended when the command began
 
     def fresh(self) -> None:
         if self.case.lively:
@@ -105,9 +107,12 @@ class Prepared:
         if self.case.repeated:
             ended = self.place.acode(*self.words)
             for _ in range(WAITS_MAX if self.case.lively else 0):
-                if ended.exit_code != STILL_RUNNING:
+                if ended.exit_code == STILL_RUNNING:
+                    time.sleep(WAIT_S)  # its command lives on; acode says to wait for it
+                elif ended.exit_code == UNKNOWN and UNKNOWN not in self.case.repeated:
+                    say_what_became(self.place, self.place.names["id"], json.loads(ended.stdout)["error"], UNDO)
+                else:
                     break
-                time.sleep(WAIT_S)  # its command lives on; acode says to wait for it
                 ended = self.place.acode(*self.words)
             if ended.exit_code not in self.case.repeated:
                 raise NotCarriedOn(f"asked again it answers {ended.exit_code}: {ended.stdout}{ended.stderr}")
@@ -118,7 +123,7 @@ class Prepared:
 
 def prepared(case: Case, place: Place) -> Prepared:
     """Lay the ground, and see how it ends when nothing happens."""
-    from tests.crash.oracle import picture, recorded_events
+    from tests.crash.oracle import ended_steps, picture, recorded_events
 
     place.workspace.mkdir(parents=True)
     (place.root / "home").mkdir()
@@ -132,6 +137,7 @@ def prepared(case: Case, place: Place) -> Prepared:
         place.names["id"] = session
     words = tuple(_with_names(word, place.names) for word in case.words)
     ready = Prepared(case=case, place=place, ground=Snapshot.of(place.root), words=words)
+    ready.ended_before = ended_steps(place)
     ready.fresh()
     ready.act_here()
     ready.recorded = recorded_events(place)
@@ -177,6 +183,15 @@ def _locks_without_owner(said: str, place: Place) -> list[Path]:
     return inside if len(inside) == len(named) else []
 
 
+def say_what_became(place: Place, session: str, error: dict[str, Any], of_its: str = "") -> None:
+    """The person looks at what is really there, and is believed."""
+    step = error["details"]["step"]
+    happened = "--applied" if place.effects()[step + of_its] else "--not-applied"
+    answer = place.acode("session", "resolve", session, step, happened, "--json")
+    if answer.exit_code:
+        raise NotCarriedOn(f"the answer is not taken, {answer.exit_code}: {answer.stdout}{answer.stderr}")
+
+
 def _one_turn(place: Place, session: str, *, commands: bool) -> None:
     ended = place.acode("resume", session, "--force", "--reason", "it was cut off", "--json", "--no-input")
     match ended.exit_code:
@@ -196,9 +211,8 @@ def _one_turn(place: Place, session: str, *, commands: bool) -> None:
                 raise NotCarriedOn(
                     f"a person is asked about {step}, which carries its own evidence: {error['message']}"
                 )
-            # The person looks at what is really there, and is believed.
-            happened = "--applied" if place.effects()[step] else "--not-applied"
-            answer = place.acode("session", "resolve", session, step, happened, "--json")
+            say_what_became(place, session, error)
+            return
         case _:
             raise NotCarriedOn(f"resume answers {ended.exit_code}: {ended.stdout[-2000:]}{ended.stderr}")
     if answer.exit_code:

@@ -112,7 +112,7 @@ tasks:
     steps:
       - write: {{path: old.txt, content: "after\\n"}}
       - run: {NOTE}
-        undo: sed -i '/:first.2:/d' "$LEDGER"
+        undo: {NOTE}
   - title: second
     steps:
       - approve: Go on?

@@ -41,14 +41,18 @@ class OnRecord:
     last_seq: int = 0
     events: Counter[str] = field(default_factory=Counter)
     ids: list[str] = field(default_factory=list)
-    paths: set[str] = field(default_factory=set)  # that a step in the log says it is about to change
+    paths: set[str] = field(default_factory=set)  # that something in the log says it is about to change
     kinds: set[str] = field(default_factory=set)
-    taken_back: bool = False
+    closed: set[str] = field(default_factory=set)  # the starts of steps that have ended
     trouble: str = ""
+    explained_before: frozenset[str] = frozenset()
+    starts: dict[str, ev.StepStarted] = field(default_factory=dict)
+    ids_of_starts: dict[str, str] = field(default_factory=dict)
 
 
-def on_record(place: Place) -> OnRecord:
-    found = OnRecord()
+def on_record(place: Place, explained_before: frozenset[str] = frozenset()) -> OnRecord:
+    """explained_before: starts of steps that had ended when the command began; they explain nothing that it does."""
+    found = OnRecord(explained_before=explained_before)
     try:
         with opened(place.reader(), look_only=True) as store:
             for session_id in store.session_ids():
@@ -66,15 +70,24 @@ def _note(found: OnRecord, envelope: Any) -> None:
     found.last_seq = max(found.last_seq, envelope.seq)
     found.ids.append(envelope.event_id)
     found.events[type(event).__name__] += 1
-    if isinstance(event, ev.StepStarted):
-        found.kinds.add(event.kind)
-        found.paths.update(image.path for image in event.before)
-    elif isinstance(event, ev.RollbackStarted | ev.StepsRolledBack):
-        found.taken_back = True
+    match event:
+        case ev.StepStarted(step=step):
+            found.kinds.add(event.kind)
+            found.starts[step], found.ids_of_starts[step] = event, envelope.event_id
+            if envelope.event_id not in found.explained_before:
+                found.paths.update(image.path for image in event.before)
+        case ev.StepCompleted(step=step) if step in found.ids_of_starts:
+            found.closed.add(found.ids_of_starts[step])
+        case ev.UndoStarted(step=step) | ev.RollbackStarted(step=step) if step in found.starts:
+            found.paths.update(image.path for image in found.starts[step].before)
 
 
 def recorded_events(place: Place) -> Counter[str]:
     return on_record(place).events
+
+
+def ended_steps(place: Place) -> frozenset[str]:
+    return frozenset(on_record(place).closed)
 
 
 def log_of(disk: Snapshot) -> dict[str, Entry]:
@@ -91,7 +104,7 @@ def right_after(ready: Prepared, disk: Snapshot, heard: bytes) -> tuple[list[str
 
     Of the state, only what `log_of` names must lie in the place.
     """
-    record = on_record(ready.place)
+    record = on_record(ready.place, ready.ended_before)
     wrong = [record.trouble] if record.trouble and "repair" not in ready.words else []
     acknowledged, finished = _understood(heard)
     if record.last_seq < acknowledged:
@@ -130,7 +143,7 @@ def _unexplained(ready: Prepared, disk: Snapshot, record: OnRecord) -> Iterator[
         if before.get(path) == now.get(path) or os.path.basename(path).startswith(TEMPORARY):
             continue
         about_database = path.endswith(DATABASE_SUFFIXES) and "sql" in record.kinds
-        if path not in record.paths and not about_database and not record.taken_back:
+        if path not in record.paths and not about_database:
             yield f"{path} changed and no durable record explains it"
 
 

@@ -31,7 +31,7 @@ from acode.plan import Action, Finding, Outcome
 from acode.state import Session
 from acode.steps import commit, write
 from acode.steps import run as commands
-from acode.store import checkpoints, database, durable
+from acode.store import checkpoints, database, durable, room
 from acode.store.journal import Journal
 from acode.workspace import files
 from acode.workspace.beneath import Directory
@@ -350,6 +350,19 @@ def machine_blamed_on_acode(patch: Patch) -> None:
     patch.setattr(trouble, "REFUSALS", frozenset())
 
 
+def files_taken_back_unsaid(patch: Patch) -> None:
+    patch.setattr(take_back, "is_being_undone", lambda session, step: True)
+
+
+def room_made_over_the_last_frame(patch: Patch) -> None:
+    right = os.pwrite
+
+    def wrong(file: int, data: bytes, offset: int) -> int:
+        return right(file, data, offset - 4_120 if len(data) == room.PIECE_BYTES else offset)
+
+    patch.setattr(room, "os", SimpleNamespace(**{**vars(os), "pwrite": wrong}))
+
+
 CATALOGUE = tuple(
     Planted(bug=plant.__name__.replace("_", " "), plant=plant, case=case, sweep=sweep)
     for plant, case, sweep in (
@@ -374,6 +387,8 @@ CATALOGUE = tuple(
         (attempt_not_grown, "resolve not-applied", "snapshots"),
         (temp_file_left, "run files", "snapshots"),
         (files_not_put_back, "rollback", "snapshots"),
+        (files_taken_back_unsaid, "rollback", "snapshots"),
+        (room_made_over_the_last_frame, "program at length", "snapshots"),
         (result_not_found, "program", "snapshots"),
         (old_keys_forgotten, "key rotate", "snapshots"),
         (unfinished_collected, "gc", "snapshots"),

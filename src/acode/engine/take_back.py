@@ -18,7 +18,7 @@ from acode.engine.called import settle
 from acode.engine.hold import Held, held
 from acode.engine.opening import opened, resolve_id
 from acode.engine.survey import step_named
-from acode.engine.undo_command import UNDO, run_undo, unknown_undo
+from acode.engine.undo_command import UNDO, is_being_undone, rollback_again, run_undo, unknown_undo
 from acode.engine.world import World, short
 from acode.errors import CannotContinue, Usage
 from acode.events import make_key
@@ -270,16 +270,23 @@ def refuse_incomplete(session: Session, undoing: tuple[Undoing, ...]) -> None:
 def take_back(
     run: Held, step: Step, past: Past | None, to: str | None, call: UndoCall | None
 ) -> tuple[list[str], list[str]]:
-    """One step: its undo command first, then its files, then the record that it is pending again."""
+    """One step: its undo command first, then its files, then the record that it is pending again.
+
+    Before its files change, the log says so: whoever finds a rollback that was cut off is not told of strangers' edits.
+    """
     run.tell("step_taken_back", step=step.id, title=title_of(run.session, step, past))
     if step.undo is not None:
         run_undo(run, step, to)
     elif isinstance(step.action, Call) and step.action.undo is not None:
         call_undo(run, step, past, to, call)
+    elif past is not None and images(step, past) and not is_being_undone(run.session, step.id):
+        run.say(ev.UndoStarted(step=step.id, attempt=past.started.attempt, key="", to=to), actor="user")
     restored, kept = put_files_back(run, step, past)
     known = {state.path for state in past.completed.files} if past else set()
-    # Directories that went are not remembered as absent: made again by the next attempt, they would look changed.
-    files = tuple(hash_file(run.root, path) for path in restored if path in known)
+    # Also what an earlier try has put back: else it would look like somebody else's change. Directories that went are
+    # not remembered as absent: made again by the next attempt, they would look changed.
+    back = (image.path for image in images(step, past) if image.path not in kept)
+    files = tuple(hash_file(run.root, path) for path in back if path in known)
     run.say(
         ev.StepsRolledBack(
             to=to, steps=(step.id,), tasks=tasks_opened(run.session, step), files=files, kept=tuple(kept)
@@ -339,9 +346,8 @@ def put_files_back(run: Held, step: Step, past: Past | None) -> tuple[list[str],
 def refuse_half_undone(session: Session) -> None:
     """Nothing is executed while an undo is open: the step is neither done nor undone."""
     if session.undoing is not None:
-        name = short(session.session_id)
-        to = f" --to {session.undoing.to}" if session.undoing.to else ""
         raise CannotContinue(
-            f"a rollback of session {name} was interrupted while step {session.undoing.step} was being undone",
-            hint=f"Finish it first: acode session rollback {name}{to}",
+            f"a rollback of session {short(session.session_id)} was interrupted while step {session.undoing.step} was"
+            " being undone",
+            hint=f"Finish it first: {rollback_again(session, session.undoing)}",
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from acode import lock as locks
 from acode.engine.hold import Held
 from acode.engine.world import short
-from acode.errors import OutcomeUnknown, StepFailed, StepStillRunning
+from acode.errors import OutcomeUnknown, StepFailed, StepStillRunning, Usage
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Run, Step
@@ -108,6 +108,11 @@ def unknown_undo(session: Session, why: str = "") -> OutcomeUnknown:
     )
 
 
+def rollback_again(session: Session, event: ev.UndoStarted) -> str:
+    """The command that finishes a rollback which was cut off."""
+    return f"acode session rollback {short(session.session_id)}" + (f" --to {event.to}" if event.to else "")
+
+
 def is_being_undone(session: Session, step_id: str) -> bool:
     return session.undoing is not None and session.undoing.step == step_id
 
@@ -116,6 +121,11 @@ def answer_undo(run: Held, answer: str, *, note: str, force: bool) -> None:
     """A person says what became of the undo that was cut off: applied, not_applied, or retry."""
     event = run.session.undoing
     assert event is not None
+    if not event.key:
+        raise Usage(
+            f"the files of step {event.step} are being put back: that is done by looking at them, nobody needs to say",
+            hint=f"Finish it: {rollback_again(run.session, event)}",
+        )
     undo = Step(id=f"{event.step}{UNDO}", action=Run(command=""))  # its keeper is found by its key alone
     finding = commands.look(undo, run.site(probes=False), as_started(undo, event))
     if finding.still_running and not force:

@@ -407,7 +407,10 @@ class RollbackStarted(Event, frozen=True, kw_only=True, tag="rollback_started"):
 
 
 class UndoStarted(Event, frozen=True, kw_only=True, tag="undo_started"):
-    """The undo command of a finished step is about to run; until the step is rolled back nothing else may."""
+    """A finished step is about to be taken back; until that is done, nothing is executed.
+
+    key: of its undo command or function; empty where only its files are put back, which any number of tries may do.
+    """
 
     step: str
     attempt: int
