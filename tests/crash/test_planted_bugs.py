@@ -39,7 +39,7 @@ def short_writes(ready: Prepared) -> Tally:
 
 
 SWEEPS: dict[str, Callable[[Prepared], Tally]] = {
-    "snapshots": lambda ready: snapshot_sweep(ready, limit=1),
+    "snapshots": lambda ready: snapshot_sweep(ready, every=3 if ready.case.followed else 1, limit=1),
     "real kills": lambda ready: kill_sweep(ready, every=23, limit=1),
     "power, ordered names": power("ordered"),
     "power, strict names": power("strict"),

@@ -16,6 +16,7 @@ pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
 
 GATE = Search(exhaustive_pieces_max=2, random_choices=1, name_choices_max=4, sector_bytes=4096)
 STATES_MIN = 5_000
+LONG = ("run files", "run databases", "run to gate", "program", "program at length", "resume", "gc")
 PARTS = 4
 
 
@@ -23,7 +24,8 @@ PARTS = 4
 def test_after_a_power_cut_nothing_acknowledged_is_lost_and_it_ends_the_same(prepare: Prepare, tell: Tell) -> None:
     total = Tally()
     for name in (name for name in STILL if name in ALONE):
-        search = replace(GATE, every_op=4 if name.startswith(("run", "program")) else 1, every_state=4)
+        every_op = 4 if name.startswith(("run", "program")) else 1
+        search = replace(GATE, every_op=every_op, every_state=4 if name in LONG else 1)
         total.add(power_sweep(prepare(CASES[name]), search))
     tell("power cuts", total)
     assert total.violations == []
