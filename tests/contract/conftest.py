@@ -1,4 +1,4 @@
-"""What the tests of the second tier share: a database of their own, and two machines that use it."""
+"""What several of these tests share: a repository with a bench in it, a database, and two machines that use that."""
 
 from __future__ import annotations
 
@@ -9,6 +9,20 @@ import pytest
 
 from tests.machines import Machine, url_of
 from tests.postgres import Server
+from tests.repositories import make_repository
+from tests.sites import Bench
+
+
+@pytest.fixture
+def repo(workspace: Path, home: Path) -> Path:
+    return make_repository(workspace, home)
+
+
+@pytest.fixture
+def bench(repo: Path, home: Path) -> Iterator[Bench]:
+    made = Bench(repo, home / "acode")
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,24 +13,12 @@ from acode.events.definition import Commit, Step
 from acode.plan import Outcome
 from acode.steps import git_locks
 from acode.steps.shape import Done, Failed
-from tests.repositories import files_of, git, hook, log, make_repository, put, status
+from tests.repositories import files_of, git, hook, log, put, status
 from tests.sites import Bench
 
 BOTH = ("HEAD.lock", "refs/heads/main.lock")
 CHANGE = Step(id="main.1", action=Commit(message="Change", paths=("a",)))
 NEXT = Step(id="main.2", action=Commit(message="Next", paths=("b",)))
-
-
-@pytest.fixture
-def repo(workspace: Path, home: Path) -> Path:
-    return make_repository(workspace, home)
-
-
-@pytest.fixture
-def bench(repo: Path, home: Path) -> Iterator[Bench]:
-    made = Bench(repo, home / "acode")
-    yield made
-    made.close()
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,8 @@ from acode.events.definition import Commit, Step
 from acode.plan import Outcome
 from acode.steps import git_locks
 from acode.steps.shape import Done, Failed
-from tests.repositories import files_of, git, hook, log, make_repository, put, status
+from tests.repositories import files_of, git, hook, log, put, status
 from tests.sites import Bench, Patient
-
-
-@pytest.fixture
-def repo(workspace: Path, home: Path) -> Path:
-    return make_repository(workspace, home)
-
-
-@pytest.fixture
-def bench(repo: Path, home: Path) -> Iterator[Bench]:
-    made = Bench(repo, home / "acode")
-    yield made
-    made.close()
 
 
 def step_for(*paths: str, message: str = "Change", number: int = 1, **more: Any) -> Step:

@@ -15,14 +15,8 @@ from acode.engine import Options, resume
 from acode.engine.hold import opened
 from acode.engine.preview import preview
 from acode.state import State
-from tests.repositories import files_of, git, hook, log, make_repository, put, status
+from tests.repositories import files_of, git, hook, log, put, status
 from tests.sites import world
-
-
-@pytest.fixture
-def repo(workspace: Path, home: Path) -> Path:
-    return make_repository(workspace, home)
-
 
 PLAN = """
 title: Commit
