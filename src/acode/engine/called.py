@@ -17,7 +17,7 @@ from acode.engine.begin import TITLE_CHARACTERS_MAX
 from acode.engine.hold import Held, created
 from acode.engine.perform import NAMES_IN_EVENT_MAX, in_pieces
 from acode.engine.validate import git_position
-from acode.engine.world import World
+from acode.engine.world import SETTLED_BY_ANSWER, World
 from acode.errors import AcodeError
 from acode.events import make_key
 from acode.events import types as ev
@@ -222,9 +222,7 @@ def settle(
 ) -> None:
     """What became of a step in flight, by the word of a program or a person: applied, not_applied or retry."""
     started = run.session.in_flight[step_id].started
-    outcome = {"applied": ev.Settled.APPLIED, "not_applied": ev.Settled.NOT_APPLIED}.get(
-        answer, ev.Settled.RETRY_ACCEPTED
-    )
+    outcome = SETTLED_BY_ANSWER[answer]
     settled = ev.StepSettled(step=step_id, attempt=started.attempt, outcome=outcome, evidence=evidence, note=note)
     if outcome is not ev.Settled.APPLIED:
         run.say(settled, actor=actor)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from acode.engine.hold import Held
 from acode.engine.perform import ending, pause_by_signal, record_done, record_failure, start_of, with_what_was_put_back
 from acode.engine.survey import look_at, step_named
-from acode.engine.world import Result, short
+from acode.engine.world import SETTLED_BY_ANSWER, Result, short
 from acode.errors import AcodeError, OutcomeUnknown, StepStillRunning
 from acode.events import make_key
 from acode.events import types as ev
@@ -228,10 +228,10 @@ def resolve(run: Held, step_id: str, answer: str, *, evidence: str, note: str) -
     flight, record = run.session.in_flight.get(step_id), run.session.record(step_id)
     started = flight.started if flight else None
     number = started.attempt if started else (record.attempt if record else 1)
-    if answer != "applied":
+    outcome = SETTLED_BY_ANSWER[answer]
+    if outcome is not ev.Settled.APPLIED:
         if started is not None:
             forestall(run, started)
-        outcome = ev.Settled.NOT_APPLIED if answer == "not_applied" else ev.Settled.RETRY_ACCEPTED
         run.say(
             ev.StepSettled(step=step_id, attempt=number, outcome=outcome, evidence=evidence, note=note), actor="user"
         )

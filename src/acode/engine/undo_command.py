@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from acode import lock as locks
 from acode.engine.hold import Held
-from acode.engine.world import short
+from acode.engine.world import SETTLED_BY_ANSWER, short
 from acode.errors import OutcomeUnknown, StepFailed, StepStillRunning, Usage
 from acode.events import make_key
 from acode.events import types as ev
@@ -18,11 +18,6 @@ from acode.state import Session
 from acode.steps import run as commands
 from acode.steps.shape import Failed
 
-ANSWERS = {
-    "applied": ev.Settled.APPLIED,
-    "not_applied": ev.Settled.NOT_APPLIED,
-    "retry": ev.Settled.RETRY_ACCEPTED,
-}
 UNDO = "~undo"  # no step id can hold this, so an undo's key is nobody else's
 
 
@@ -133,5 +128,5 @@ def answer_undo(run: Held, answer: str, *, note: str, force: bool) -> None:
             f"the undo of step {event.step} is {finding.evidence}",
             hint="Wait for it or stop it; --force settles it all the same.",
         )
-    outcome = ANSWERS[answer]
+    outcome = SETTLED_BY_ANSWER[answer]
     run.say(ev.UndoSettled(step=event.step, attempt=event.attempt, outcome=outcome, note=note), actor="user")

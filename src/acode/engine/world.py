@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import msgspec
 
 from acode.errors import AcodeError
+from acode.events.types import Settled
 from acode.policy import Limits
 from acode.state import AGENT, LIBRARY, Session, State
 
@@ -45,6 +46,12 @@ class Listener(Protocol):
 
 
 Answer = Literal["yes", "no", "stop"]
+# What a person or a program may say of something that was cut off, and what is recorded then.
+SETTLED_BY_ANSWER: Mapping[str, Settled] = {
+    "applied": Settled.APPLIED,
+    "not_applied": Settled.NOT_APPLIED,
+    "retry": Settled.RETRY_ACCEPTED,
+}
 
 
 class Answers(Protocol):
