@@ -13,6 +13,7 @@ from acode.redact.rules import fallback_rules
 PLAIN = redactor([])
 WITHOUT_RE2 = Redactor((), strict=False, rules=fallback_rules())
 TOKEN = "gh" + "p_" + "aB3dE6" * 6
+NOT_CAMELS = ("Hunter22", "Foo123Bar", "WXYZabcDef1", "AbcDefGhiJklMnoPqrStu", "utf8Decoder")
 HELD_BYTES_MIN = 8 * 1024  # of a line without end, so much is kept back
 
 
@@ -79,10 +80,36 @@ def test_a_quoted_word_or_a_few_words_are_one(value: str) -> None:
     assert masked(f'password = "{value}"') == 'password = "***"'
 
 
+@pytest.mark.parametrize("value", ["changeme!", "None.", " null, ", "?", "***", "<here>", "${X1}", "xxxx"])
+def test_a_placeholder_is_no_secret_whatever_signs_stand_around_it(value: str) -> None:
+    assert masked(f'password = "{value}"') == f'password = "{value}"'
+
+
+@pytest.mark.parametrize("value", ["nullX", "Xnull", "changeme1"])
+def test_a_placeholder_with_more_to_it_is_one(value: str) -> None:
+    assert masked(f'password = "{value}"') == 'password = "***"'
+
+
+@pytest.mark.parametrize(("name", "value"), [("DB_PASSWORD", "db_password"), ("my_token1", "My_Token1")])
+def test_a_value_that_only_repeats_its_name_is_no_secret(name: str, value: str) -> None:
+    assert masked(f'x_ {name}="{value}"') == f'x_ {name}="{value}"'
+
+
+@pytest.mark.parametrize("path", ["/x12", "~x12", "./x1", "../x1", "C:\\x1", "c:/x1", "Z:/x1"])
+def test_the_other_pwd_is_a_directory(path: str) -> None:
+    assert masked(f"OLDPWD={path}") == f"OLDPWD={path}"
+    assert masked(f"PASSWORD={path}") == "PASSWORD=***"
+
+
+@pytest.mark.parametrize("value", ["x1/y", "CC:/x1", "C:x1"])
+def test_what_is_no_path_behind_pwd_is_a_password(value: str) -> None:
+    assert masked(f"OLDPWD={value}") == "OLDPWD=***"
+
+
 # Without quotes.
 
 
-@pytest.mark.parametrize("value", ["qWeRtYuI", "ABcdEFghIJ", "abcDefGh", "a1b2", "123456789012", "x-1-y"])
+@pytest.mark.parametrize("value", ["qWeRtYuI", "ABcdEFghIJ", "abcDefGh", "a1b2", "123456789012", "x-1-y", *NOT_CAMELS])
 def test_a_value_that_looks_random_is_a_secret(value: str) -> None:
     assert masked(f"token={value} done") == "token=*** done"
 
@@ -101,6 +128,13 @@ def test_a_value_that_looks_random_is_a_secret(value: str) -> None:
         "load1(x)",
         "one-two",
         "one_two3four",
+        "Load1(x7)",
+        "FooBarBazQux",
+        "Utf8Decoder",
+        "Abc12Def34Ghi",
+        "abcDefGhi",
+        "One-TWO.Three_",
+        "_ONE::two/THREE33",
     ],
 )
 def test_a_value_that_code_could_hold_as_well_is_none(value: str) -> None:

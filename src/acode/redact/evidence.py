@@ -15,6 +15,7 @@ UNQUOTED_CHARS_MIN = 4
 PASSWORD_WORD_CHARS_MIN = 8
 KEY_BODY_CHARS_MIN = 16
 CLOSERS = b")]}>,;:"
+UNDECIDED = CLOSERS + b"&"  # where a text is cut behind these, a value may have ended before them or go on after them
 
 Span = tuple[int, int, int]
 """(where the context begins that shows it to be secret, where the secret begins, where it ends)"""
@@ -142,7 +143,7 @@ def _is_placeholder(rules: Rules, value: bytes, name: bytes) -> bool:
     bare = value.strip().strip(b".,:!?")
     if not bare or bare.lower() in CODE_WORDS or rules.template.fullmatch(bare):
         return True
-    if b"pwd" in name.lower() and re.fullmatch(rb"(?:/|~|\.{1,2}/|[A-Za-z]:[\\/]).*", bare, re.DOTALL):
+    if b"pwd" in name.lower() and re.fullmatch(rb"(?:[/~]|[A-Za-z]:[\\/]).*", bare):
         return True  # the other meaning of the word: a working directory
     return bare.lower() == name.lower()
 
@@ -165,7 +166,7 @@ def _is_unquoted_secret(rules: Rules, value: bytes, name: bytes, separator: byte
     is_password = any(word in lowered for word in _PASSWORDS)
     if value.isdigit():
         return is_password or len(value) >= 12
-    if re.fullmatch(_OWNERS + rb"\.[\w.]+|[A-Za-z_.]+\d{0,3}[(\[].*", value, re.DOTALL):
+    if re.fullmatch(_OWNERS + rb"\.[\w.]+|[A-Za-z_.]+\d{0,3}[(\[].*", value):
         return False
     if _looks_random(value):
         return is_password or not re.fullmatch(rb"(?:[A-Z]{1,3}[a-z]{2,}\d{0,2}){2,6}", value)

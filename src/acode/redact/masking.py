@@ -6,7 +6,7 @@ from binascii import b2a_base64
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from acode.redact.evidence import CLOSERS, CODE_WORDS, SECRET_BYTES_MAX, Span, end_of_long, find, opens_key
+from acode.redact.evidence import CODE_WORDS, SECRET_BYTES_MAX, UNDECIDED, Span, end_of_long, find, opens_key
 from acode.redact.rules import Rules, rules
 
 TYPE_CHECKING = False
@@ -41,6 +41,7 @@ class Redactor:
         self._known = values
         self._look = rules.look(values, strict=strict)
         self.held_bytes_min = max((SECRET_BYTES_MAX, *map(len, values)))
+        self.held_bytes_max = max(HELD_BYTES_MAX, 2 * self.held_bytes_min)
 
     @cached_property
     def _clue(self) -> Any:
@@ -87,7 +88,7 @@ class Redactor:
         for at in range(0, len(line), window // 2):
             for outer, start, end in find(self.rules, line[at : at + window]):
                 reaches = at + end
-                if at + window < len(line) and not line[reaches : at + window].strip(CLOSERS + b"&"):
+                if at + window < len(line) and not line[reaches : at + window].strip(UNDECIDED):
                     # What ends at the edge of a window, or seems to, may go on behind it.
                     reaches = reached = end_of_long(self.rules, line, max(reached, reaches))
                 yield at + outer, at + start, reaches
@@ -117,7 +118,7 @@ class Stream:
         cut = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
         if cut == 0:
             self._hold(chunk)
-            return self._cut_long_line() if self._held_bytes > HELD_BYTES_MAX else b""
+            return self._cut_long_line() if self._held_bytes > self._redactor.held_bytes_max else b""
         block = b"".join((*self._held, chunk[:cut]))
         self._held, self._held_bytes = [], 0
         self._hold(chunk[cut:])
@@ -174,15 +175,18 @@ class Stream:
         """A line without end: let go of its beginning, but never between a secret and what shows it to be one."""
         data = b"".join(self._held)
         spans = self._redactor.spans(data)
-        cut = max(0, len(data) - self._redactor.held_bytes_min)
+        cut = len(data) - self._redactor.held_bytes_min
         for outer, _, end in reversed(spans):
             if outer < cut < end:
                 cut = outer
-        if cut == 0 and spans:
-            # One secret fills all that may be held: say so once, and drop the rest of it as it comes.
-            self._held, self._held_bytes, self._swallowing = [], 0, True
-            outer, start, _ = spans[-1]
-            return _masked(data, [*spans[:-1], (outer, start, len(data))], tail=False)
+        if cut == 0:
+            # Secrets fill all that may be held. They are let go of; what is still to come of the last one is dropped.
+            for outer, _, end in spans:
+                cut = end if outer <= cut else cut
+            if not data[cut:].strip(UNDECIDED):
+                self._held, self._held_bytes, self._swallowing = [], 0, True
+                outer, start, _ = spans[-1]
+                return _masked(data, [*spans[:-1], (outer, start, len(data))], tail=False)
         self._held, self._held_bytes = [data[cut:]], len(data) - cut
         return _masked(data[:cut], [span for span in spans if span[2] <= cut])
 
