@@ -99,12 +99,15 @@ class Prepared:
         assert ended.exit_code in self.case.ends_with, f"{self.case}: {ended}"
         self.place.heard.write_text(ended.stdout)
 
-    def carry_on(self) -> None:
-        """What a person does who finds the place like this: the same command again, then on until nothing is open."""
+    def carry_on(self, *, answered: bool = False) -> None:
+        """What a person does who finds the place like this: the same command again, then on until nothing is open.
+
+        answered: it was given again before, and who heard that it is done does not ask a third time.
+        """
         if self.case.program is not None:
             self.case.program(self.place)
             return
-        if self.case.repeated:
+        if self.case.repeated and not answered:
             ended = self.place.acode(*self.words)
             for _ in range(WAITS_MAX if self.case.lively else 0):
                 if ended.exit_code == STILL_RUNNING:
@@ -116,6 +119,7 @@ class Prepared:
                 ended = self.place.acode(*self.words)
             if ended.exit_code not in self.case.repeated:
                 raise NotCarriedOn(f"asked again it answers {ended.exit_code}: {ended.stdout}{ended.stderr}")
+            self.place.answered.write_text("yes")
         if self.case.afterwards is not None:
             self.case.afterwards(self.place)
         to_the_end(self.place, self.case, self.words)

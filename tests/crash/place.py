@@ -34,6 +34,7 @@ class Place:
         self.ledger = root / "ledger"
         self.heard = root.parent / "heard"
         self.said = root.parent / "said"
+        self.answered = root.parent / "answered"  # there when whoever carries on has given the command again
         self.more_env: dict[str, str] = {}
         self.names: dict[str, str] = {}  # what stands for {words} of the table's commands
         self.outside: Any = None  # what the case names there
@@ -89,7 +90,7 @@ class Place:
 
     def silence(self) -> None:
         """Nothing has been heard yet."""
-        for path in (self.heard, self.said):
+        for path in (self.heard, self.said, self.answered):
             path.unlink(missing_ok=True)
 
     def words_heard(self) -> bytes:

@@ -71,7 +71,7 @@ class Judge:
         self._laid = Laid(ready.place.root, LOG)
         self._carried_on: set[bytes] = set()
 
-    def state(self, disk: Snapshot, heard: bytes, where: str) -> None:
+    def state(self, disk: Snapshot, heard: bytes, where: str, *, answered: bool = False) -> None:
         """A state that is laid in place first: the log alone, and the rest only where it is new."""
         self.tally.states += 1
         if self.ready.case.lively:
@@ -79,13 +79,14 @@ class Judge:
         with self._noting(where):
             self._laid.lay(log_of(disk))
             wrong, key = right_after(self.ready, disk, heard)
+            key += bytes([answered])
             if key not in self._carried_on:
                 self._carried_on.add(key)
                 self._laid.lay(disk.entries)
                 self._laid.forget()
                 wrong += shows_what_was_said(self.ready, heard)
                 self._note(wrong, where)
-                wrong = self._to_the_end()
+                wrong = self._to_the_end(answered=answered)
             self._note(wrong, where)
 
     def forget(self) -> None:
@@ -98,11 +99,11 @@ class Judge:
             disk = at_rest(self.ready.place.root) if self.ready.case.lively else Snapshot.of(self.ready.place.root)
             wrong, _ = right_after(self.ready, disk, heard)
             self._note(wrong + shows_what_was_said(self.ready, heard), where)
-            self._note(self._to_the_end(), where)
+            self._note(self._to_the_end(answered=self.ready.place.answered.exists()), where)
 
-    def _to_the_end(self) -> list[str]:
+    def _to_the_end(self, *, answered: bool) -> list[str]:
         self.tally.carried_on += 1
-        self.ready.carry_on()
+        self.ready.carry_on(answered=answered)
         return differences(picture(self.ready.place, self.ready.case), self.ready.expected)
 
     @contextlib.contextmanager
@@ -146,10 +147,15 @@ def double_sweep(ready: Prepared, *, every: int = 1, judge_every: int = 1, first
         if ready.case.lively:
             end_all_in(ready.place.root)
         state.disk.put(ready.place.root)
+        ready.place.silence()
         where = f"killed at {state.stop.name} {state.stop.phase} #{state.stop.number}"
         try:
             again = states_of(
-                _quietly(ready.carry_on), ready.place.root, lively=ready.case.lively, everything=ready.case.followed
+                _quietly(ready.carry_on),
+                ready.place.root,
+                heard=ready.place.answered,
+                lively=ready.case.lively,
+                everything=ready.case.followed,
             )
         except AssertionError as error:
             tally.violations.append(f"{ready.case}, {where}: {error}")
@@ -160,7 +166,7 @@ def double_sweep(ready: Prepared, *, every: int = 1, judge_every: int = 1, first
             number += 1
             if number % judge_every == 0:
                 then = f"{where}, then at {second.stop.name} {second.stop.phase} #{second.stop.number} of the recovery"
-                judge.state(second.disk, b"", then)
+                judge.state(second.disk, b"", then, answered=bool(second.heard))
         if tally.enough:
             break
     return tally
