@@ -100,7 +100,7 @@ def test_a_git_killed_after_it_moved_the_branch_leaves_no_lock_on_head(bench: Be
 
 def test_half_an_index_that_a_killed_git_left_is_in_nobodys_way(bench: Bench, repo: Path) -> None:
     put(repo, a="two\n")
-    for name in ("index.acode", "index.acode.lock"):
+    for name in ("index.acode.0123", "index.acode.0123.lock"):
         (repo / ".git" / name).write_bytes(b"half")
     done = bench.run(CHANGE)
     assert isinstance(done, Done) and set(done.result) == {"commit"}

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +106,27 @@ def test_git_that_outlives_its_acode_in_a_long_hook_is_waited_for(repo: Path, ho
     ended = finish(repo, home)
     assert (ended.exit_code, ended.state) == (0, State.COMPLETED), ended.error
     assert log(repo) == ["Work", "first"]
+
+
+def test_a_commit_whose_hook_still_runs_is_shown_in_the_index_when_it_has_ended(repo: Path, home: Path) -> None:
+    hook(repo, "post-commit", f"{ONCE} kill -9 {ACODE}; while ! test -e ../go; do sleep 0.02; done; touch ../hooked")
+    assert begin(repo, home) == -signal.SIGKILL
+    assert log(repo) == ["Work", "first"]
+    threading.Timer(0.5, (repo.parent / "go").touch).start()
+    ended = finish(repo, home)
+    assert (ended.exit_code, ended.state) == (0, State.COMPLETED), ended.error
+    assert (repo.parent / "hooked").exists(), "the hook is part of the step"
+    assert status(repo) == ["M  b", "?? after", "?? plan.yml"]
+
+
+def test_what_a_hook_has_started_for_good_keeps_no_commit_from_the_index(repo: Path, home: Path) -> None:
+    lasting = "(while ! test -e ../go; do sleep 0.02; done) > /dev/null 2>&1 &"
+    hook(repo, "post-commit", f"{ONCE} {lasting} kill -9 {ACODE} $PPID")
+    assert begin(repo, home) == -signal.SIGKILL
+    try:
+        ended = finish(repo, home)
+        assert (ended.exit_code, ended.state) == (0, State.COMPLETED), ended.error
+        assert log(repo) == ["Work", "first"]
+        assert status(repo) == ["M  b", "?? after", "?? plan.yml"]
+    finally:
+        (repo.parent / "go").touch()

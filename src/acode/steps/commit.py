@@ -353,10 +353,10 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
         found = commit_of(repository_of(site), started)
     except GitFailed as error:
         return Finding(outcome=Outcome.UNKNOWN, evidence=site.redactor.text(f"git cannot be asked: {error}"))
+    if running is not None:  # also where the commit is made: its hooks are part of the step, and then the index is
+        return Finding(outcome=Outcome.UNKNOWN, evidence=running, still_running=True)
     if found is not None:
         return Finding(outcome=Outcome.APPLIED, evidence=f"the commit {found[:SHA_SHOWN_CHARS]} carries its key")
-    if running is not None:
-        return Finding(outcome=Outcome.UNKNOWN, evidence=running, still_running=True)
     return Finding(outcome=Outcome.NOT_APPLIED, evidence="no commit since its start carries its key", repeatable=True)
 
 
@@ -391,13 +391,13 @@ def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:
 
 
 def adopted(site: Site, started: ev.StepStarted, repository: Repository, commit: str) -> Done:
-    """The commit is there; whether the index knows of it is looked after, unless a hook of it still runs."""
+    """The commit is there, and the index learns of it.
+
+    git has ended, or it would be waited for. What still holds the lock then is a child of a hook: it may stay for ever,
+    and nobody else will look after the index.
+    """
     with alive(run_directory(site.agent_dir, started.key)) as held:
-        if held is not None:
-            return finished(site, started, repository._replace(held=held), commit, stale_only=True)
-    files, touched = seen(site)
-    note = "a hook of the commit still runs: the index does not show the commit yet"
-    return Done(files=files, touched=touched, result={"commit": commit, "note": note})
+        return finished(site, started, repository._replace(held=held), commit, stale_only=True)
 
 
 def roll_back(step: Step, site: Site, started: ev.StepStarted) -> RolledBack:

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import os
 import re
+import secrets
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from acode.store.durable import sync_file
 LOCK_WAIT_S = 5.0
 LOCK_EVERY_S = 0.05
 LOCK_NAME_BYTES_MAX = 400
+BESIDE = "index.acode."
 
 
 # The user's index.
@@ -48,8 +50,8 @@ def bring_up(repository: Repository, commit: str, paths: Iterable[bytes], key: s
 
 
 def beside_index(repository: Repository) -> Path:
-    """Where the next index is made. Only who has the lock on the index works there."""
-    return repository.index_file.with_name("index.acode")
+    """Where the next index is made: a place of its own each time, because a git may outlive the acode that asked it."""
+    return repository.index_file.with_name(f"{BESIDE}{secrets.token_hex(8)}")
 
 
 def lock_file(repository: Repository) -> Path:
@@ -90,14 +92,13 @@ def named_lock(place: Path, key: str) -> Path:
 
 
 def clear_up(repository: Repository, key: str, agent_dir: Path) -> None:
-    """Take away what a killed acode left around the index; the caller holds the run lock of the step."""
+    """Take away what a killed acode left around the index."""
     named_lock(lock_file(repository), key).unlink(missing_ok=True)
     remove_ours(lock_file(repository), agent_dir, key)
-    half_made = beside_index(repository)
-    if half_made.exists() or own_lock(half_made).exists():
+    if half_made := list(repository.index_file.parent.glob(f"{BESIDE}*")):
         with index_lock(repository, key, agent_dir):
-            own_lock(half_made).unlink(missing_ok=True)
-            half_made.unlink(missing_ok=True)
+            for one in half_made:
+                one.unlink(missing_ok=True)
 
 
 def signature(key: str) -> bytes:
@@ -219,7 +220,7 @@ def whose_end_is_certain(owner: str, agent_dir: Path, key: str) -> Iterator[int 
 
     It is dead when nobody holds its run lock, which acode and every git of the attempt hold, and which is held here
     meanwhile: of two that find the same leftover only one removes it, and nobody removes the lock that was made after
-    it. Whoever asks holds the run lock of its own step, `key`, so what has that key in it is from before.
+    it. Whoever asks works on its own step, `key`, alone, and its git has ended: what has that key in it is from before.
     """
     try:
         alive = os.open(alive_file(agent_dir, owner), os.O_RDWR)
