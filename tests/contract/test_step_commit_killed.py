@@ -112,7 +112,7 @@ def test_a_commit_whose_hook_still_runs_is_shown_in_the_index_when_it_has_ended(
     hook(repo, "post-commit", f"{ONCE} kill -9 {ACODE}; while ! test -e ../go; do sleep 0.02; done; touch ../hooked")
     assert begin(repo, home) == -signal.SIGKILL
     assert log(repo) == ["Work", "first"]
-    threading.Timer(0.5, (repo.parent / "go").touch).start()
+    threading.Timer(1.5, (repo.parent / "go").touch).start()
     ended = finish(repo, home)
     assert (ended.exit_code, ended.state) == (0, State.COMPLETED), ended.error
     assert (repo.parent / "hooked").exists(), "the hook is part of the step"
