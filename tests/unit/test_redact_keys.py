@@ -79,6 +79,11 @@ def test_the_prefix_of_a_line_of_a_key_is_shown(prefix: str) -> None:
     assert masked(text) == text.replace(BODY, "***")
 
 
+@pytest.mark.parametrize("signs", ["    ", "+", "> ", "# "])
+def test_signs_before_a_line_of_a_key_are_masked_with_it(signs: str) -> None:
+    assert masked(f"{BEGIN}\n{signs}{BODY}\n{signs}{BODY}\nafter.\n") == f"{BEGIN}\n***\n***\nafter.\n"
+
+
 def test_a_line_that_only_ends_like_one_of_a_key_needs_sixteen_characters_of_it() -> None:
     for length, shown in ((15, BODY[:15]), (16, "***")):
         text = f"{BEGIN}\nweb: {BODY}\nweb_1: {BODY[:length]}\n"

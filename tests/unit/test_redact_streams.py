@@ -14,6 +14,7 @@ TOKEN = b"gh" + b"p_" + b"aB3dE6" * 6
 MASKED_TOKEN = b"***" + TOKEN[-4:]
 HELD_BYTES_MAX = 64 * 1024
 HELD_BYTES_MIN = 8 * 1024
+WINDOW_BYTES = 16 * 1024
 
 
 def streamed(one: Redactor, data: bytes, size: int) -> bytes:
@@ -74,6 +75,10 @@ def test_a_line_is_held_up_to_sixty_four_kilobytes() -> None:
     stream = PLAIN.stream()
     words = b"ab " * (HELD_BYTES_MAX // 3) + b"c"
     assert len(words) == HELD_BYTES_MAX
+    assert stream.feed(words) == b""
+    assert stream.feed(b"\n") == words + b"\n"  # and anew in the next line
+    assert stream.feed(words) == b""
+    assert stream.finish() == words  # and after an end
     assert stream.feed(words) == b""
     assert stream.feed(b"d") == (words + b"d")[:-HELD_BYTES_MIN]
     assert stream.feed(b"e") == b""  # what was let go of is not held any more
@@ -188,6 +193,28 @@ def test_without_re2_what_is_known_is_masked_at_any_place_of_a_long_line() -> No
     one = knowing(b"known-value-1")
     text = "ab " * 10_000 + "known-value-1" + " cd" * 10_000 + f" {TOKEN.decode()}"
     assert one.text(text) == text.replace("known-value-1", "***").replace(TOKEN.decode(), MASKED_TOKEN.decode())
+
+
+def test_without_re2_a_long_secret_is_masked_in_a_line_without_end() -> None:
+    value = b"aB3x" * 11_000
+    for before in (b"", b"ab " * 3_000, b"ab " * 6_000, b"ab " * 15_000):
+        data = before + b"password=" + value + b" and prose" * 3_000
+        assert streamed(knowing(), data, 10_000) == data.replace(value, b"***aB3x")
+
+
+@pytest.mark.parametrize("length", [WINDOW_BYTES, 20_000, WINDOW_BYTES + WINDOW_BYTES // 2, 30_000])
+def test_without_re2_a_bracket_behind_a_value_is_shown_wherever_it_stands_in_a_long_line(length: int) -> None:
+    one, call = Redactor((), strict=False, rules=fallback_rules()), "f(password=7xyz1)"
+    for text in (call + " " * (length - 17), " " * 12_000 + call + " " * (length - 12_017), " " * (length - 17) + call):
+        assert len(text) == length
+        assert one.text(text) == PLAIN.text(text) == text.replace("7xyz1", "***")
+
+
+def test_without_re2_a_line_of_one_window_is_seen_as_a_whole() -> None:
+    one, word = Redactor((), strict=False, rules=fallback_rules()), "AK" + "IA" + "X9Y8" * 4
+    text = "a" * (WINDOW_BYTES // 2) + word + " token=a1b2".rjust(WINDOW_BYTES // 2 - 20)
+    assert len(text) == WINDOW_BYTES
+    assert one.text(text) == text.replace("a1b2", "***")
 
 
 def test_a_stream_of_its_own_begins_with_nothing() -> None:
