@@ -8,6 +8,7 @@ is followed; `Sweep.schedules` counts how many orders that covers, `Sweep.runs` 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Protocol
 
 Choice = int  # twice the number of the process, and one more if it dies instead
 DONE, DEAD = "done", "dead"
+STUCK_S_MAX, LEAVING_S_MAX = 30.0, 5.0
 
 
 class Killed(BaseException):
@@ -44,6 +46,7 @@ class Process:
         self.baton.acquire()
         self._conductor = conductor
         self._work: Callable[[], str] | None = None
+        self._dismissed = False
         self._thread = threading.Thread(target=self._live, daemon=True)
         self._thread.start()
 
@@ -55,7 +58,7 @@ class Process:
         self._conductor.enlist(self)
         while True:
             self.baton.acquire()
-            if self._work is None:
+            if self._dismissed or self._work is None:
                 return
             try:
                 if self.dying:
@@ -66,12 +69,16 @@ class Process:
                 self.status = DEAD
             except BaseException as error:
                 self.status, self.outcome = DONE, f"UNEXPECTED {type(error).__name__}: {error}"
+            if self._dismissed:
+                return
             self._conductor.returned.release()
 
     def end(self) -> None:
-        self._work = None
-        self.baton.release()
-        self._thread.join()
+        """Wherever it stands: in the middle of something it dies there, and one that is stuck is left to itself."""
+        self._dismissed = self.dying = True
+        with contextlib.suppress(RuntimeError):  # the baton lies there: it has not come back for it
+            self.baton.release()
+        self._thread.join(LEAVING_S_MAX)
 
     def standing(self) -> Hashable:
         return self.status + self.outcome if self.status else (self.next, self.seen)
@@ -144,7 +151,7 @@ class Conductor:
         process.dying = bool(choice % 2)
         self.operations += 1
         process.baton.release()
-        if not self.returned.acquire(timeout=30):
+        if not self.returned.acquire(timeout=STUCK_S_MAX):
             raise Stuck(f"process {process.number} does not come back from {process.next}")
         if process.dying:
             self.stage.bury(process)
