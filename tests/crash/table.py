@@ -123,6 +123,7 @@ ANSWERS = (
         ground=grounds.at_gate,
         words=("session", "rollback", "{id}", "--yes", *ACT),
         repeated=(0,),
+        ends_sessions=True,  # carried on, it would end the same had nothing been put back
     ),
     Case(
         name="rollback with undo",
