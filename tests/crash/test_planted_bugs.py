@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -53,16 +52,7 @@ SWEEPS: dict[str, Callable[[Prepared], Tally]] = {
 }
 
 
-# Caught late, after most of a long sweep: too long for every test run.
-SLOW = frozenset({"tried again in place"})
-
-
-def as_parameter(planted: Planted) -> Any:
-    marks = [pytest.mark.release] if planted.bug in SLOW else []
-    return pytest.param(planted, id=f"{planted.bug}, {planted.case}", marks=marks)
-
-
-@pytest.mark.parametrize("planted", [as_parameter(planted) for planted in CATALOGUE])
+@pytest.mark.parametrize("planted", CATALOGUE, ids=lambda planted: f"{planted.bug}, {planted.case}")
 def test_a_planted_bug_is_caught(
     prepare: Prepare, planted: Planted, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
 ) -> None:
