@@ -36,6 +36,16 @@ def test_each_value_of_a_line_is_judged_for_itself(text: str, shown: str) -> Non
     assert masked(text) == shown
 
 
+def test_a_secret_within_another_is_masked_with_it() -> None:
+    token = "gh" + "p_" + "aB3dE6" * 6
+    assert masked(f'password="x9y8-{token}-more"') == 'password="***more"'
+    assert masked(f'password="x9y8-{token}" token={token}') == 'password="***3dE6" token=***3dE6'
+
+
+def test_secrets_beside_each_other_are_masked_one_by_one() -> None:
+    assert redactor(["kn0wn1", "kn0wn2"]).text("kn0wn1kn0wn2 kn0wn1") == "****** ***"
+
+
 # The name.
 
 

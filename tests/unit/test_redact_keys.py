@@ -120,4 +120,5 @@ def test_a_begin_mark_among_words_opens_no_key() -> None:
     for line in (f"the mark {BEGIN} is not one (see below)", f"{BEGIN}...{END}"):
         text = f"{line}\n{BODY}\n"
         assert masked(text) == text
+    assert masked(f"{BEGIN}{END} {BODY}") == f"{BEGIN}{END} {BODY}"
     assert masked(f"{BEGIN}...{END} {BEGIN}\n{BODY}\n") == f"{BEGIN}...{END} {BEGIN}\n***\n"

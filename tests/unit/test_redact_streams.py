@@ -117,6 +117,21 @@ def test_no_secret_is_parted_from_what_shows_it_by_another_that_fills_all() -> N
         assert b"x9y8z7w6" not in out + stream.feed(b" end\n") + stream.finish()
 
 
+def test_a_token_within_a_password_is_not_parted_from_the_name_before_it() -> None:
+    before, begin, secret = b"ab " * (HELD_BYTES_MAX // 3), b'the password="', b"x9y8-" + TOKEN + b"-more"
+    for cut in range(0, len(begin) + len(secret), 3):
+        stream = PLAIN.stream()
+        held = begin + secret + b'" '
+        out = stream.feed(before + held + b" " * (HELD_BYTES_MIN - len(held) + cut)) + stream.finish()
+        assert out.rstrip(b" ") == before + begin + b'***more"', cut
+
+
+def test_only_the_secret_that_fills_all_is_let_go_of() -> None:
+    stream = PLAIN.stream()
+    assert stream.feed(b"password=" + b"aB3x" * 16_000 + b" ab" * 600 + b" token=a1b2") == b"password=***aB3x"
+    assert stream.feed(b"c3d4 end\n") == b" ab" * 600 + b" token=*** end\n"
+
+
 def test_after_a_secret_that_was_dropped_a_line_is_held_as_before() -> None:
     stream = PLAIN.stream()
     assert stream.feed(b"password=" + b"aB3x" * 20_000) == b"password=***"
