@@ -130,6 +130,8 @@ def test_a_reused_pid_decides_nothing_about_the_lock(tmp_path: Path, same_start:
 
 # Somebody swaps a directory for a link to the outside, as fast as the kernel lets them.
 
+TRIES_MAX = 1_000_000
+
 
 @contextlib.contextmanager
 def swapping(workspace: Path, outside: Path) -> Iterator[None]:
@@ -162,7 +164,10 @@ def try_to_escape(place: Path, tries: int) -> Counter[str]:
     workspace.mkdir()
     counts: Counter[str] = Counter()
     with swapping(workspace, outside), Root(workspace) as root:
-        for number in range(tries):
+        for number in range(TRIES_MAX):
+            # On a busy machine the other one may not get a turn for a while.
+            if number >= tries and counts["refused"] and counts["reached"]:
+                break
             try:
                 if number % 10 == 9:
                     write_atomic(root, "dir/file", b"inside", None, f"key{number}")
