@@ -232,6 +232,14 @@ def test_without_re2_a_line_of_one_window_is_seen_as_a_whole() -> None:
     assert one.text(text) == text.replace("a1b2", "***")
 
 
+@pytest.mark.parametrize("at", [WINDOW_BYTES // 2, WINDOW_BYTES, 2 * WINDOW_BYTES])
+def test_without_re2_a_word_does_not_begin_where_a_window_does(at: int) -> None:
+    one, word = Redactor((), strict=False, rules=fallback_rules()), "AK" + "IA" + "X9Y8" * 4
+    for before, shown in (("a" * at, word), ("a" * (at - 1) + " ", "***")):
+        text = before + word + " ab" * 7_000
+        assert one.text(text) == PLAIN.text(text) == text.replace(word, shown)
+
+
 def test_a_stream_of_its_own_begins_with_nothing() -> None:
     one, other = PLAIN.stream(), PLAIN.stream()
     assert isinstance(one, Stream)

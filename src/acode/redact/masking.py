@@ -87,6 +87,8 @@ class Redactor:
         reached = 0
         for at in range(0, len(line), window // 2):
             for outer, start, end in find(self.rules, line[at : at + window]):
+                if at and outer == 0:
+                    continue  # A rule may take this for the beginning of the line. The window before has seen it.
                 reaches = at + end
                 if at + window < len(line) and not line[reaches : at + window].strip(UNDECIDED):
                     # What ends at the edge of a window, or seems to, may go on behind it.
