@@ -197,7 +197,11 @@ def say_what_became(place: Place, session: str, error: dict[str, Any], of_its: s
 
 
 def _one_turn(place: Place, session: str, *, commands: bool) -> None:
-    ended = place.acode("resume", session, "--force", "--reason", "it was cut off", "--json", "--no-input")
+    for _ in range(WAITS_MAX):
+        ended = place.acode("resume", session, "--force", "--reason", "it was cut off", "--json", "--no-input")
+        if ended.exit_code != STILL_RUNNING or not commands:
+            break
+        time.sleep(WAIT_S)  # what was started lives on
     match ended.exit_code:
         case 0:
             return

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
@@ -15,7 +17,7 @@ from acode.engine.opening import opened
 from acode.events import types as ev
 from tests.crash.harness.ptracer import Stop, killed, trace
 from tests.crash.harness.snapshots import Snapshot
-from tests.crash.place import GIT_IDENTITY, Place
+from tests.crash.place import GIT_IDENTITY, KEPT_VARIABLES, Place
 from tests.lives import end_all_in
 from tests.tampering import SPAN, Attack
 
@@ -118,6 +120,7 @@ tasks:
       - approve: Go on?
       - write: {{path: end.txt, content: "end\\n"}}
 """
+UNDO_LOST = UNDO.replace(f"undo: {NOTE}", f"undo: {NOTE}; test -e ../quick || exec sleep 60")
 # The first time it hangs, and is killed with acode and its keeper: nothing on the machine knows what became of it.
 LOST = f"""
 title: Lost
@@ -146,9 +149,22 @@ tasks:
 MIGRATION = "CREATE TABLE rows (n INTEGER); INSERT INTO rows VALUES (1), (2); CREATE INDEX by_n ON rows (n);\n"
 PLANS = {
     "files": FILES, "commands": COMMANDS, "command": ONE_COMMAND, "databases": DATABASES, "server": SERVER,
-    "commits": COMMITS, "gate": GATE, "undo": UNDO, "lost": LOST,
+    "commits": COMMITS, "gate": GATE, "undo": UNDO, "undo lost": UNDO_LOST, "lost": LOST,
     "probed": LOST_WITH_PROBE, "hung": HUNG, "held": HELD, "kept": KEPT,
 }  # fmt: skip
+
+
+@contextlib.contextmanager
+def environment(place: Place) -> Iterator[None]:
+    before = dict(os.environ)
+    for name in set(os.environ) - set(KEPT_VARIABLES):
+        del os.environ[name]
+    os.environ.update(place.env())
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def plain(place: Place) -> None:

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
 
 import acode
 from acode.store.room import APPENDS_BEFORE
-from tests.crash import grounds, grounds_agent, grounds_shared
+from tests.crash import grounds, grounds_agent, grounds_care, grounds_shared
 from tests.crash.case import Case
 from tests.crash.grounds import plan
-from tests.crash.place import KEPT_VARIABLES, Place
+from tests.crash.place import Place
 
 DONE_BEFORE = (0, 2, 15)  # asked again: done now, nothing to do any more, or ended meanwhile
 ACT = ("--json", "--no-input")
-
-
-@contextlib.contextmanager
-def environment(place: Place) -> Iterator[None]:
-    before = dict(os.environ)
-    for name in set(os.environ) - set(KEPT_VARIABLES):
-        del os.environ[name]
-    os.environ.update(place.env())
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def program(place: Place) -> None:
@@ -52,7 +38,7 @@ def program(place: Place) -> None:
             session.step("outer", lambda: session.step("inner", note, "inner"), idempotent=True)
             session.write("old.txt", "the end\n", name="second")
 
-    with environment(place):
+    with grounds.environment(place):
         for _ in range(8):
             try:
                 return steps()
@@ -65,7 +51,7 @@ def program(place: Place) -> None:
 
 def long_program(place: Place) -> None:
     """So many steps that room is made for the log, and used; nothing but the log is written."""
-    with environment(place), acode.session("long", workspace=place.workspace) as session:
+    with grounds.environment(place), acode.session("long", workspace=place.workspace) as session:
         for number in range(APPENDS_BEFORE // 2 + 3):  # a start and a completion each
             session.step("count", str, number, idempotent=True)
 
@@ -88,6 +74,7 @@ RUNS = (
 RESUMES = (
     Case(name="resume", ground=grounds.killed_while_writing, words=("resume", "{id}", "--force", *ACT)),
     Case(name="resume behind gate", ground=grounds.at_gate, words=("resume", "{id}", *ACT), ends_with=(10,)),
+    Case(name="supervise", ground=grounds_care.approved, words=("supervise", "{id}", *ACT), lively=True, followed=True),
 )
 LOST = tuple(
     Case(
@@ -126,6 +113,12 @@ ANSWERS = (
         ends_sessions=True,  # carried on, it would end the same had nothing been put back
     ),
     Case(
+        name="rollback and on",
+        ground=grounds.at_gate,
+        words=("session", "rollback", "{id}", "--yes", *ACT),
+        repeated=(0,),
+    ),
+    Case(
         name="rollback with undo",
         ground=grounds.at_gate_with_undo,
         words=("session", "rollback", "{id}", "--yes", *ACT),
@@ -133,6 +126,24 @@ ANSWERS = (
         once=("first.2~undo",),
         lively=True,
         followed=True,
+    ),
+    Case(
+        name="rollback of a program",
+        ground=grounds_care.program_at_gate,
+        words=("session", "rollback", "{id}", "--yes", *ACT),
+        repeated=(0,),
+        once=(f"{grounds_care.EFFECT}~undo",),
+        lively=True,
+        ends_sessions=True,  # the program is this one, which acode cannot start
+    ),
+    Case(
+        name="resolve undo",
+        ground=grounds_care.undo_lost,
+        words=("session", "resolve", "{id}", "first.2", "--applied", *ACT),
+        repeated=(0,),
+        once=("first.2~undo",),
+        lively=True,
+        afterwards=grounds_care.roll_back_again,
     ),
     Case(name="pause", ground=grounds.killed_while_writing, words=("session", "pause", "{id}", *ACT), repeated=(0, 15)),
     Case(name="checkpoint", ground=grounds.at_gate, words=("session", "checkpoint", "{id}", *ACT), repeated=(0, 1, 15)),
@@ -175,6 +186,19 @@ CARE = (
         repeated=(0,),
     ),
     Case(
+        name="repair rolled back",
+        ground=grounds_care.put_back_to_older,
+        words=("session", "repair", "{id}", "--accept-rollback", "--yes", "--reason", "test", *ACT),
+        repeated=(0,),
+    ),
+    Case(
+        name="export",
+        ground=grounds.at_gate,
+        words=("session", "export", "{id}", "-o", "../bundle", *ACT),
+        repeated=(0,),
+        shows=grounds_care.is_exported,
+    ),
+    Case(
         name="gc",
         ground=grounds.ended,
         words=("session", "gc", "--older-than", "0", "--yes", *ACT),
@@ -188,6 +212,13 @@ CARE = (
         words=("key", "rotate", *ACT),
         repeated=(0,),
         shows=grounds.has_new_key,
+    ),
+    Case(
+        name="key import",
+        ground=grounds_care.with_keys_of_another,
+        words=("key", "import", "../keys", *ACT),
+        repeated=(0,),
+        shows=grounds_care.number_of_keys,
     ),
     Case(
         name="config trust",

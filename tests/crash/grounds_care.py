@@ -1,0 +1,94 @@
+"""Grounds for what people do to a session and to its keys: repair, export, import, undo, supervision."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from functools import partial
+
+import acode
+from tests.crash import grounds
+from tests.crash.place import Place
+from tests.lives import end_all_in
+
+EFFECT = "fetch"
+
+
+def with_keys_of_another(place: Place) -> None:
+    """The keys of another home lie in a file."""
+    grounds.at_gate(place)
+    other = Place(place.root.parent / "other")
+    other.workspace.mkdir(parents=True)
+    grounds.at_gate(other)
+    (place.root / "keys").write_text(other.acode("key", "export").stdout)
+    shutil.rmtree(other.root)
+
+
+def number_of_keys(place: Place) -> int:
+    return len((place.root / "state" / "keys").read_text().splitlines())
+
+
+def is_exported(place: Place) -> bool:
+    return place.acode("session", "verify", "--bundle", "../bundle", "--json").exit_code == 0
+
+
+def put_back_to_older(place: Place) -> None:
+    """The database is that of a backup: the anchor knows of more than it holds."""
+    grounds.at_gate(place)
+    agent = place.workspace / ".agent"
+    shutil.copy(agent / "workspace.db", place.root / "backup")
+    assert place.acode("session", "approve", place.session_ids()[0], "--json").exit_code == 0
+    os.replace(place.root / "backup", agent / "workspace.db")
+
+
+def approved(place: Place) -> None:
+    grounds.at_gate(place)
+    assert place.acode("session", "approve", place.session_ids()[0], "--json").exit_code == 0
+
+
+def undo_lost(place: Place) -> None:
+    """The undo of a step was killed with acode and its keeper, after its effect."""
+    grounds.plain(place)
+    assert place.acode(*grounds.plan("undo lost")).exit_code == 10
+    words = ("session", "rollback", place.session_ids()[0], "--yes", "--json", "--no-input")
+    running = os.fork()
+    if running == 0:
+        os._exit(place.traced(*words))
+    while not place.effects()["first.2~undo"]:
+        time.sleep(0.005)
+    os.kill(running, signal.SIGKILL)
+    os.waitpid(running, 0)
+    end_all_in(place.root)
+    (place.root / "quick").touch()
+
+
+def roll_back_again(place: Place) -> None:
+    ended = place.acode("session", "rollback", place.names["id"], "--yes", "--json", "--no-input")
+    assert ended.exit_code == 0, ended
+
+
+def noted(what: str) -> str:
+    """An effect that a power cut cannot take back."""
+    with open(os.environ["LEDGER"], "a", encoding="utf-8") as ledger:
+        ledger.write(f"k:{what}:\n")
+    return what
+
+
+def taken_back(what: str) -> None:
+    noted(f"{what}~undo")
+
+
+def program_at_gate(place: Place) -> None:
+    """A program waits for an approval, behind a step with an undo function and a file."""
+    grounds.plain(place)
+    with grounds.environment(place):
+        try:
+            with acode.session("k", workspace=place.workspace) as session:
+                session.write("old.txt", "after\n")
+                session.step(EFFECT, partial(noted, EFFECT), undo=taken_back)
+                session.approve("Go on?")
+        except acode.InputRequired:
+            return
+    raise AssertionError("nobody was asked")
