@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import pytest
 
 from acode.redact import Redactor, Stream, redactor
-from acode.redact.rules import Look, Rules, fallback_rules
+from acode.redact.rules import DOUBTFUL_SPOTS, SPOTS, Look, Rules, fallback_rules
 
 PLAIN = redactor([])
 TOKEN = b"gh" + b"p_" + b"aB3dE6" * 6
@@ -226,18 +227,40 @@ def test_without_re2_a_bracket_behind_a_value_is_shown_wherever_it_stands_in_a_l
 
 
 def test_without_re2_a_line_of_one_window_is_seen_as_a_whole() -> None:
-    one, word = Redactor((), strict=False, rules=fallback_rules()), "AK" + "IA" + "X9Y8" * 4
-    text = "a" * (WINDOW_BYTES // 2) + word + " token=a1b2".rjust(WINDOW_BYTES // 2 - 20)
+    one = Redactor((), strict=False, rules=fallback_rules())
+    text = "a" * (WINDOW_BYTES // 2) + "_PASSWORD=letmein on" + " token=a1b2".rjust(WINDOW_BYTES // 2 - 20)
     assert len(text) == WINDOW_BYTES
-    assert one.text(text) == text.replace("a1b2", "***")
+    assert one.text(text) == PLAIN.text(text) == text.replace("a1b2", "***")
 
 
 @pytest.mark.parametrize("at", [WINDOW_BYTES // 2, WINDOW_BYTES, 2 * WINDOW_BYTES])
 def test_without_re2_a_word_does_not_begin_where_a_window_does(at: int) -> None:
     one, word = Redactor((), strict=False, rules=fallback_rules()), "AK" + "IA" + "X9Y8" * 4
+    across = "token=a1b2c3".rjust(WINDOW_BYTES // 2 - len(word) + 6)  # over the beginning of the next window
     for before, shown in (("a" * at, word), ("a" * (at - 1) + " ", "***")):
-        text = before + word + " ab" * 7_000
-        assert one.text(text) == PLAIN.text(text) == text.replace(word, shown)
+        text = before + word + across + " ab" * 7_000
+        assert one.text(text) == PLAIN.text(text) == text.replace(word, shown).replace("a1b2c3", "***")
+
+
+def test_without_re2_no_rule_looks_at_any_part_of_a_long_line_more_than_twice() -> None:
+    looks: dict[bytes, list[int]] = {}
+
+    class Watched:
+        def __init__(self, pattern: bytes) -> None:
+            self._compiled = re.compile(pattern)
+            self.search = self._compiled.search
+            self._looks = looks.setdefault(pattern, [])
+
+        def finditer(self, data: bytes, position: int = 0) -> Iterator[re.Match[bytes]]:
+            self._looks.append(len(data))
+            return self._compiled.finditer(data, position)
+
+    one = Redactor((), strict=False, rules=Rules(Watched, lambda pattern: re.compile(pattern).search, WINDOW_BYTES))
+    line = "ab " * 20_000 + "token=a1b2"
+    assert one.text(line) == line.replace("a1b2", "***")
+    in_windows = [sizes for sizes in looks.values() if max(sizes) <= WINDOW_BYTES]
+    assert len(in_windows) == 2 + len(SPOTS) + len(DOUBTFUL_SPOTS)
+    assert all(len(line) <= sum(sizes) <= 2 * len(line) for sizes in in_windows)
 
 
 def test_a_stream_of_its_own_begins_with_nothing() -> None:
