@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,7 @@ def export_session(flags: Flags, *, session: str | None, output: Path | None) ->
     Whoever has the key verifies it with: acode session verify --bundle FILE
     """
     from acode.engine.bundle import export
+    from acode.store.durable import sync_directory, sync_file
 
     world = build_world(flags)
     screen = Screen(flags, world.env)
@@ -231,6 +233,10 @@ def export_session(flags: Flags, *, session: str | None, output: Path | None) ->
         with open(output, "wb", opener=lambda path, how: os.open(path, how, 0o600)) as file:
             for line in export(world, name):
                 size += file.write(line)
+            file.flush()
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a bundle that a power cut takes away was not exported
+                sync_file(file.fileno())
+                sync_directory(output.absolute().parent)
     except OSError as error:
         raise NotWritable(f"{output} cannot be written: {error.strerror}") from error
     if flags.json:
