@@ -281,11 +281,18 @@ def write_anchor(directory: Path, anchor: Anchor, *, durable: bool) -> None:
     write_private(directory / anchor.session_id, msgspec.json.encode(anchor), durable=durable)
 
 
-def read_anchor(directory: Path, session_id: str) -> Anchor | None:
-    """None also where the file is torn: a missing anchor is a warning, never proof of anything."""
+def read_anchor(directory: Path, session_id: str, *, to_repair: bool = False) -> Anchor | None:
+    """None also where the file is torn: a missing anchor is a warning, never proof of anything.
+
+    to_repair: who finds nothing to mend because the anchor cannot be looked at right now would call a rollback mended.
+    """
     try:
         return _anchor.decode((directory / session_id).read_bytes()[:ANCHOR_BYTES_MAX])
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, FileNotFoundError):
+        return None
+    except OSError:
+        if to_repair:
+            raise
         return None
 
 

@@ -271,6 +271,23 @@ def test_an_honest_restore_is_accepted_with_a_word_and_nothing_is_repeated_blind
     assert victim.file("log.txt").count("four") == 2
 
 
+def test_an_anchor_that_cannot_be_looked_at_is_not_taken_for_none(tmp_path: Path) -> None:
+    """Or a log that was put back would be called whole."""
+    victim = Victim(tmp_path, AT_GATE)
+    copy = victim.attack.copy_to(tmp_path / "copy")
+    answer_gate(victim.world, victim.id, None, granted=True, note="")
+    victim.attack.restore_from(copy)
+    (anchor,) = (victim.world.state_dir / "anchors").rglob(victim.id)
+    content = anchor.read_bytes()
+    anchor.unlink()
+    anchor.mkdir()
+    with pytest.raises(OSError):
+        repair(victim.world, victim.id, accept_rollback=True)
+    anchor.rmdir()
+    anchor.write_bytes(content)
+    assert repair(victim.world, victim.id, accept_rollback=True).kind == "rollback"
+
+
 def test_steps_of_the_lost_events_are_open_after_a_restore(tmp_path: Path) -> None:
     victim = Victim(tmp_path, AT_GATE.replace("run: echo deployed >> deployed.txt", "run: echo d >> d.txt; false"))
     copy = victim.attack.copy_to(tmp_path / "copy")
