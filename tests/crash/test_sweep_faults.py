@@ -30,7 +30,7 @@ def test_a_call_that_fails_ends_in_a_named_error_and_a_later_start_ends_as_undis
     for name in (name for name in STILL if name in ALONE):
         ready = prepare(CASES[name])
         faults = faults_of(ready)
-        total.add(fault_sweep(ready, spread(faults, 37 if len(faults) > 1500 else 19)))
+        total.add(fault_sweep(ready, spread(faults, 30 if len(faults) > 1500 else 16)))
     tell("failing calls", total)
     assert total.violations == []
     assert total.faults >= FAULTS_MIN

@@ -38,7 +38,7 @@ def test_killed_for_real_every_command_ends_as_an_undisturbed_one(prepare: Prepa
     total = Tally()
     for number, name in enumerate(ALONE):
         case = CASES[name]
-        every = 9 if case.only_for_real else 199 if name == "supervise" else 33 if case.lively else 17
+        every = 9 if case.only_for_real else 199 if name == "supervise" else 33 if case.lively else 20
         total.add(kill_sweep(prepare(case), every=every, first=number % every))
     tell("real kills", total)
     assert total.violations == []

@@ -25,7 +25,7 @@ def test_after_a_power_cut_nothing_acknowledged_is_lost_and_it_ends_the_same(pre
     total = Tally()
     for name in (name for name in STILL if name in ALONE):
         every_op = 4 if name.startswith(("run", "program")) else 1
-        search = replace(GATE, every_op=every_op, every_state=4 if name in LONG else 1)
+        search = replace(GATE, every_op=every_op, every_state=6 if name in LONG else 1)
         total.add(power_sweep(prepare(CASES[name]), search))
     tell("power cuts", total)
     assert total.violations == []
