@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,18 @@ pytest_plugins = ["tests.postgres"]
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 CLEARED_PREFIXES = ("ACODE_", "XDG_", "OTEL_", "GIT_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 KEPT = ("ACODE_TEST_PG_DSN",)
+MEMORY, MEMORY_BYTES_MIN = "/dev/shm", 4 * 1024**3
+
+
+def pytest_configure() -> None:
+    """Thousands of small files are made and synced: in memory, where there is room for that, nobody waits for a disk.
+
+    No test pulls the plug. What a disk may lose then is told by a model of it, see `tests/crash/harness/power.py`.
+    """
+    if sys.platform == "linux" and os.access(MEMORY, os.W_OK):
+        about = os.statvfs(MEMORY)
+        if about.f_bavail * about.f_frsize >= MEMORY_BYTES_MIN and not about.f_flag & os.ST_NOEXEC:
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
 
 
 @pytest.fixture(autouse=True)
