@@ -115,7 +115,7 @@ def test_a_long_value_is_masked_to_its_end(context: str, size: int) -> None:
 
 
 def test_a_long_token_is_masked_to_its_end_by_both_engines() -> None:
-    for size in (15_000, 16_380, 16_384, 20_000, 100_000):
+    for size in (16_380, 16_384, 50_000):
         token = "gh" + "p_" + "aB3" * (size // 3)
         assert masked(f"a {token} b {token} c") == "a ***3aB3 b ***3aB3 c"
 

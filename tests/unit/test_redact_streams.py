@@ -233,7 +233,7 @@ def test_without_re2_a_line_of_one_window_is_seen_as_a_whole() -> None:
     assert one.text(text) == PLAIN.text(text) == text.replace("a1b2", "***")
 
 
-@pytest.mark.parametrize("at", [WINDOW_BYTES // 2, WINDOW_BYTES, 2 * WINDOW_BYTES])
+@pytest.mark.parametrize("at", [WINDOW_BYTES // 2, WINDOW_BYTES])
 def test_without_re2_a_word_does_not_begin_where_a_window_does(at: int) -> None:
     one, word = Redactor((), strict=False, rules=fallback_rules()), "AK" + "IA" + "X9Y8" * 4
     across = "token=a1b2c3".rjust(WINDOW_BYTES // 2 - len(word) + 6)  # over the beginning of the next window
