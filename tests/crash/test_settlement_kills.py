@@ -30,6 +30,7 @@ from tests.crash.harness.ptracer import NeverReached, killed, stops_of
 from tests.crash.harness.snapshots import fast_directory
 from tests.crash.oracle import files_in
 from tests.crash.place import Place
+from tests.crash.sweeps import STOPS_THAT_VARY
 from tests.lives import Person, end_all_in
 from tests.sites import Bench
 from tests.worlds import plan_file, world
@@ -139,7 +140,12 @@ def sweep(trial: Trial, wanted: int, *, keeper_too: bool) -> None:
     expected, stops = undisturbed(trial)
     for at in spread(stops, wanted):
         trial.fresh()
-        killed(trial.run, at)
+        try:
+            killed(trial.run, at)
+        except NeverReached:
+            if trial.kind in SLOW and at > stops - STOPS_THAT_VARY:
+                break  # how often it looks after its command depends on how long that takes
+            raise
         if keeper_too:
             end_all_in(trial.place)
         asked = trial.finish()
