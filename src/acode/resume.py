@@ -11,7 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from acode.errors import CannotContinue, TerminalState
-from acode.events.types import InterruptionClass
+from acode.events.types import InterruptionClass, UndoStarted
 from acode.state import NESTED, Failure, Mark, Session, State
 
 
@@ -114,6 +114,8 @@ def classify(
     at = last.at if last is not None else session.updated_at
     if context_lost is not None:
         return Interruption(cls=InterruptionClass.CONTEXT_RESET, at=at, evidence=context_lost)
+    if session.undoing is not None:
+        return Interruption(cls=InterruptionClass.PROCESS_CRASH, at=at, evidence=half_undone(session.undoing))
     if session.state is State.PAUSED and session.pause is not None:
         return _classify_pause(session, at)
     if session.state is State.AWAITING_APPROVAL:
@@ -126,6 +128,10 @@ def classify(
         at=at,
         evidence=f"the log ends with {what} (event {last.seq if last else 0}) and no pause",
     )
+
+
+def half_undone(undo: UndoStarted) -> str:
+    return f"a rollback was interrupted while step {undo.step} was being undone"
 
 
 def _classify_pause(session: Session, at: datetime) -> Interruption:

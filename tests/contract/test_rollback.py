@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from acode.engine import take_back
+from acode.engine import Options, take_back
 from acode.engine.actions import resolve
+from acode.engine.preview import as_json, preview
 from acode.engine.take_back import TakenBack, plan_rollback, roll_back
 from acode.errors import CannotContinue, OutcomeUnknown, StepFailed, StepStillRunning, Usage
 from acode.events import types as ev
@@ -215,7 +216,11 @@ def test_a_rollback_that_was_cut_off_among_its_files_is_no_strangers_edit(
     assert not life.path("server").exists() and life.text("a.txt") == "first\n"
     with pytest.raises(CannotContinue, match=r"interrupted while step build\.2 was being undone") as caught:
         life.resume()
-    assert caught.value.hint == f"Finish it first: acode session rollback {life.id[-8:]} --to make.1"
+    finish_it = f"acode session rollback {life.id[-8:]} --to make.1"
+    assert caught.value.hint == f"Finish it first: {finish_it}"
+    looked = as_json(preview(life.world(), life.id, Options(actor="system")))
+    assert looked["next_action"] == finish_it and looked["needs_human"] and not looked["decision"]["eligible"]
+    assert looked["interruption"]["evidence"] == "a rollback was interrupted while step build.2 was being undone"
     with pytest.raises(Usage, match=r"the files of step build\.2 are being put back"):
         resolve(life.world(), life.id, "build.2", "applied", note="", force=False)
     assert back(life, "make.1").steps == ("build.2", "build.1", "make.2")

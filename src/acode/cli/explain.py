@@ -120,7 +120,7 @@ class Explanation:
             yield from self._labelled("Now", [f"lock {owner_in_words(self.found.lock)}"])
             return
         cls = survey.interruption.cls
-        first = self._what_happened(survey.scenario)
+        first = self._what_happened(survey.scenario) if self.session.undoing is None else "In the middle of a rollback."
         kind = f"class {cls.value}: " if cls else ("" if survey.interruption.known else "class unknown: ")
         yield from self._labelled("Stopped", [first, f"{kind}{self._clean(survey.interruption.evidence)}"])
         failure = self.session.failure
@@ -183,7 +183,7 @@ class Explanation:
 
     def _drift(self) -> Iterable[str]:
         report = self.found.environment
-        if report is None:
+        if report is None or self.session.undoing is not None:  # what changed may be what the rollback has put back
             return
         found = [self._clean(one.message) for one in (*report.errors, *report.warnings)]
         for one in report.changed_files[:FILES_SHOWN_MAX]:
@@ -214,6 +214,8 @@ class Explanation:
     def _by_hand(self, decision: Decision) -> str:
         """A person steps over advice, not over what binds everyone."""
         assert self.found.survey is not None
+        if self.session.undoing is not None:
+            return "once the rollback is finished"
         if self.found.survey.continuation.needs_person:
             return "once somebody has said what became of the step in flight"
         bound = [rule for rule in decision.rules if not rule.met and rule.reason not in ADVICE_FOR_PERSONS]

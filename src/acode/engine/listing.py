@@ -16,7 +16,7 @@ from acode.engine.world import World
 from acode.errors import AcodeError, NoResumableSession
 from acode.lock import Seen
 from acode.policy import Decision, Facts, decide
-from acode.resume import Interruption, classify
+from acode.resume import Interruption, classify, half_undone
 from acode.state import Session
 from acode.store.store import Store
 
@@ -69,7 +69,9 @@ def row(world: World, store: Store, session_id: str) -> Row:
 
 
 def quick_facts(session: Session) -> Facts:
-    """What a position alone can tell: a settlement that found no evidence binds everyone."""
+    """What a position alone can tell: a settlement that found no evidence binds everyone, an open rollback too."""
+    if session.undoing is not None:
+        return Facts(unknown_step=session.undoing.step, unsafe_because=half_undone(session.undoing))
     unknown = next((step for step, flight in session.in_flight.items() if flight.unknown is not None), None)
     evidence = session.in_flight[unknown].unknown if unknown else ""
     return Facts(unknown_step=unknown, unsafe_because=evidence or "")

@@ -16,7 +16,7 @@ from acode.engine.opening import opened, resolve_id
 from acode.engine.sharing import DISABLED, SyncState, sync_state
 from acode.engine.survey import Survey, missing_artifacts, survey
 from acode.engine.validate import Report, validate
-from acode.engine.world import Options, World, short, way_to_begin_anew
+from acode.engine.world import Options, World, rollback_again, short, way_to_begin_anew
 from acode.errors import AcodeError
 from acode.events import Envelope
 from acode.lock import Seen
@@ -195,7 +195,8 @@ def needs_human(found: Preview) -> bool:
         return False
     changed = bool(found.environment and (found.environment.changed_files or found.environment.errors))
     gate = found.session.state is State.AWAITING_APPROVAL
-    return is_escalated(found) or found.survey.continuation.needs_person or changed or gate
+    undone = found.session.undoing is not None
+    return is_escalated(found) or found.survey.continuation.needs_person or changed or gate or undone
 
 
 def next_action(found: Preview) -> str:
@@ -204,6 +205,8 @@ def next_action(found: Preview) -> str:
     assert found.survey is not None
     if found.lock.held:
         return f"wait, or pause it: acode session pause {name}"
+    if found.session.undoing is not None:
+        return rollback_again(found.session, found.session.undoing)
     if found.survey.decision.reason is Reason.MISSING_ARTIFACTS:
         return f"bring .agent/blobs back from a backup, or: acode session abandon {name}"
     settlement = found.survey.continuation.in_progress

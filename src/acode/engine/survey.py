@@ -16,7 +16,7 @@ from acode.events import types as ev
 from acode.events.definition import Call, Step
 from acode.plan import Action, Continuation, Finding, Outcome, Strategy, continue_plan, repeatable
 from acode.policy import Decision, Facts, decide
-from acode.resume import Interruption, Scenario, classify, detect_scenario, find_resume_point
+from acode.resume import Interruption, Scenario, classify, detect_scenario, find_resume_point, half_undone
 from acode.state import Mark, Session
 from acode.steps import kind_of
 from acode.steps.run import run_directory
@@ -158,6 +158,9 @@ def facts_of(
     session: Session, continuation: Continuation, findings: dict[str, Finding], artifacts_missing: tuple[str, ...]
 ) -> Facts:
     """What binds the decision: an unknown outcome binds everyone, a failed step only automatic attempts."""
+    if session.undoing is not None:
+        step, because = session.undoing.step, half_undone(session.undoing)
+        return Facts(artifacts_missing=artifacts_missing, unknown_step=step, unsafe_because=because)
     unknown = next((one for one in continuation.in_flight if one.action is Action.ASK), None)
     if unknown is not None:
         return Facts(artifacts_missing=artifacts_missing, unknown_step=unknown.step, unsafe_because=unknown.evidence)

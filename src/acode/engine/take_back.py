@@ -18,12 +18,13 @@ from acode.engine.called import settle
 from acode.engine.hold import Held, held
 from acode.engine.opening import opened, resolve_id
 from acode.engine.survey import step_named
-from acode.engine.undo_command import UNDO, is_being_undone, rollback_again, run_undo, unknown_undo
-from acode.engine.world import World, short
+from acode.engine.undo_command import UNDO, is_being_undone, run_undo, unknown_undo
+from acode.engine.world import World, rollback_again, short
 from acode.errors import CannotContinue, Usage
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Call, Commit, Run, Sql, Step, Write, command_line, describe, execution_order
+from acode.resume import half_undone
 from acode.state import AGENT, NESTED, Session, State
 from acode.store.store import Store
 from acode.workspace import Root, hash_file, needs_of, restore
@@ -347,7 +348,6 @@ def refuse_half_undone(session: Session) -> None:
     """Nothing is executed while an undo is open: the step is neither done nor undone."""
     if session.undoing is not None:
         raise CannotContinue(
-            f"a rollback of session {short(session.session_id)} was interrupted while step {session.undoing.step} was"
-            " being undone",
+            f"session {short(session.session_id)}: {half_undone(session.undoing)}",
             hint=f"Finish it first: {rollback_again(session, session.undoing)}",
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from acode import lock as locks
 from acode.engine.hold import Held
-from acode.engine.world import SETTLED_BY_ANSWER, short
+from acode.engine.world import SETTLED_BY_ANSWER, rollback_again, short
 from acode.errors import OutcomeUnknown, StepFailed, StepStillRunning, Usage
 from acode.events import make_key
 from acode.events import types as ev
@@ -101,11 +101,6 @@ def unknown_undo(session: Session, why: str = "") -> OutcomeUnknown:
         f" acode session resolve {name} {step} --applied, --not-applied or --retry; then give the rollback again.",
         step=step,
     )
-
-
-def rollback_again(session: Session, event: ev.UndoStarted) -> str:
-    """The command that finishes a rollback which was cut off."""
-    return f"acode session rollback {short(session.session_id)}" + (f" --to {event.to}" if event.to else "")
 
 
 def is_being_undone(session: Session, step_id: str) -> bool:
