@@ -17,6 +17,7 @@ from tests.crash.conftest import Prepare
 from tests.crash.harness import needs_ptrace
 from tests.crash.harness.power import Metadata, Search, power_cuts
 from tests.crash.harness.recording import ROOT, Op, Recording
+from tests.crash.oracle import DATABASE_SUFFIXES
 from tests.crash.sweeps import another_boot, power_sweep, recorded
 from tests.crash.table import ALONE, CASES, POWERED, STILL
 from tests.lives import end_all_in
@@ -26,12 +27,15 @@ pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
 
 # Why a sync that no state betrays is made all the same.
 EXPLAINED = {
-    "nothing new": "all that it could keep was kept by the sync before: SQLite syncs its log again before it moves it",
+    "nothing new": "the sync right before or behind it does the same: SQLite syncs its log again before it moves it",
     "log that nobody has heard of": "it is lost with all that rests on it, as if it had never been written",
     "anchors": "a lost or torn anchor is a warning; it is synced so that a rollback of the log does not go unseen",
     "directory of anchors": "the same",
     "acode's own": "SQLite's journal of the very first page, and the list of what git ignores",
     "directory of acode's own": "an empty directory that is lost is made again",
+    "ledger": "the test's own: the effect of a step that may be repeated may also be lost with it",
+    "their databases": "SQLite's own, some of them for a mode in which the next one would not do",
+    "directory of their databases": "the same",
 }
 NAMING = ("create", "directory", "symlink", "rename", "link", "remove")
 
@@ -41,15 +45,20 @@ def kind_of(recording: Recording, index: int) -> str:
     ops, sync = recording.ops, recording.ops[index]
     before = next((at for at in range(index - 1, -1, -1) if same(ops[at], sync)), -1)
     kept = [op for op in ops[before + 1 : index] if is_kept_by(op, sync)]
-    if not kept:
+    if not kept or until_synced_again(recording, index) == index + 1:
         return "nothing new"
     path = kept[-1].to or kept[-1].path
-    if path.endswith("workspace.db-wal") and sync.kind == "sync":
-        heard = any(told(op) for op in ops[index : until_synced_again(recording, index)])
-        return "log" if heard else "log that nobody has heard of"
     what = "directory of " if sync.kind == "sync_directory" else ""
-    if path.endswith(("workspace.db", "workspace.db-wal")):
+    if path.endswith("workspace.db-wal"):
+        moved = next((at for at in range(index, len(ops)) if ops[at].kind == "remove" and ops[at].path == path), None)
+        until = moved if what else until_synced_again(recording, index)
+        return what + "log" if any(told(op) for op in ops[index:until]) else "log that nobody has heard of"
+    if path.endswith("workspace.db"):
         return what + "database"
+    if path == "ledger":
+        return "ledger"
+    if path.endswith(DATABASE_SUFFIXES) and "/.agent" not in path:
+        return what + "their databases"
     if path.startswith("state/"):
         return what + ("anchors" if "anchors" in path else "keys")
     return what + ("acode's own" if "/.agent" in path else "files")
@@ -130,18 +139,24 @@ def test_each_sync_that_is_left_out_is_betrayed_by_some_state_or_explained(
 ) -> None:
     found = each_left_out(prepare(CASES[name]), kinds)
     record_property("sweep", f"syncs left out of {name}: {in_words(found)}")
+    print(in_words(found))
     assert not [kind for kind, counts in found.items() if counts["neither"]]
     assert sum(counts["betrayed"] for counts in found.values()) >= 3
 
 
+# Whoever gives these again makes good, or accepts, whatever would betray them.
+UNTOLD = ("rollback and on", "repair rolled back")
+
+
 @pytest.mark.release
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("name", [name for name in STILL if name in ALONE])
+@pytest.mark.parametrize("name", [name for name in STILL if name in ALONE and name not in UNTOLD])
 def test_each_sync_of_a_command_that_is_left_out_is_betrayed_or_explained(
     prepare: Prepare, record_property: Callable[[str, object], None], name: str
 ) -> None:
     found = each_left_out(prepare(CASES[name]))
     record_property("sweep", f"syncs left out of {name}: {in_words(found)}")
+    print(in_words(found))
     assert not [kind for kind, counts in found.items() if counts["neither"]]
 
 
