@@ -18,6 +18,7 @@ LINES = 40_000
 HOSTILE = {
     "one_word": "a" * 300_000,
     "many_names": "password=" * 30_000,
+    "many_calls": "password=a1(" * 25_000,
     "one_long_value": "password: " + "x" * 300_000,
     "token_heads": "eyJ" * 100_000,
     "url_heads": "://" * 100_000 + "@",

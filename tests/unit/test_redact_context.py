@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from acode.redact import Redactor, redactor
-from acode.redact.rules import fallback_rules
+from acode.redact.evidence import end_of_unquoted
+from acode.redact.rules import fallback_rules, rules
 
 PLAIN = redactor([])
 WITHOUT_RE2 = Redactor((), strict=False, rules=fallback_rules())
@@ -124,3 +129,17 @@ def test_a_quoted_value_of_more_than_eight_kilobytes_must_look_random() -> None:
     for words, shown in ((VALUE_BYTES_JUDGED // 4 - 1, "***word"), (VALUE_BYTES_JUDGED // 4, None)):
         value = "word" * words
         assert masked(f'token="{value}"') == f'token="{shown or value}"'
+
+
+AS_IT_READS = re.compile(rb"(?:[^\s\"'`,;&\\]|\\(?![\"'nrt])|[,;&](?![\w.-]{1,64}[=:]|\s|$|[\"'`]))+")
+PIECES = (b"a", b"Zz9", b",", b";", b"&", b"\\", b"\\n", b'"', b" ", b"=", b",k=", b"." * 70, b"\n")
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join))
+def test_a_value_without_quotes_ends_where_its_rule_says_wherever_it_is_entered(line: bytes) -> None:
+    """So that of values that overlap each byte is looked at once."""
+    for start in range(len(line) + 1):
+        found = AS_IT_READS.match(line, start)
+        end = end_of_unquoted(rules(), line, start)
+        assert end == (found.end() if found else start)
+        assert all(end_of_unquoted(rules(), line, inside) == end for inside in range(start, end))

@@ -81,7 +81,7 @@ def _is_shaped(value: bytes) -> bool:
 
 
 def _in_context(rules: Rules, line: bytes) -> Iterator[Span]:
-    covered = 0
+    covered, reach, written = 0, 0, len(line.rstrip())
     for match in rules.context.finditer(line):
         if match.start() < covered or _is_harmless_name(match.group(2)):
             continue
@@ -97,22 +97,23 @@ def _in_context(rules: Rules, line: bytes) -> Iterator[Span]:
             continue
         scheme = rules.scheme.match(line, start)
         start = scheme.end() if scheme else start
-        found = rules.unquoted.match(line, start)
-        if found is None:
+        if start >= reach:  # else it begins inside the last one that was looked at, and ends where that does
+            reach = end_of_unquoted(rules, line, start)
+        if reach == start:
             continue
-        value = _without_closers(found.group())
-        at_end = not line[start + len(value) :].strip()
+        whole = line[start : min(reach, start + SECRET_BYTES_MAX)]
+        value = _without_closers(whole)
+        at_end = start + len(value) >= written
         if _is_unquoted_secret(rules, value, name, match.group(3), at_end=at_end):
-            is_longer = len(found.group()) == SECRET_BYTES_MAX
-            covered = end_of_long(rules, line, found.end()) if is_longer else start + len(value)
+            # Judged by its first 8 KiB, lest a hostile line take for ever; masked to its end.
+            covered = reach if len(whole) == SECRET_BYTES_MAX else start + len(value)
             yield match.start(), start, covered
 
 
-def end_of_long(rules: Rules, line: bytes, end: int) -> int:
-    """A value is judged by its first 8 KiB, lest a hostile line take for ever; a secret is masked to its end."""
-    while more := rules.unquoted.match(line, end):
-        end = more.end()
-    return end
+def end_of_unquoted(rules: Rules, line: bytes, start: int) -> int:
+    """Where a value without quotes ends; `start` where none begins there."""
+    found = rules.unquoted.match(line, start)
+    return found.end() if found else start
 
 
 def _is_harmless_name(ending: bytes) -> bool:

@@ -6,7 +6,7 @@ from binascii import b2a_base64
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from acode.redact.evidence import CODE_WORDS, SECRET_BYTES_MAX, UNDECIDED, Span, end_of_long, find, opens_key
+from acode.redact.evidence import CODE_WORDS, SECRET_BYTES_MAX, UNDECIDED, Span, end_of_unquoted, find, opens_key
 from acode.redact.rules import Rules, rules
 
 TYPE_CHECKING = False
@@ -92,7 +92,7 @@ class Redactor:
                 reaches = at + end
                 if at + window < len(line) and not line[reaches : at + window].strip(UNDECIDED):
                     # What ends at the edge of a window, or seems to, may go on behind it.
-                    reaches = reached = end_of_long(self.rules, line, max(reached, reaches))
+                    reaches = reached = end_of_unquoted(self.rules, line, max(reached, reaches))
                 yield at + outer, at + start, reaches
 
     def _general(self, line: bytes) -> Iterator[Span]:
@@ -193,9 +193,7 @@ class Stream:
         return _masked(data[:cut], [span for span in spans if span[2] <= cut])
 
     def _swallow(self, chunk: bytes) -> bytes:
-        position = 0
-        while found := self._redactor.rules.unquoted.match(chunk, position):
-            position = found.end()
+        position = end_of_unquoted(self._redactor.rules, chunk, 0)
         self._swallowing = position == len(chunk)
         return chunk[position:]
 

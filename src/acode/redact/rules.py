@@ -136,7 +136,8 @@ DOUBTFUL_SPOTS = (
 STRICT = r"[A-Za-z0-9+/_=-]{20,}"
 
 # An unquoted value ends at white space or a quote, or where a comma, semicolon or ampersand begins something new.
-_UNQUOTED = rb"(?:[^\s\"'`,;&\\]|\\(?![\"'nrt])|[,;&](?![\w.-]{1,64}[=:]|\s|$|[\"'`])){1,8192}"
+# Each part takes what it can and keeps it: no text is gone over twice.
+_UNQUOTED = rb"(?:[^\s\"'`,;&\\]++|\\(?![\"'nrt])|[,;&](?![\w.-]{1,64}[=:]|\s|$|[\"'`]))++"
 _SCHEME = rb"(?:(?i:bearer|basic|token|digest|apikey|negotiate|ssws)\s+)?"
 _PEM = rb"(?:[A-Z0-9]{2,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
 _KEY_BODY = rb"[A-Za-z0-9+/=]{1,80}(?:\\n)?[\"',+\\ ]{0,4}|[A-Za-z-]{4,24}: [^\r\n]{0,80}"
