@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import acode
-from benchmarks.bare import Bare, Floor, Left
+from benchmarks.bare import Bare, Floor, Left, ratios
 from benchmarks.places import place
 
 STEPS = 1_000
@@ -65,8 +65,7 @@ def beside_bare(*, idempotent: bool, steps: int = STEPS, rounds: int = ROUNDS) -
     return {
         "step_ms_median": round(median(step_s) * 1000, 4),
         "bare_commit_ms_median": round(median(bare_s) * 1000, 4),
-        "ratio_of_medians": round(median(step_s) / median(bare_s), 3),
-        "ratio_of_means": round(mean(step_s) / mean(bare_s), 3),
+        **ratios(step_s, bare_s, rounds),
         "ratio_to_same_rows": round(median(beside_s) / median(rows_s), 3),
         "steps_per_second": round(1 / mean(step_s)),
         "bytes_per_step": left.total_bytes,

@@ -13,7 +13,7 @@ from typing import Any
 
 from acode.engine import Notice, run_plan
 from acode.planfile import PlanFile
-from benchmarks.bare import Bare, Floor, Left
+from benchmarks.bare import Bare, Floor, Left, ratios
 from benchmarks.places import place, reading_plan, world
 
 STEPS = 600
@@ -24,12 +24,11 @@ def measure() -> dict[str, Any]:
     left = left_by_a_step()
     step_s, bare_s = beside(left, "one_row")
     beside_s, rows_s = beside(left, "same_rows")
-    median, mean = statistics.median, statistics.mean
+    median = statistics.median
     return {
         "step_ms_median": round(median(step_s) * 1000, 4),
         "bare_commit_ms_median": round(median(bare_s) * 1000, 4),
-        "ratio_of_medians": round(median(step_s) / median(bare_s), 3),
-        "ratio_of_means": round(mean(step_s) / mean(bare_s), 3),
+        **ratios(step_s, bare_s, ROUNDS),
         "ratio_to_same_rows": round(median(beside_s) / median(rows_s), 3),
         "bytes_per_step": left.total_bytes,
         "steps": len(step_s),
