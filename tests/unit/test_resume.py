@@ -340,6 +340,19 @@ def test_an_end_that_fits_nothing_is_named_with_all_that_is_known() -> None:
     assert refused.value.details == {"state": "PAUSED", "seq": odd.seq}
 
 
+@pytest.mark.parametrize("before", [(), (paused("user", None),)])
+def test_a_rollback_that_was_cut_off_is_why_it_stopped_whatever_it_was_before(before: tuple[Any, ...]) -> None:
+    undo = ev.UndoStarted(step="main.a", attempt=1, key="")
+    words = (created("a"), did("a"), *before, by_user(undo))
+    found = classify(session(*words))
+    assert found.cls is ev.InterruptionClass.PROCESS_CRASH and not found.by_person
+    last = session(*words).last_lifecycle
+    assert last is not None and found.at == last.at
+    assert found.evidence == "a rollback was interrupted while step main.a was being undone"
+    lost = classify(session(*words), context_lost="the conversation is gone")
+    assert lost.evidence == "the conversation is gone"
+
+
 def test_a_wait_for_an_approval_is_no_interruption_and_says_so() -> None:
     found = classify(session(created(gate("g")), awaiting("g")))
     assert (found.cls, found.evidence, found.at) == (None, "waits for an approval", at(3))
