@@ -106,6 +106,8 @@ def ratios(step_s: list[float], bare_s: list[float], rounds: int) -> dict[str, f
         "ratio_of_means": round(statistics.mean(step_s) / statistics.mean(bare_s), 3),
         "ratio_while_the_file_grows": of(0, GROWS_UNTIL),
         "ratio_afterwards": of(GROWN_FROM, None),
+        "bare_ms_while_the_file_grows": round(between(bare_s, 0, GROWS_UNTIL) * 1000, 4),
+        "bare_ms_afterwards": round(between(bare_s, GROWN_FROM, None) * 1000, 4),
     }
 
 
