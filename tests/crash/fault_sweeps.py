@@ -17,13 +17,14 @@ from datetime import UTC, datetime, timedelta
 from acode.cli import world as cli_world
 from acode.errors import AcodeError
 from tests.crash.case import Prepared
-from tests.crash.harness.faults import Fault, failing, possible_faults
+from tests.crash.harness.faults import Failed, Fault, failing, possible_faults
 from tests.crash.harness.power import Search
 from tests.crash.harness.ptracer import Ended, NeverReached, trace
 from tests.crash.sweeps import VIOLATIONS_MAX, Judge, Tally, power_sweep, recorded
 
 EXIT_CODES = frozenset({0, 1, 2, 3, 10, 12, 13, 14, 15, 16, 17, 18, 19, 20, 75, 130, 143})
 NOBODY_EXPECTED = AcodeError.code
+TRIES_MAX = 8
 
 
 def faults_of(ready: Prepared) -> list[Fault]:
@@ -43,11 +44,8 @@ def spread(faults: Sequence[Fault], wanted: int, *, seed: int = 1) -> list[Fault
 def fault_sweep(ready: Prepared, faults: Sequence[Fault], *, limit: int = VIOLATIONS_MAX) -> Tally:
     tally = Tally(limit=limit)
     for fault in faults:
-        ready.fresh()
-        try:
-            failed = failing(ready.act, fault, ready.place.root)
-        except NeverReached:
-            # How often a file is looked at may depend on the clock; a fault that is not met proves nothing.
+        failed = met(ready, fault)
+        if failed is None:
             tally.calls["not met"] += 1
             continue
         tally.faults += 1
@@ -60,6 +58,17 @@ def fault_sweep(ready: Prepared, faults: Sequence[Fault], *, limit: int = VIOLAT
         if tally.enough:
             break
     return tally
+
+
+def met(ready: Prepared, fault: Fault) -> Failed | None:
+    """How often a file is looked at may depend on the clock: a fault that is not met is tried again."""
+    for _ in range(TRIES_MAX):
+        ready.fresh()
+        try:
+            return failing(ready.act, fault, ready.place.root)
+        except NeverReached:
+            continue
+    return None
 
 
 def badly_ended(ended: Ended, said: str) -> list[str]:
