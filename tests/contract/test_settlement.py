@@ -20,7 +20,7 @@ from acode.plan import Settlement, Strategy
 from acode.state import State
 from acode.steps import run as commands
 from acode.workspace import temp_name
-from tests.lives import Life
+from tests.lives import Life, end_all_in
 
 WAIT_S_MAX = 20.0
 # It says that it has begun, does half of its work, and waits for the door.
@@ -221,12 +221,13 @@ def test_a_command_whose_keeper_alone_was_killed_is_seen_to_run(life: Life) -> N
 
 
 @pytest.fixture
-def unending(life: Life, monkeypatch: pytest.MonkeyPatch) -> Life:
+def unending(life: Life, monkeypatch: pytest.MonkeyPatch) -> Iterator[Life]:
     """A command beyond its time-out: its keeper would have stopped it, but was killed."""
     life.cut_off(one_step("timeout: 0.2", command=f"trap '' TERM; {HALF}"), "step_output", "t.work")
     os.kill(mark_of(life).keeper, signal.SIGKILL)
     monkeypatch.setattr(commands.keeper, "KILL_AFTER_S", 0.0)
-    return life
+    yield life
+    end_all_in(life.place)
 
 
 def test_waiting_for_a_command_ends_at_its_time_out(unending: Life) -> None:
