@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
@@ -225,10 +225,15 @@ def at_gate_with_undo(place: Place) -> None:
 def lost(place: Place, name: str, sign: Path) -> None:
     """acode, the command and its keeper are gone, after the command has given this sign."""
     plain(place)
+    end_when(place, plan(name), lambda: bool(place.effects()) if sign == place.ledger else sign.exists())
+
+
+def end_when(place: Place, words: tuple[str, ...], begun: Callable[[], bool]) -> None:
+    """acode is killed, and everything that it has started, as soon as this has begun; the next time nothing waits."""
     running = os.fork()
     if running == 0:
-        os._exit(place.traced(*plan(name)))
-    while not sign.exists() or (sign == place.ledger and not place.effects()):
+        os._exit(place.traced(*words))
+    while not begun():
         time.sleep(0.005)
     os.kill(running, signal.SIGKILL)
     os.waitpid(running, 0)

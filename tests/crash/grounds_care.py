@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import time
 from functools import partial
 
 import acode
 from tests.crash import grounds
 from tests.crash.place import Place
-from tests.lives import end_all_in
 
 EFFECT = "fetch"
 
@@ -53,15 +50,7 @@ def undo_lost(place: Place) -> None:
     grounds.plain(place)
     assert place.acode(*grounds.plan("undo lost")).exit_code == 10
     words = ("session", "rollback", place.session_ids()[0], "--yes", "--json", "--no-input")
-    running = os.fork()
-    if running == 0:
-        os._exit(place.traced(*words))
-    while not place.effects()["first.2~undo"]:
-        time.sleep(0.005)
-    os.kill(running, signal.SIGKILL)
-    os.waitpid(running, 0)
-    end_all_in(place.root)
-    (place.root / "quick").touch()
+    grounds.end_when(place, words, lambda: bool(place.effects()["first.2~undo"]))
 
 
 def roll_back_again(place: Place) -> None:
