@@ -348,13 +348,13 @@ def commit_of(repository: Repository, started: ev.StepStarted) -> str | None:
 
 
 def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
-    running = still_running(run_directory(site.agent_dir, started.key))  # asked first: it may end, and have committed
+    running = still_running(run_directory(site.agent_dir, started.key))
+    if running is not None:  # even if the commit is made already: its hooks are part of the step, and so is the index
+        return Finding(outcome=Outcome.UNKNOWN, evidence=running, still_running=True)
     try:
         found = commit_of(repository_of(site), started)
     except GitFailed as error:
         return Finding(outcome=Outcome.UNKNOWN, evidence=site.redactor.text(f"git cannot be asked: {error}"))
-    if running is not None:  # also where the commit is made: its hooks are part of the step, and then the index is
-        return Finding(outcome=Outcome.UNKNOWN, evidence=running, still_running=True)
     if found is not None:
         return Finding(outcome=Outcome.APPLIED, evidence=f"the commit {found[:SHA_SHOWN_CHARS]} carries its key")
     return Finding(outcome=Outcome.NOT_APPLIED, evidence="no commit since its start carries its key", repeatable=True)
