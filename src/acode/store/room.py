@@ -14,9 +14,7 @@ import os
 import sys
 
 APPENDS_BEFORE = 32  # a short session does without
-PIECE_BYTES = (
-    64 * 4_120
-)  # of so many frames of the WAL; synced together with the next commit, in less than a millisecond
+PIECE_BYTES = 64 * 4_120  # frames of the WAL; synced together with the next commit, in less than a millisecond
 LENGTH_BYTES_MAX = 1_000 * 4_120  # where SQLite moves the frames into the database and begins at the front again
 
 
