@@ -9,6 +9,7 @@ is for people; nothing is decided by it except whose name is shown.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import sys
@@ -109,15 +110,19 @@ def acquire(
         wanted = generation()
         path = lock_path(locks, session_id, wanted)
         fd = _open_private(path)
-        if try_lock(fd):
-            if generation() == wanted:
+        try:
+            granted = _granted(path, fd)
+            if granted and generation() == wanted:
                 holder, found_ns = myself(now()), _last_touched_ns(fd)
                 _write_holder(fd, holder)
                 return Lock(path, fd, holder, found_ns), wanted
+            holder_found = None if granted else _read_holder(fd)
+        except BaseException:
             os.close(fd)
-            continue
-        holder_found = _read_holder(fd)
+            raise
         os.close(fd)
+        if granted:
+            continue
         if (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, WAIT_STEP_S))
             continue
@@ -136,7 +141,7 @@ def look(locks: Path, session_id: str, generation: int) -> Seen:
         return Seen(held=False, holder=None, touched_at=None)
     try:
         touched = datetime.fromtimestamp(os.fstat(fd).st_mtime, UTC)
-        held = not try_lock(fd)
+        held = not _granted(path, fd)
         if not held:
             unlock(fd)
         return Seen(held=held, holder=_read_holder(fd), touched_at=touched)
@@ -234,8 +239,8 @@ def process_started(pid: int) -> float | None:
                 fields = file.read().rpartition(")")[2].split()
             # A zombie has ended; only its parent has not looked yet.
             return float(fields[19]) if fields[0] not in ("Z", "X") else None
-        except (OSError, IndexError, ValueError):
-            return None
+        except (FileNotFoundError, ProcessLookupError, PermissionError, IndexError, ValueError):
+            return None  # any other error says nothing about the process, and must not make it dead
     import psutil
 
     try:
@@ -335,6 +340,18 @@ def _read_holder(fd: int) -> Holder | None:
     return None
 
 
+def _granted(path: Path, fd: int) -> bool:
+    """False only where somebody holds it: a file system without locks must not look like an owner to be waited for."""
+    try:
+        return try_lock(fd)
+    except OSError as error:
+        raise NotWritable(
+            f"the lock file {path} cannot be locked: {error.strerror}",
+            hint="Nobody holds it: the machine or its file system gives no lock. Keep the workspace where files can be"
+            " locked.",
+        ) from error
+
+
 if sys.platform == "win32":
     import msvcrt
 
@@ -342,7 +359,9 @@ if sys.platform == "win32":
         os.lseek(fd, 0x7FFFFFFE, os.SEEK_SET)  # beyond the text, so that others may read who holds it
         try:
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-        except OSError:
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EDEADLK):
+                raise
             return False
         return True
 
@@ -356,7 +375,7 @@ else:
     def try_lock(fd: int) -> bool:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             return False
         return True
 
