@@ -47,11 +47,16 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
+def last_word(end: ChildEnd | None) -> Step | None:
+    """The child's end, where nothing that a look could show would change what follows."""
+    if end is None or end.exit_code not in FINAL:
+        return None
+    return Step(do="end", exit_code=end.exit_code or 0, why=f"the child ended with {end.exit_code}")
+
+
 def next_step(end: ChildEnd | None, standing: Standing, *, fruitless: int = 0) -> Step:
-    """Pure: the child's end first, then the policy. `fruitless`: children in a row that left no attempt on record."""
+    """Pure: the session first, then the policy. `fruitless`: children in a row that left no attempt on record."""
     code = end.exit_code if end is not None else None
-    if code in FINAL:
-        return Step(do="end", exit_code=code or 0, why=f"the child ended with {code}")
     if standing.decision is None:
         return Step(do="end", exit_code=standing.exit_code, why=f"the session is {standing.state}")
     if code == 16 or standing.locked:
@@ -82,9 +87,11 @@ def supervise(
     while True:
         if end is not None:
             tell("child_ended", {"exit_code": end.exit_code, "signal": end.signal})
-        standing = look()
-        fruitless = fruitless + (end is not None) if standing.resumes == known else 0
-        step = next_step(end, standing, fruitless=fruitless)
+        step = last_word(end)
+        if step is None:
+            standing = look()
+            fruitless = fruitless + (end is not None) if standing.resumes == known else 0
+            step = next_step(end, standing, fruitless=fruitless)
         if step.do == "end":
             tell("supervision_ends", {"exit_code": step.exit_code, "why": step.why})
             return step.exit_code

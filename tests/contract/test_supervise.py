@@ -14,7 +14,7 @@ import pytest
 
 from acode import alerts
 from acode.policy import Decision, Reason
-from acode.supervise import FINAL, FRUITLESS_MAX, ChildEnd, Standing, Step, next_step, supervise
+from acode.supervise import FINAL, FRUITLESS_MAX, ChildEnd, Standing, Step, last_word, next_step, supervise
 from tests.driver import Acode, Running
 from tests.tampering import Attack
 
@@ -40,7 +40,7 @@ ENDS = (None, ChildEnd(exit_code=None, signal="SIGKILL"), *(ChildEnd(exit_code=c
 def test_the_childs_word_comes_first_and_then_the_policy(reason: Reason) -> None:
     for end, locked, fruitless in itertools.product(ENDS, (False, True), range(FRUITLESS_MAX + 1)):
         standing = Standing(decision=decision(reason, 17), state="PAUSED", locked=locked)
-        step = next_step(end, standing, fruitless=fruitless)
+        step = last_word(end) or next_step(end, standing, fruitless=fruitless)
         code = end.exit_code if end else None
         if code in FINAL:
             assert (step.do, step.exit_code) == ("end", code)
@@ -57,7 +57,7 @@ def test_the_childs_word_comes_first_and_then_the_policy(reason: Reason) -> None
 
 @pytest.mark.parametrize("end", ENDS)
 def test_an_ended_session_ends_the_loop_with_its_own_status(end: ChildEnd | None) -> None:
-    step = next_step(end, Standing(decision=None, state="FAILED", exit_code=1))
+    step = last_word(end) or next_step(end, Standing(decision=None, state="FAILED", exit_code=1))
     assert step.do == "end"
     assert step.exit_code == (end.exit_code if end is not None and end.exit_code in FINAL else 1)
 
@@ -96,6 +96,10 @@ class Loop:
 
 def standing(reason: Reason = Reason.ALLOWED, wait_s: int = 0, resumes: int = 0, **more: Any) -> Standing:
     return Standing(decision=decision(reason, wait_s), state="PAUSED", resumes=resumes, **more)
+
+
+def test_a_child_that_has_said_the_last_word_is_believed_where_nobody_can_look() -> None:
+    assert Loop([DONE], []).go(first=True) == 0
 
 
 FAILED, DEAD, DONE = ChildEnd(exit_code=1), ChildEnd(exit_code=None, signal="SIGKILL"), ChildEnd(exit_code=0)
@@ -350,7 +354,9 @@ def test_a_session_that_another_process_carries_on_is_waited_for_and_then_left(a
     owner = acode.process("run", plan(workspace, command))
     owner.wait_for_line("│ under way")
     env = {"ACODE_SESSION_LOCK_TIMEOUT_SECONDS": "1"}
-    assert acode.process("supervise", "--last", env=env).finish().exit_code == 16
+    ended = acode.process("supervise", "--last", env=env).finish()
+    assert ended.exit_code == 16
+    assert "is still worked on by another process" in ended.stderr and "[ACODE-RESUME-003]" in ended.stderr
     (workspace / "go").touch()
     assert owner.finish().exit_code == 0
 

@@ -27,7 +27,7 @@ from acode.cli.world import build_world
 from acode.engine.begin import same_plan
 from acode.engine.preview import history, preview, rows
 from acode.engine.world import Options, World, short
-from acode.errors import AcodeError, NoResumableSession
+from acode.errors import NoResumableSession, SessionLocked
 from acode.events.types import SessionCreated
 from acode.observe import log_of
 from acode.planfile import PlanFile
@@ -139,6 +139,12 @@ class Supervisor:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+        if code == SessionLocked.exit_code:  # a child that met the lock has been waited for; this is the end of it
+            name, waited_s = short(self.name()), self.world.config.settings.session.lock_timeout_seconds
+            raise SessionLocked(
+                f"session {name} is still worked on by another process or a command of its own, after {waited_s:g} s",
+                hint=f"See by whom: acode status {name}. Then: acode supervise {name}",
+            )
         return 143 if code == 130 and self.stopped_by not in (None, "SIGINT") else code
 
     @staticmethod
@@ -176,9 +182,6 @@ class Supervisor:
             found = preview(self.world, self.name(), Options(actor="system"), probes=False, environment=False)
         except NoResumableSession as error:
             return Standing(decision=None, state="not there", exit_code=error.exit_code)
-        except AcodeError as error:
-            self.screen.warn(error.message)
-            return Standing(decision=None, state="unreadable", exit_code=error.exit_code)
         session = found.session
         if found.survey is None:
             return Standing(decision=None, state=str(session.state), exit_code=EXIT_OF_STATE[session.state])
