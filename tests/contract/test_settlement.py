@@ -18,7 +18,7 @@ from acode.errors import OutcomeUnknown, StepStillRunning
 from acode.events import types as ev
 from acode.plan import Settlement, Strategy
 from acode.state import State
-from acode.steps import run as commands
+from acode.steps import keeper, kept
 from acode.workspace import temp_name
 from tests.lives import Life, end_all_in
 
@@ -77,9 +77,9 @@ def alive(pid: int) -> bool:
     return state not in "ZX"
 
 
-def mark_of(life: Life) -> commands.Mark:
+def mark_of(life: Life) -> kept.Mark:
     (directory,) = [one for one in life.path(".agent/run").iterdir() if (one / "started").exists()]
-    mark = commands.read_mark(directory)
+    mark = kept.read_mark(directory)
     assert mark is not None and mark.command is not None
     return mark
 
@@ -225,7 +225,7 @@ def unending(life: Life, monkeypatch: pytest.MonkeyPatch) -> Iterator[Life]:
     """A command beyond its time-out: its keeper would have stopped it, but was killed."""
     life.cut_off(one_step("timeout: 0.2", command=f"trap '' TERM; {HALF}"), "step_output", "t.work")
     os.kill(mark_of(life).keeper, signal.SIGKILL)
-    monkeypatch.setattr(commands.keeper, "KILL_AFTER_S", 0.0)
+    monkeypatch.setattr(keeper, "KILL_AFTER_S", 0.0)
     yield life
     end_all_in(life.place)
 

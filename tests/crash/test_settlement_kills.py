@@ -23,7 +23,7 @@ from acode.errors import NoResumableSession, OutcomeUnknown
 from acode.events.definition import Run, Step
 from acode.plan import Outcome
 from acode.redact import redactor
-from acode.steps import keeper
+from acode.steps import keeper, kept
 from acode.steps import run as commands
 from tests.crash.harness import needs_ptrace
 from tests.crash.harness.ptracer import NeverReached, killed, stops_of
@@ -225,7 +225,7 @@ def keep(bench: Bench, directory: Path, started: object, step: Step = STEP) -> N
 
 def settle_down(directory: Path) -> None:
     deadline = time.monotonic() + 10.0
-    while commands.still_running(directory, commands.read_mark(directory)) is not None:
+    while kept.still_running(directory, kept.read_mark(directory)) is not None:
         assert time.monotonic() < deadline
         time.sleep(0.002)
 
@@ -237,7 +237,7 @@ def test_a_keeper_killed_anywhere_never_lets_a_command_pass_for_one_that_was_nev
     def attempt(number: int) -> tuple[object, Path]:
         effects.unlink(missing_ok=True)
         started = bench.start(STEP, number)
-        directory = commands.run_directory(bench.agent_dir, started.key)
+        directory = kept.run_directory(bench.agent_dir, started.key)
         directory.mkdir(parents=True)
         return started, directory
 
@@ -262,7 +262,7 @@ def test_whoever_of_the_group_ignores_the_request_to_end_is_killed(bench: Bench)
     command = "(trap '' TERM; echo $$ > pid; exec sh -c 'echo $$ > stubborn; sleep 60') & wait"
     step = Step(id="main.b", action=Run(command=command), timeout_s=0.2)
     started = bench.start(step)
-    directory = commands.run_directory(bench.agent_dir, started.key)
+    directory = kept.run_directory(bench.agent_dir, started.key)
     directory.mkdir(parents=True)
 
     def work() -> None:
@@ -272,5 +272,5 @@ def test_whoever_of_the_group_ignores_the_request_to_end_is_killed(bench: Bench)
     stops_of(work)
     stubborn = int((bench.workspace / "stubborn").read_text())
     assert keeper.started(stubborn) is None, "dead, or never fetched"
-    status = commands.read_status(directory)
+    status = kept.read_status(directory)
     assert status is not None and status.stopped == "timeout"

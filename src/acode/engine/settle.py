@@ -19,6 +19,7 @@ from acode.resume import Interruption
 from acode.state import AGENT, State
 from acode.steps import kind_of
 from acode.steps import run as commands
+from acode.steps.kept import read_status, run_directory
 from acode.steps.shape import Failed, Prepared
 
 
@@ -115,7 +116,7 @@ def failed_by_itself(run: Held, settlement: Settlement) -> bool:
     if settlement.kind != "run" or settlement.outcome is not Outcome.NOT_APPLIED:
         return False
     started = run.session.in_flight[settlement.step].started
-    status = commands.read_status(commands.run_directory(run.world.agent_dir, started.key))
+    status = read_status(run_directory(run.world.agent_dir, started.key))
     return status is not None and status.stopped is None and status.exit not in (None, 0)
 
 

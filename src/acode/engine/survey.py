@@ -19,7 +19,7 @@ from acode.policy import Decision, Facts, decide
 from acode.resume import Interruption, Scenario, classify, detect_scenario, find_resume_point, half_undone
 from acode.state import Mark, Session
 from acode.steps import kind_of
-from acode.steps.run import run_directory
+from acode.steps.kept import run_directory
 from acode.steps.shape import Site
 from acode.store.outbox import cursor_of
 from acode.store.store import Store

@@ -21,7 +21,7 @@ from acode.errors import AcodeError
 from acode.events import make_key
 from acode.events.definition import Read, Run, Sql, Write
 from acode.state import AGENT, Session
-from acode.steps.run import read_status, run_directory
+from acode.steps.kept import read_status, run_directory
 from acode.steps.shape import Site
 from acode.workspace import ChangedFile, changed, integrity_report, look
 from acode.workspace.files import open_regular

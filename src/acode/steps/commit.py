@@ -27,15 +27,15 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from acode import lock
-from acode.errors import AcodeError
 from acode.events import types as ev
 from acode.events.definition import Commit, Step
 from acode.plan import Finding, Outcome
 from acode.steps import git_locks as locks
 from acode.steps import keeper
 from acode.steps import repository as git
+from acode.steps.kept import read_mark, run_directory
 from acode.steps.repository import GitFailed, Repository
-from acode.steps.run import TAIL_BYTES, WITHHELD, read_mark, run_directory
+from acode.steps.run import TAIL_BYTES, WITHHELD
 from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
 from acode.workspace import restat
 
@@ -75,41 +75,54 @@ def prepare(step: Step, site: Site) -> Prepared:
 
 
 def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
+    """What goes wrong before git is started has changed nothing; behind that only the commit can tell."""
     assert isinstance(step.action, Commit)
     directory = run_directory(site.agent_dir, started.key)
-    try:
-        with alive(directory) as held:
+    with contextlib.ExitStack() as working:
+        try:
+            held = working.enter_context(alive(directory))
             if held is None:
                 return Failed(reason="error", message=f"git runs already for step {step.id}")
             repository = repository_of(site)._replace(held=held)
             found = commit_of(repository, started)
-            if found is not None:
-                return finished(site, started, repository, found, stale_only=True)
-            return make_commit(step, site, started, repository, held)
-    except GitFailed as error:
-        return Failed(reason="error", message=site.redactor.text(str(error)))
-    except OSError as error:
-        return Failed(reason="error", message=f"{error.filename or directory}: {error.strerror}")
+            git_or_end = begin(step.action, site, started, repository, working) if found is None else None
+        except GitFailed as error:
+            return Failed(reason="error", message=site.redactor.text(str(error)))
+        except OSError as error:
+            return Failed(reason="error", message=f"{error.filename or directory}: {error.strerror}")
+        if isinstance(git_or_end, Done):
+            return git_or_end
+        try:
+            if git_or_end is None:
+                return finished(site, started, repository, str(found), stale_only=True)
+            return judge(site, started, repository, git_or_end.watch(step, site, started), git_or_end.notes)
+        except (GitFailed, OSError) as error:
+            said = site.redactor.text(f"what became of the commit cannot be seen: {error}")
+            return Failed(reason="signal", message=said)
 
 
-def make_commit(step: Step, site: Site, started: ev.StepStarted, repository: Repository, held: int) -> Done | Failed:
-    assert isinstance(step.action, Commit)
+def begin(
+    action: Commit, site: Site, started: ev.StepStarted, repository: Repository, working: contextlib.ExitStack
+) -> Running | Done:
+    """git, started with an index of its own; or the end, where there is nothing to commit."""
     if (unfinished := git.under_way(repository)) is not None:
         raise GitFailed(f"{unfinished} is under way in {repository.top}: finish or abort it, then resume")
     removed = locks.make_way(repository, started.target.get("branch"), started.key, site.agent_dir)
     notes = [removal(site, started, removed)] if removed else []
-    index = run_directory(site.agent_dir, started.key) / "index"
-    base = git.head(repository)
-    try:
-        git.make_index(repository, index, base)
-        fill(step.action, site, repository, index, base)
-        if not git.differs(repository, index, base):
-            result = {"commit": None, "note": "; ".join([NOTHING, *notes])}
-            return Done(files=restat(site.root, site.manifest), result=result)
-        ended = Running(repository, with_key(step.action.message, started.key), index, held).watch(step, site, started)
-    finally:
+    index, base = run_directory(site.agent_dir, started.key) / "index", git.head(repository)
+    working.callback(_discard, index)
+    git.make_index(repository, index, base)
+    fill(action, site, repository, index, base)
+    if not git.differs(repository, index, base):
+        result = {"commit": None, "note": "; ".join([NOTHING, *notes])}
+        return Done(files=restat(site.root, site.manifest), result=result)
+    return Running(repository, with_key(action.message, started.key), index, notes)
+
+
+def _discard(index: Path) -> None:
+    """What stays of it lies in the directory of this attempt, where nobody looks for it."""
+    with contextlib.suppress(OSError):
         index.unlink(missing_ok=True)
-    return judge(site, started, repository, ended, notes)
 
 
 def removal(site: Site, started: ev.StepStarted, removed: list[str]) -> str:
@@ -165,10 +178,13 @@ class Ended(NamedTuple):
 class Running:
     """`git commit` with its hooks, in a process group of its own; whoever holds the lock of the step is one of them."""
 
-    def __init__(self, repository: Repository, message: str, index: Path, held: int) -> None:
+    def __init__(self, repository: Repository, message: str, index: Path, notes: list[str]) -> None:
+        self.notes = notes  # what was done before it, for the record
         # Synced wholly: by default git leaves new objects and branches to the disk's cache, and a power cut would take
         # back a commit that acode was told of.
-        new_group: dict[str, Any] = {"process_group": 0, "pass_fds": (held,)} if sys.platform != "win32" else {}
+        new_group: dict[str, Any] = (
+            {"process_group": 0, "pass_fds": (repository.held,)} if sys.platform != "win32" else {}
+        )
         self._process = subprocess.Popen(
             ["git", "-c", "core.fsync=all", "commit", "--quiet", "--message", message],
             cwd=repository.top,
@@ -183,7 +199,12 @@ class Running:
         self._kill_at = 0.0
 
     def watch(self, step: Step, site: Site, started: ev.StepStarted) -> Ended:
-        mark_started(run_directory(site.agent_dir, started.key), self._process.pid)
+        try:
+            mark_started(run_directory(site.agent_dir, started.key), self._process.pid)
+        except BaseException:  # nobody could tell it from a child of a hook: it may not live on without its mark
+            self._signal(terminate=False)
+            self._process.wait()
+            raise
         reader = threading.Thread(target=self._read, args=(site.output_limit_bytes,), daemon=True)
         reader.start()
         now = time.monotonic()
@@ -309,7 +330,7 @@ def finished(
         if removed := locks.remove_dead(repository, started.target.get("branch"), started.key, site.agent_dir):
             said.append(removal(site, started, removed))
         show_in_index(site, started, repository, commit, stale_only=stale_only)
-    except (GitFailed, OSError) as error:
+    except GitFailed as error:
         said.append(site.redactor.text(f"the commit is made, but the index does not show it: {error}"))
         site.show(started.step, f"{said[-1]}\n".encode())
     result = {"commit": commit, "note": "; ".join(said)} if said else {"commit": commit}
@@ -364,7 +385,7 @@ def still_running(directory: Path) -> str | None:
     """In words, if git or one of its hooks lives on without its acode."""
     try:
         descriptor = os.open(directory / "alive", os.O_RDWR)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         if lock.try_lock(descriptor):
@@ -381,13 +402,16 @@ def still_running(directory: Path) -> str | None:
 
 
 def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:
-    with contextlib.suppress(GitFailed, OSError, AcodeError):
+    note = "settled without a commit of its own"
+    try:
         repository = repository_of(site)
         found = commit_of(repository, started)
         if found is not None:
             return adopted(site, started, repository, found)
+    except GitFailed as error:
+        note = site.redactor.text(f"settled without a look at its commit: {error}")
     files, touched = seen(site)
-    return Done(files=files, touched=touched, result={"commit": None, "note": "settled without a commit of its own"})
+    return Done(files=files, touched=touched, result={"commit": None, "note": note})
 
 
 def adopted(site: Site, started: ev.StepStarted, repository: Repository, commit: str) -> Done:

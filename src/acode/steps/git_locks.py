@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from acode import lock
 from acode.events import parse_key
+from acode.steps.kept import run_directory
 from acode.steps.repository import KEY, GitFailed, Repository, ask, copy_index, find_commit, literally, own_lock
 from acode.store.durable import sync_file
 
@@ -80,8 +81,6 @@ def take_lock(place: Path, key: str) -> bool:
         os.link(named, place)
     except FileExistsError:
         return False
-    except OSError as error:
-        raise GitFailed(f"{place} cannot be made: {error.strerror}") from error
     finally:
         named.unlink(missing_ok=True)
     return True
@@ -235,8 +234,6 @@ def whose_end_is_certain(owner: str, agent_dir: Path, key: str) -> Iterator[int 
 
 
 def alive_file(agent_dir: Path, key: str) -> Path:
-    from acode.steps.run import run_directory
-
     return run_directory(agent_dir, key) / "alive"
 
 

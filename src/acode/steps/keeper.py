@@ -8,6 +8,7 @@ a byte of output that was not redacted.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -23,6 +24,7 @@ READ_BYTES = 65_536
 KILL_AFTER_S = 5.0
 DRAIN_S = 0.2  # a background child may hold the pipe open for ever; the command itself has ended
 TAIL_BYTES = 2_000
+NOTE_BYTES = 1_024
 CLAIM = "claimed"
 
 
@@ -50,11 +52,21 @@ class Capture:
         self.total += len(text)
         part = text[: self._room]
         if part:
-            os.write(self._fd, part)
-            self._hash.update(part)
-            self._room -= len(part)
-            self.kept += len(part)
+            kept = part[: self._written(part)]
+            self._hash.update(kept)
+            self._room -= len(kept)
+            self.kept += len(kept)
             self._nudge()
+
+    def _written(self, part: bytes) -> int:
+        """How much of it the disk took. A full one takes no more words, and must not end the command that says them."""
+        written = 0
+        try:
+            while written < len(part):
+                written += os.write(self._fd, part[written:])
+        except OSError:
+            self._room = written
+        return written
 
     def _nudge(self) -> None:
         """Tell the acode that watches, if there still is one, that there is something to show."""
@@ -68,7 +80,8 @@ class Capture:
 
     def close(self) -> str:
         self._keep(self._redacted.finish())
-        os.fsync(self._fd)
+        with contextlib.suppress(OSError):  # how the command ended is worth more than what it said
+            os.fsync(self._fd)
         os.close(self._fd)
         return self._hash.hexdigest()
 
@@ -153,6 +166,7 @@ def keep(request: dict[str, Any], redacted: Stream) -> None:
     wake = request.get("wake_fd")
     if wake is not None and sys.platform != "win32":
         os.set_blocking(wake, False)
+    _take_room(directory, "status")
     capture = Capture(os.path.join(directory, "output"), request["output_limit_bytes"], redacted, wake)
     mark = {"keeper": os.getpid(), "since": began}
     asked, command = False, None
@@ -169,8 +183,9 @@ def keep(request: dict[str, Any], redacted: Stream) -> None:
         _write(directory, "started", mark)  # there the command cannot name itself before it begins
     try:
         command = Command(request["argv"], request["cwd"], lambda pid: _name(directory, mark, pid))
-    except OSError as error:
-        capture.add(f"{request['argv'][0]}: {error.strerror}\n".encode())
+    except (OSError, subprocess.SubprocessError) as error:  # the latter: the new process could not name itself
+        why = error.strerror if isinstance(error, OSError) else "it could not be noted that it begins"
+        capture.add(f"{request['argv'][0]}: {why}\n".encode())
         _finish(directory, capture, {"exit": 127 if isinstance(error, FileNotFoundError) else 126, "began": began})
         return
     if asked:
@@ -257,16 +272,15 @@ def _finish(directory: str, capture: Capture, end: dict[str, Any]) -> None:
     _write(directory, "status", status, durable=True)
 
 
+def _take_room(directory: str, name: str) -> None:
+    """For the last note while there is room: a disk that the command fills must not swallow how it ended."""
+    _put(os.path.join(directory, f"{name}.new"), b"", durable=False)
+
+
 def _write(directory: str, name: str, value: dict[str, Any], *, durable: bool = False) -> None:
     """Whole or not at all."""
     temp, place = os.path.join(directory, f"{name}.new"), os.path.join(directory, name)
-    fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        os.write(fd, json.dumps(value).encode())
-        if durable:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
+    _put(temp, json.dumps(value).encode(), durable=durable)
     os.replace(temp, place)
     if durable and sys.platform != "win32":
         # The directory of this attempt is new: without its own name above it, all in it is lost to a power cut.
@@ -276,6 +290,19 @@ def _write(directory: str, name: str, value: dict[str, Any], *, durable: bool = 
                 os.fsync(fd)
             finally:
                 os.close(fd)
+
+
+def _put(path: str, note: bytes, *, durable: bool) -> None:
+    """Over whatever stands there, with blanks up to the room that is taken for every note."""
+    left = note.ljust(NOTE_BYTES)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        while left:  # a disk that is nearly full takes a part
+            left = left[os.write(fd, left) :]
+        if durable:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def started(pid: int) -> float | None:
@@ -290,7 +317,7 @@ def _stat(pid: int) -> list[str]:
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return []
 
 

@@ -144,6 +144,8 @@ def find_commit(repository: Repository, key: str, *, parent: str | None, on: str
     """The commit that carries the key, among those made since the step began, on HEAD or the branch it was then."""
     now = head(repository)
     if now is None:
+        if parent is not None:
+            raise GitFailed("HEAD names no commit any more, though it did when the step began")
         return None
     revisions = [now]
     for name, sign in ((on, ""), (parent, "^")):

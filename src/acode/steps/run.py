@@ -16,9 +16,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
-
-import msgspec
+from typing import Any
 
 from acode import lock
 from acode.errors import AcodeError, NotWritable
@@ -27,6 +25,15 @@ from acode.events.definition import Run, Step, command_line
 from acode.plan import Finding, Outcome
 from acode.redact import looks_secret
 from acode.steps import keeper
+from acode.steps.kept import (
+    Status,
+    alive_lock_held,
+    never_began,
+    read_mark,
+    read_status,
+    run_directory,
+    still_running,
+)
 from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site, kept_before
 from acode.workspace import capture_outputs, hash_file, matching_paths, put_back, restat
 
@@ -38,38 +45,6 @@ WATCH_S = 0.2
 LOOKS_TAKE_S_MAX = 1.0
 IDLE_S = 1.0
 WITHHELD = ("ACODE_CHECKPOINT_SECRET", "ACODE_POSTGRES_URL")  # acode's own secrets are no command's business
-
-
-_T = TypeVar("_T")
-
-
-class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """How a command ended, as its keeper wrote it down."""
-
-    exit: int | None
-    sha256: str
-    bytes: int
-    kept: int
-    began: float
-    ended: float
-    signal: str | None = None
-    stopped: str | None = None
-
-    @property
-    def duration_ms(self) -> int:
-        return max(0, int((self.ended - self.began) * 1000))
-
-
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    keeper: int
-    since: float
-    command: int | None = None
-    command_started: float | None = None
-
-
-def run_directory(agent_dir: Path, key: str) -> Path:
-    """The keeper's place for one attempt; characters that a file name cannot hold everywhere are replaced."""
-    return agent_dir / "run" / "".join(char if char.isalnum() or char in "._-" else "+" for char in key)
 
 
 # Before.
@@ -128,7 +103,10 @@ def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
         _follow(step, site, directory, watch)
     finally:
         os.close(watch)
-    return collect(step, site, started)
+    try:
+        return collect(step, site, started)
+    except OSError as error:  # it has run: what cannot be seen now, the next start settles by what the keeper noted
+        return Failed(reason="signal", message=f"what became of it cannot be read: {error.strerror}")
 
 
 def start(step: Step, site: Site, started: ev.StepStarted, directory: Path) -> int:
@@ -283,7 +261,10 @@ def _show(step: Step, site: Site, directory: Path, shown: int) -> int:
 
 
 def _ask_to_stop(directory: Path) -> bool:
-    mark = read_mark(directory)
+    """False where nobody can be asked yet: then it is tried again a moment later."""
+    mark = None
+    with contextlib.suppress(OSError):
+        mark = read_mark(directory)
     if mark is None:
         return False
     import signal
@@ -296,28 +277,14 @@ def _ask_to_stop(directory: Path) -> bool:
 # After.
 
 
-def read_status(directory: Path) -> Status | None:
-    return _read(directory / "status", Status)
-
-
-def read_mark(directory: Path) -> Mark | None:
-    return _read(directory / "started", Mark)
-
-
-def _read(path: Path, kind: type[_T]) -> _T | None:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-
-
 def collect(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
     """What the keeper wrote down, as the outcome of the step."""
     directory = run_directory(site.agent_dir, started.key)
     _reap()
     status = read_status(directory)
     if status is None:
-        return Failed(reason="signal", message="its keeper was killed before it could note how the command ended")
+        told = "start the command; is the disk full?" if never_began(directory) else "note how the command ended"
+        return Failed(reason="signal", message=f"its keeper ended before it could {told}")
     output, blobs = _output(site, directory, status)
     files, touched = _seen(step, site)
     if status.exit == 0:
@@ -362,7 +329,7 @@ def _why(step: Step, status: Status, site: Site) -> tuple[Any, str]:
 def _output(site: Site, directory: Path, status: Status) -> tuple[ev.Output, dict[str, tuple[str, bytes | None]]]:
     try:
         text = (directory / "output").read_bytes()
-    except OSError:
+    except FileNotFoundError:
         text = b""
     if not text:
         return ev.Output(bytes=status.bytes), {}
@@ -414,7 +381,7 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
     if status is None and running is not None:
         return Finding(outcome=Outcome.UNKNOWN, evidence=running, still_running=True)
     same_boot = started.boot_id == site.boot_id
-    if mark is None and same_boot:
+    if same_boot and never_began(directory):
         return Finding(outcome=Outcome.NOT_APPLIED, evidence="the command was never started", repeatable=True)
     ended = _how_it_was_lost(status, same_boot)
     if step.action.probe is not None:
@@ -437,13 +404,13 @@ def forestall(site: Site, started: ev.StepStarted) -> bool:
     Whoever began it may only be suspended, and would start the command when it wakes up, beside the one to come.
     """
     directory = run_directory(site.agent_dir, started.key)
-    if read_mark(directory) is not None or read_status(directory) is not None:
+    if not never_began(directory) or read_status(directory) is not None:
         return True
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         (directory / keeper.CLAIM).mkdir(mode=0o700)
     except FileExistsError:
-        return (directory / keeper.CLAIM).is_dir() or not _alive_lock_held(directory)
+        return (directory / keeper.CLAIM).is_dir() or not alive_lock_held(directory)
     except OSError as error:
         raise NotWritable(f"{directory} cannot be written: {error.strerror}") from error
     return True
@@ -468,38 +435,6 @@ def _how_it_was_lost(status: Status | None, same_boot: bool) -> str:
     if not same_boot:
         return "the machine went down while the command may have run"
     return "the command and its keeper were killed"
-
-
-def still_running(directory: Path, mark: Mark | None) -> str | None:
-    """In words, if the keeper or its command lives; None if both are gone."""
-    held = _alive_lock_held(directory)
-    if not held and (mark is None or not _command_lives(mark)):
-        return None
-    if mark is None:
-        return "the command is just being started"
-    since = time.strftime("%H:%M:%S UTC", time.gmtime(mark.since))
-    return f"still running, pid {mark.command or mark.keeper}, since {since}"
-
-
-def _command_lives(mark: Mark) -> bool:
-    """Its keeper may have been killed alone: then only the process itself can tell."""
-    if mark.command is None or mark.command_started is None:
-        return False
-    return lock.process_started(mark.command) == mark.command_started
-
-
-def _alive_lock_held(directory: Path) -> bool:
-    try:
-        fd = os.open(directory / "alive", os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        if not lock.try_lock(fd):
-            return True
-        lock.unlock(fd)
-        return False
-    finally:
-        os.close(fd)
 
 
 def wait_for_end(step: Step, site: Site, started: ev.StepStarted) -> bool:

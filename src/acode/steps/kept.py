@@ -1,0 +1,104 @@
+"""What a keeper leaves of one attempt: that it began, whether it lives, how it ended.
+
+A command is repeated or adopted by this evidence. What is not there shows something; what is there and cannot be read
+shows nothing, so it is an error of the machine and never taken for absent.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from acode import lock
+
+_T = TypeVar("_T")
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended, as its keeper wrote it down."""
+
+    exit: int | None
+    sha256: str
+    bytes: int
+    kept: int
+    began: float
+    ended: float
+    signal: str | None = None
+    stopped: str | None = None
+
+    @property
+    def duration_ms(self) -> int:
+        return max(0, int((self.ended - self.began) * 1000))
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    keeper: int
+    since: float
+    command: int | None = None
+    command_started: float | None = None
+
+
+def run_directory(agent_dir: Path, key: str) -> Path:
+    """The keeper's place for one attempt; characters that a file name cannot hold everywhere are replaced."""
+    return agent_dir / "run" / "".join(char if char.isalnum() or char in "._-" else "+" for char in key)
+
+
+def read_status(directory: Path) -> Status | None:
+    return _read(directory / "status", Status)
+
+
+def read_mark(directory: Path) -> Mark | None:
+    return _read(directory / "started", Mark)
+
+
+def _read(path: Path, kind: type[_T]) -> _T | None:
+    """None where it is not there, or not whole. What is there and cannot be read shows nothing, and is an error."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def never_began(directory: Path) -> bool:
+    """No mark, not even a torn one: on the same boot that means that the command was not started."""
+    try:
+        os.lstat(directory / "started")
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    return False
+
+
+def still_running(directory: Path, mark: Mark | None) -> str | None:
+    """In words, if the keeper or its command lives; None if both are gone."""
+    held = alive_lock_held(directory)
+    if not held and (mark is None or not _command_lives(mark)):
+        return None
+    if mark is None:
+        return "the command is just being started"
+    since = time.strftime("%H:%M:%S UTC", time.gmtime(mark.since))
+    return f"still running, pid {mark.command or mark.keeper}, since {since}"
+
+
+def _command_lives(mark: Mark) -> bool:
+    """Its keeper may have been killed alone: then only the process itself can tell."""
+    if mark.command is None or mark.command_started is None:
+        return False
+    return lock.process_started(mark.command) == mark.command_started
+
+
+def alive_lock_held(directory: Path) -> bool:
+    try:
+        fd = os.open(directory / "alive", os.O_RDWR)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        if not lock.try_lock(fd):
+            return True
+        lock.unlock(fd)
+        return False
+    finally:
+        os.close(fd)
