@@ -17,7 +17,7 @@ from acode.agent.tools.finding import LISTED_FILES_MAX, MATCHES_MAX
 from acode.agent.tools.reading import FILE_BYTES_MAX, SHOWN_BYTES_MAX, shown_bytes_max
 from acode.agent.words import Call
 from acode.config.settings import TOOLS as TOOLS_OF_THE_SETTINGS
-from acode.errors import ChangedFiles, InputRequired, NonDeterminism
+from acode.errors import ChangedFiles, InputRequired, NonDeterminism, StepFailed
 from acode.events import types as ev
 from acode.events.definition import Write
 from tests.agent.desk import Desk, Replying, call, one, repository, told
@@ -357,6 +357,21 @@ def test_a_commands_output_is_shown_from_both_ends(desk: Desk) -> None:
     assert "bytes left out]" in text
     assert len(text) < SHOWN_HEAD_BYTES + SHOWN_TAIL_BYTES + 100
     assert told(desk, "run_command", command="true") == "[exit status 0]"
+
+
+def test_a_command_that_crashes_by_itself_is_told_and_nobody_seems_to_have_stopped_it(desk: Desk) -> None:
+    wanted = call("run_command", command="echo ran >> ../ledger; kill -SEGV $$")
+    (answer,) = desk.use(wanted)
+    assert answer.error and answer.text.endswith("was killed by SIGSEGV]")
+    assert desk.use(wanted) == [answer]
+    assert (desk.place / "ledger").read_text() == "ran\n"
+
+
+def test_a_command_whose_end_nobody_noted_is_an_error_and_stays_open(desk: Desk) -> None:
+    wanted = call("run_command", command="kill -9 $PPID")
+    with pytest.raises(StepFailed, match="its keeper ended before it could note how the command ended"):
+        desk.use(wanted)
+    assert [event for event in desk.events() if isinstance(event, ev.StepSettled)] == []
 
 
 def test_only_what_the_settings_call_read_only_may_be_repeated(desk: Desk) -> None:

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from acode.errors import StepFailed
 from acode.events import make_key
 from acode.events.definition import Commit, Step
 from acode.plan import Outcome
 from acode.steps import git_locks
+from acode.steps.kept import run_directory
 from acode.steps.shape import Done, Failed
 from tests.repositories import files_of, git, hook, log, put, status
 from tests.sites import Bench, Patient
@@ -402,16 +404,35 @@ def test_a_commit_that_the_index_does_not_show_yet_is_shown_when_it_is_adopted(b
     assert status(repo) == ["M  b"]
 
 
-def test_a_commit_whose_index_is_locked_is_done_and_says_so(
+def test_a_commit_that_the_index_cannot_show_stays_open_until_it_can(
     bench: Bench, repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The person's next commit would undo it."""
     monkeypatch.setattr(git_locks, "LOCK_WAIT_S", 0.1)
     hook(repo, "post-commit", "touch .git/index.lock")
     put(repo, a="two\n")
-    done = bench.run(step_for("a"))
-    assert isinstance(done, Done) and "index.lock exists" in done.result["note"]
-    assert done.result["commit"] == git(repo, "rev-parse", "HEAD").strip()
-    assert b"index does not show it" in bench.shown
+    started = bench.start(step_for("a"))
+    found = failed(bench.execute(step_for("a"), started))
+    assert found.reason == "signal" and "index.lock exists" in found.message
+    assert bench.look(step_for("a"), started).outcome is Outcome.APPLIED
+    with pytest.raises(StepFailed, match=r"is made, but the index does not show it: .*index\.lock exists"):
+        bench.adopt(step_for("a"), started)
+    (repo / ".git/index.lock").unlink()
+    assert bench.adopt(step_for("a"), started).result == {"commit": git(repo, "rev-parse", "HEAD").strip()}
+    assert (log(repo), status(repo)) == (["Change", "first"], [])
+
+
+def test_a_git_whose_beginning_cannot_be_noted_does_not_go_on_unseen(bench: Bench, repo: Path) -> None:
+    hook(repo, "pre-commit", "echo $$ > ../child; sleep 60")
+    put(repo, a="two\n")
+    step = step_for("a")
+    started = bench.start(step)
+    (run_directory(bench.agent_dir, started.key) / "started").mkdir(parents=True)
+    found = failed(bench.execute(step, started))
+    assert found.reason == "signal", "it was stopped, and may have been faster"
+    assert bench.look(step, started).outcome is Outcome.NOT_APPLIED
+    child = repo.parent / "child"
+    assert not child.exists() or not running(int(child.read_text()))
 
 
 # Time.

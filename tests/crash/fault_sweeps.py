@@ -27,10 +27,10 @@ NOBODY_EXPECTED = AcodeError.code
 TRIES_MAX = 8
 
 
-def faults_of(ready: Prepared) -> list[Fault]:
-    """Every (call, error) pair of the undisturbed command."""
+def faults_of(ready: Prepared, *, helpers: bool = False) -> list[Fault]:
+    """Every (call, error) pair of the undisturbed command, or of the processes that work for it."""
     ready.fresh()
-    return possible_faults(ready.act, ready.place.root, ends_with=ready.case.ends_with)
+    return possible_faults(ready.act, ready.place.root, ends_with=ready.case.ends_with, helpers=helpers)
 
 
 def spread(faults: Sequence[Fault], wanted: int, *, seed: int = 1) -> list[Fault]:

@@ -193,7 +193,7 @@ class Asking:
                     return self.record.output(begun.completed)
                 record_failure(self.run, begun.started, outcome, self.took_ms(begun))
                 begun.parent.failed = begun.id if outcome.reason in ("exit", "error") else None
-            error = self._error_of(begun, outcome)
+            error = self.error_of(begun, outcome)
             wait_s = self._retry_after_s(begun, error) if outcome.reason == "exit" else None
             if wait_s is None:
                 raise error
@@ -241,7 +241,7 @@ class Asking:
         retry = begun.work.how.retry
         return retry.wait_s(failures) if retry is not None and retry.again_after(error, failures) else None
 
-    def _error_of(self, begun: Begun, failed: Failed) -> StepFailed:
+    def error_of(self, begun: Begun, failed: Failed) -> StepFailed:
         cls = StepTimeout if failed.reason == "timeout" else StepFailed
         message = self.run.world.redactor.text(failed.message)
         tail = failed.output.tail if failed.output else ""

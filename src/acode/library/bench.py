@@ -93,13 +93,23 @@ class Bench:
         replaced = begun.started.before[0].sha256 if expected_sha256 is not None else None
         outcome = MEANWHILE if replaced != expected_sha256 else kind_of(step.kind).execute(step, site, begun.started)
         if isinstance(outcome, Failed) and outcome.reason == "signal":
-            record_failure(self.run, begun.started, outcome, self._asking.took_ms(begun))
-            raise KeyboardInterrupt  # a person stopped it in the middle: it is settled when the session goes on
+            self._leave_open(begun, outcome)
         done = as_ended(outcome) if isinstance(outcome, Failed) else outcome
         with self.run.turn:
             begun.completed = called.end(self.run, begun.started, done, took_ms=self._asking.took_ms(begun))
             self._asking.finished(begun)
         return begun.completed
+
+    def _leave_open(self, begun: Begun, failed: Failed) -> None:
+        """Unless its end is known: a command that crashed by itself has ended, and whoever asked is told."""
+        by_a_person = self.run.world.stop.at_boundary()
+        if failed.signal is not None and not by_a_person:
+            return
+        assert begun.started is not None
+        record_failure(self.run, begun.started, failed, self._asking.took_ms(begun))
+        if by_a_person:
+            raise KeyboardInterrupt  # in the middle: it is settled when the session goes on
+        raise self._asking.error_of(begun, failed)
 
     def output(self, completed: ev.StepCompleted) -> str:
         """What its command printed, as it was captured."""

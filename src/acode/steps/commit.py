@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from acode import lock
+from acode.errors import StepFailed
 from acode.events import types as ev
 from acode.events.definition import Commit, Step
 from acode.plan import Finding, Outcome
@@ -97,8 +98,7 @@ def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
                 return finished(site, started, repository, str(found), stale_only=True)
             return judge(site, started, repository, git_or_end.watch(step, site, started), git_or_end.notes)
         except (GitFailed, OSError) as error:
-            said = site.redactor.text(f"what became of the commit cannot be seen: {error}")
-            return Failed(reason="signal", message=said)
+            return Failed(reason="signal", message=site.redactor.text(f"it is open what became of it: {error}"))
 
 
 def begin(
@@ -203,8 +203,8 @@ class Running:
             mark_started(run_directory(site.agent_dir, started.key), self._process.pid)
         except BaseException:  # nobody could tell it from a child of a hook: it may not live on without its mark
             self._signal(terminate=False)
-            self._process.wait()
-            raise
+            with self._process:  # closes its pipe, and waits
+                raise
         reader = threading.Thread(target=self._read, args=(site.output_limit_bytes,), daemon=True)
         reader.start()
         now = time.monotonic()
@@ -323,16 +323,16 @@ def finished(
     stale_only: bool,
     notes: list[str] | None = None,
 ) -> Done:
-    """The user's index learns of the commit, else it would look as if somebody had staged to undo it."""
+    """The user's index learns of the commit, else their next commit would undo it; until it has, the step is open."""
     said = list(notes or ())
+    # git may have been killed between moving the branch and giving HEAD back.
+    if removed := locks.remove_dead(repository, started.target.get("branch"), started.key, site.agent_dir):
+        said.append(removal(site, started, removed))
     try:
-        # git may have been killed between moving the branch and giving HEAD back.
-        if removed := locks.remove_dead(repository, started.target.get("branch"), started.key, site.agent_dir):
-            said.append(removal(site, started, removed))
         show_in_index(site, started, repository, commit, stale_only=stale_only)
     except GitFailed as error:
-        said.append(site.redactor.text(f"the commit is made, but the index does not show it: {error}"))
-        site.show(started.step, f"{said[-1]}\n".encode())
+        made = f"the commit {commit[:SHA_SHOWN_CHARS]} is made"
+        raise GitFailed(f"{made}, but the index does not show it: {error}") from error
     result = {"commit": commit, "note": "; ".join(said)} if said else {"commit": commit}
     files, touched = seen(site)
     return Done(files=files, touched=touched, result=result)
@@ -402,16 +402,19 @@ def still_running(directory: Path) -> str | None:
 
 
 def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:
-    note = "settled without a commit of its own"
+    found, note = None, "settled without a commit of its own"
     try:
         repository = repository_of(site)
         found = commit_of(repository, started)
-        if found is not None:
-            return adopted(site, started, repository, found)
-    except GitFailed as error:
+    except GitFailed as error:  # a person's word stands also where git has none
         note = site.redactor.text(f"settled without a look at its commit: {error}")
-    files, touched = seen(site)
-    return Done(files=files, touched=touched, result={"commit": None, "note": note})
+    if found is None:
+        files, touched = seen(site)
+        return Done(files=files, touched=touched, result={"commit": None, "note": note})
+    try:
+        return adopted(site, started, repository, found)
+    except GitFailed as error:
+        raise StepFailed(site.redactor.text(f"step {step.id}: {error}"), step=step.id) from error
 
 
 def adopted(site: Site, started: ev.StepStarted, repository: Repository, commit: str) -> Done:

@@ -1,7 +1,8 @@
 """Make one system call fail: the nth of its name on files below a directory, once or from then on.
 
 The kernel does not do the call, and the program gets the error, as from a sick or full disk. A fault that was never met
-is an error of the test.
+is an error of the test. The calls are the program's own, or those of the processes that it starts to work for it: what
+a person's command does with an error is its own affair.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.crash.harness import syscalls
@@ -38,18 +39,26 @@ PLAUSIBLE: dict[str, tuple[int, ...]] = {
 }
 
 
+HELPERS = (b"/keeper.py", b"\0-m\0acode\0", b"git\0")  # in the command line of who works for acode
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """The nth call of this name (from 0) ends with this error; from then on all of them, if `forever`."""
+    """The nth call of this name (from 0) ends with this error; from then on all of them, if `forever`.
+
+    `helpers`: of the calls that the processes make which it starts, instead of its own.
+    """
 
     call: str
     nth: int
     error: int
     forever: bool = False
+    helpers: bool = False
 
     def __str__(self) -> str:
         what = "SHORT" if self.error == SHORT else errno.errorcode[self.error]
-        return f"{self.call}#{self.nth} {what}{' for ever' if self.forever else ''}"
+        whose = " of a helper" if self.helpers else ""
+        return f"{self.call}#{self.nth}{whose} {what}{' for ever' if self.forever else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +70,9 @@ class Failed:
     hits: int
 
 
-def possible_faults(work: Work, below: Path, *, ends_with: tuple[int, ...] = (0,)) -> list[Fault]:
+def possible_faults(
+    work: Work, below: Path, *, ends_with: tuple[int, ...] = (0,), helpers: bool = False
+) -> list[Fault]:
     """Every plausible error of every call of an undisturbed run on these files, once and for ever."""
     found: list[Fault] = []
     counts: Counter[str] = Counter()
@@ -71,12 +82,13 @@ def possible_faults(work: Work, below: Path, *, ends_with: tuple[int, ...] = (0,
             return
         only_looks = stop.name in syscalls.OPENING and not stop.open_flags() & syscalls.CHANGING_FLAGS
         for error in LOOK_ERRORS if only_looks else PLAUSIBLE[stop.name]:
-            found.append(Fault(call=stop.name, nth=counts[stop.name], error=error))
+            fault = Fault(call=stop.name, nth=counts[stop.name], error=error, helpers=helpers)
+            found.append(fault)
             if error not in (SHORT, errno.EINTR):  # those two pass by themselves
-                found.append(Fault(call=stop.name, nth=counts[stop.name], error=error, forever=True))
+                found.append(replace(fault, forever=True))
         counts[stop.name] += 1
 
-    ended = trace(work, on_stop=note, wanted=_calls_on(below))
+    ended = trace(work, on_stop=note, wanted=_calls_on(below, helpers=helpers), everything=helpers)
     if ended.exit_code not in ends_with:
         raise AssertionError(f"the undisturbed run ended with {ended.exit_code}:\n{ended.error}")
     return found
@@ -85,8 +97,13 @@ def possible_faults(work: Work, below: Path, *, ends_with: tuple[int, ...] = (0,
 def failing(work: Work, fault: Fault, below: Path) -> Failed:
     """Run the work with this fault."""
     injector = _Injector(fault)
-    calls_on = _calls_on(below)
-    ended = trace(work, on_stop=injector, wanted=lambda stop: stop.name == fault.call and calls_on(stop))
+    calls_on = _calls_on(below, helpers=fault.helpers)
+    ended = trace(
+        work,
+        on_stop=injector,
+        wanted=lambda stop: stop.name == fault.call and calls_on(stop),
+        everything=fault.helpers,
+    )
     if injector.hits == 0:
         raise NeverReached(f"{fault}: the run made only {injector.seen} such calls\n{ended.error}")
     return Failed(fault=fault, ended=ended, hits=injector.hits)
@@ -115,13 +132,20 @@ class _Injector:
         self.seen += 1
 
 
-def _calls_on(below: Path) -> Wanted:
+def _calls_on(below: Path, *, helpers: bool) -> Wanted:
     root = os.path.realpath(below)
 
     def wanted(stop: Stop) -> bool:
         if stop.name not in PLAUSIBLE:
             return False
         path = stop.path()
-        return path == root or path.startswith(f"{root}/")
+        inside = path == root or path.startswith(f"{root}/")
+        return inside and (not helpers or _is_helper(stop.process))
 
     return wanted
+
+
+def _is_helper(process: int) -> bool:
+    """Of our own test runner the traced program is a fork, with another command line."""
+    line = Path(f"/proc/{process}/cmdline").read_bytes()
+    return any(part in line for part in HELPERS)

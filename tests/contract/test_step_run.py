@@ -1,0 +1,138 @@
+"""What a keeper notes, and what acode makes of it on a full, a sick or a crowded disk: nothing is repeated in doubt."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from acode import lock
+from acode.errors import NotWritable
+from acode.events.definition import Run, Step
+from acode.plan import Outcome
+from acode.steps.kept import Mark, read_mark, read_status, run_directory
+from acode.steps.shape import Done, Failed
+from tests.disks import on_a_small_disk
+from tests.sites import Bench
+
+STEP = Step(id="main.one", action=Run(command="echo out; echo ran >> ledger"))
+
+
+def bench_in(place: Path, step: Step = STEP) -> Bench:
+    (place / "workspace").mkdir()
+    return Bench(place / "workspace", place / "state", step)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return bench_in(tmp_path)
+
+
+@pytest.mark.parametrize("note", ["started", "status", "alive"])
+def test_a_note_that_is_there_and_cannot_be_read_never_means_that_nothing_ran(bench: Bench, note: str) -> None:
+    started = bench.start(STEP)
+    assert isinstance(bench.execute(STEP, started), Done)
+    directory = run_directory(bench.agent_dir, started.key)
+    for name in ("status", note):
+        (directory / name).unlink(missing_ok=True)
+    (directory / note).mkdir()  # root reads whatever has no right to be read, but no directory
+    with pytest.raises(IsADirectoryError):
+        bench.look(STEP, started)
+
+
+def test_a_torn_mark_is_a_command_that_began(bench: Bench) -> None:
+    started = bench.start(STEP)
+    directory = run_directory(bench.agent_dir, started.key)
+    directory.mkdir(parents=True)
+    assert bench.look(STEP, started).outcome is Outcome.NOT_APPLIED
+    (directory / "started").write_bytes(b'{"keeper": 1')
+    found = bench.look(STEP, started)
+    assert found.outcome is Outcome.UNKNOWN and not found.repeatable
+
+
+def test_an_end_that_cannot_be_collected_now_is_settled_by_what_the_keeper_noted(bench: Bench) -> None:
+    """The output of a step is part of its end: without it, what follows would be given other words."""
+    step = Step(id="main.one", action=Run(command='echo out; rm -f "$GONE"; mkdir "$GONE"'))
+    started = bench.start(step)
+    output = run_directory(bench.agent_dir, started.key) / "output"
+    bench.env["GONE"] = os.fspath(output)
+    outcome = bench.execute(step, started)
+    assert isinstance(outcome, Failed) and outcome.reason == "signal" and "cannot be read" in outcome.message
+    assert bench.look(step, started).outcome is Outcome.APPLIED
+    output.rmdir()
+    output.write_bytes(b"out\n")
+    adopted = bench.kind(step).adopt(step, bench.site(), started)
+    assert adopted.output is not None and adopted.output.tail == "out\n"
+
+
+def fill(place: Path) -> None:
+    """The command fills the disk, talks on, and ends; its end is noted in the room that was taken before it began."""
+    talk = "cat /dev/zero > filler 2>/dev/null; yes | head -c 300000; exit 7"
+    step = Step(id="main.one", action=Run(command=talk))
+    bench = bench_in(place, step)
+    started = bench.start(step)
+    outcome = bench.execute(step, started)
+    assert isinstance(outcome, Failed), outcome
+    assert (outcome.reason, outcome.exit_status) == ("exit", 7), outcome
+    status = read_status(run_directory(bench.agent_dir, started.key))
+    assert status is not None and status.bytes == 300_000 and status.kept < status.bytes
+
+
+def test_a_command_that_fills_the_disk_ends_as_it_ends_and_its_end_is_known(tmp_path: Path) -> None:
+    on_a_small_disk(tmp_path / "small", fill)
+
+
+def refuse(place: Path) -> None:
+    step = Step(id="main.one", action=Run(command="echo ran >> ledger"))
+    bench = bench_in(place, step)
+    started = bench.start(step)
+    directory = run_directory(bench.agent_dir, started.key)
+    directory.mkdir(parents=True)
+    (directory / "alive").touch()
+    with open(place / "filler", "wb", buffering=0) as filler, pytest.raises(OSError, match="No space"):
+        while True:
+            filler.write(b"\0" * 4096)
+    outcome = bench.execute(step, started)
+    assert isinstance(outcome, Failed) and "before it could start the command" in outcome.message
+    assert bench.look(step, started).outcome is Outcome.NOT_APPLIED
+    assert not (bench.workspace / "ledger").exists()
+
+
+def test_on_a_full_disk_a_command_is_not_begun(tmp_path: Path) -> None:
+    on_a_small_disk(tmp_path / "small", refuse)
+
+
+def test_the_notes_are_whole_whatever_room_was_taken_for_them(bench: Bench) -> None:
+    started = bench.start(STEP)
+    assert isinstance(bench.execute(STEP, started), Done)
+    directory = run_directory(bench.agent_dir, started.key)
+    mark, status = read_mark(directory), read_status(directory)
+    assert isinstance(mark, Mark) and status is not None and status.exit == 0
+    assert {path.name for path in directory.iterdir()} == {"alive", "claimed", "output", "started", "status"}
+
+
+def test_a_machine_that_gives_no_lock_is_not_taken_for_a_command_that_lives(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import errno
+    import fcntl
+
+    started = bench.start(STEP)
+    assert isinstance(bench.execute(STEP, started), Done)
+    (run_directory(bench.agent_dir, started.key) / "status").unlink()
+
+    def no_locks(fd: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(OSError, match="No locks"):
+        bench.look(STEP, started)
+    locks = bench.agent_dir / "locks"
+    (locks / f"{bench.session_id}.1").touch(mode=0o600)
+    with pytest.raises(NotWritable, match="cannot be locked: No locks available"):
+        lock.look(locks, bench.session_id, 1)
+    opened = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(NotWritable, match="cannot be locked"):
+        lock.acquire(locks, bench.session_id, lambda: 1, now=bench.store.clock)
+    assert set(os.listdir("/proc/self/fd")) == opened, "nothing stays open"
