@@ -31,6 +31,7 @@ from acode.plan import Action, Finding, Outcome
 from acode.state import Session
 from acode.steps import commit, write
 from acode.steps import run as commands
+from acode.steps.shape import Failed
 from acode.store import checkpoints, database, durable, room
 from acode.store.journal import Journal
 from acode.workspace import files
@@ -363,6 +364,34 @@ def room_made_over_the_last_frame(patch: Patch) -> None:
     patch.setattr(room, "os", SimpleNamespace(**{**vars(os), "pwrite": wrong}))
 
 
+def unreadable_note_taken_for_absent(patch: Patch) -> None:
+    right = commands.never_began
+
+    def wrong(directory: Path) -> bool:
+        try:
+            return right(directory)
+        except OSError:
+            return True
+
+    patch.setattr(commands, "never_began", wrong)
+
+
+def unseen_commit_called_not_made(patch: Patch) -> None:
+    right = commit.judge
+
+    def wrong(*arguments: Any) -> Any:
+        try:
+            return right(*arguments)
+        except OSError as error:
+            return Failed(reason="error", message=str(error))
+
+    patch.setattr(commit, "judge", wrong)
+
+
+def commit_not_shown_in_the_index(patch: Patch) -> None:
+    patch.setattr(commit, "show_in_index", nothing)
+
+
 CATALOGUE = tuple(
     Planted(bug=plant.__name__.replace("_", " "), plant=plant, case=case, sweep=sweep)
     for plant, case, sweep in (
@@ -399,6 +428,9 @@ CATALOGUE = tuple(
         (stamped_by_the_clock, "run files", "a clock that jumps"),
         (short_write_taken_for_whole, "run files", "short writes"),
         (machine_blamed_on_acode, "approve", "failing calls"),
+        (unreadable_note_taken_for_absent, "resume unknown", "failing looks"),
+        (unseen_commit_called_not_made, "run commits", "failing looks"),
+        (commit_not_shown_in_the_index, "run commits", "snapshots"),
     )
 ) + tuple(
     Planted(bug=bug, plant=unknown_taken_as(action), case=case, sweep="snapshots")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from errno import EIO
 
 import pytest
 
@@ -37,6 +38,12 @@ def short_writes(ready: Prepared) -> Tally:
     return fault_sweep(ready, [one for one in faults_of(ready) if one.error == SHORT and one.call == "write"], limit=1)
 
 
+def failing_looks(ready: Prepared) -> Tally:
+    """From the last to the first: what is known of a step is looked at late."""
+    looks = [one for one in faults_of(ready) if (one.call, one.error, one.forever) == ("newfstatat", EIO, False)]
+    return fault_sweep(ready, looks[::-1], limit=1)
+
+
 SWEEPS: dict[str, Callable[[Prepared], Tally]] = {
     "snapshots": lambda ready: snapshot_sweep(ready, every=3 if ready.case.followed else 1, limit=1),
     "real kills": lambda ready: kill_sweep(ready, every=23, limit=1),
@@ -48,6 +55,7 @@ SWEEPS: dict[str, Callable[[Prepared], Tally]] = {
     "short writes": short_writes,
     "a clock that jumps": lambda ready: clock_sweep(ready, timedelta(hours=-2), kills=2, limit=1),
     "tampering": lambda ready: tamper_sweep(ready, every=5, limit=1),
+    "failing looks": failing_looks,
     "failing calls": lambda ready: fault_sweep(ready, spread(faults_of(ready), 25), limit=1),
 }
 
@@ -69,7 +77,7 @@ def test_the_catalogue_is_large_enough() -> None:
 
 
 # Done to every command without a bug by sweeps of their own, the first of them whole and the others more densely.
-OWN_SWEEPS = ("snapshots", "power, ordered names", "real kills", "failing calls", "a clock that jumps")
+OWN_SWEEPS = ("snapshots", "power, ordered names", "real kills", "failing looks", "failing calls", "a clock that jumps")
 WITHOUT = sorted({(planted.sweep, planted.case) for planted in CATALOGUE if planted.sweep not in OWN_SWEEPS})
 
 

@@ -16,11 +16,12 @@ from tests.crash.harness import needs_ptrace
 from tests.crash.harness.power import Search
 from tests.crash.harness.ptracer import trace
 from tests.crash.sweeps import Judge, Tally
-from tests.crash.table import ALONE, CASES, SHARED, STILL
+from tests.crash.table import ALONE, CASES, STILL
 
 pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
 
 FAULTS_MIN = 500
+GIT_FAULTS = 300
 
 
 def test_a_call_that_fails_ends_in_a_named_error_and_a_later_start_ends_as_undisturbed(
@@ -36,14 +37,46 @@ def test_a_call_that_fails_ends_in_a_named_error_and_a_later_start_ends_as_undis
     assert total.faults >= FAULTS_MIN
 
 
+def test_a_call_that_fails_beside_commands_of_ones_own_repeats_none_of_them(prepare: Prepare, tell: Tell) -> None:
+    """What cannot be read of a command is not taken for one that never began."""
+    total = Tally()
+    for name in (name for name in ALONE if CASES[name].lively):
+        ready = prepare(CASES[name])
+        total.add(fault_sweep(ready, spread(faults_of(ready), 6)))
+    tell("failing calls beside commands", total)
+    assert total.violations == []
+    assert total.calls["not met"] <= 1 and total.faults >= 70
+
+
+def test_a_keeper_whose_calls_fail_leaves_nothing_that_would_be_repeated(prepare: Prepare, tell: Tell) -> None:
+    ready = prepare(CASES["run commands"])
+    total = fault_sweep(ready, spread(faults_of(ready, helpers=True), 12))
+    tell("failing calls of a keeper", total)
+    assert total.violations == []
+    assert total.faults == 12
+
+
 @pytest.mark.release
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("name", dict.fromkeys([*STILL, *(case.name for case in SHARED)]))
+@pytest.mark.parametrize("name", CASES)
 def test_every_call_that_fails_with_every_error(prepare: Prepare, tell: Tell, name: str) -> None:
     ready = prepare(CASES[name])
     faults = faults_of(ready)
     total = fault_sweep(ready, faults)
     tell(f"every call with every error, {name}, {len(faults)} pairs", total)
+    assert total.violations == []
+    assert total.calls["not met"] == 0, "every pair was met"
+
+
+@pytest.mark.release
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("name", ["run commands", "rollback with undo", "agent works", "run commits"])
+def test_every_call_that_fails_in_a_process_that_works_for_it(prepare: Prepare, tell: Tell, name: str) -> None:
+    """The keeper's; of git, which is not acode's, a spread."""
+    ready = prepare(CASES[name])
+    faults = faults_of(ready, helpers=True)
+    total = fault_sweep(ready, spread(faults, GIT_FAULTS) if name == "run commits" else faults)
+    tell(f"calls of helpers, {name}, {len(faults)} pairs", total)
     assert total.violations == []
     assert total.calls["not met"] == 0, "every pair was met"
 
