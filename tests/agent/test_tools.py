@@ -422,3 +422,29 @@ def test_a_question_that_nobody_answers_is_asked_again_by_the_next_run(tmp_path:
     with desk.life() as job:
         assert use(job, "ask", asked).text == "blue"
     assert person.questions == ["Which colour?"] * 3
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        call("read_file", path="a.txt"),
+        call("search", text="one"),
+        call("list_files"),
+        call("edit_file", path="a.txt", old="one", new="two"),
+    ],
+    ids=lambda wanted: wanted.tool,
+)
+def test_a_limit_of_the_machine_ends_the_run_and_is_no_answer_for_the_model(desk: Desk, wanted: Call) -> None:
+    import resource
+
+    desk.put("a.txt", "one\n")
+    with desk.life() as job:
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        try:
+            with pytest.raises(OSError, match="Too many open files"):
+                use(job, f"{wanted.tool}-1", wanted)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    (answer,) = desk.use(wanted)
+    assert not answer.error

@@ -52,6 +52,7 @@ class Case:
     ends_sessions: bool = False  # what is left afterwards is not resumed
     shows: Act | None = None  # what else is part of the end, and is there when the last word is heard
     leaves: Act | None = None  # what else is part of the end
+    refused: Callable[[Place], bool] | None = None  # a model was told that it may not, which no undisturbed one is
     outside: str = ""  # the fixture of what it reaches outside the place
     beside: Act | None = None  # starts what goes on beside it, anew for each run
     afterwards: Act | None = None  # what becomes of that when the command has ended

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import Counter
 from typing import Any
 
@@ -41,6 +43,15 @@ def planned(place: Place) -> None:
     with_model(place)
     assert place.acode(*TASK).exit_code == 10
     assert place.acode("session", "approve", place.session_ids()[0], "--json").exit_code == 0
+
+
+def was_refused(place: Place) -> bool:
+    """The model heard that it may not touch something, and nobody can say what it does then."""
+    words = [os.strerror(code) for code in (errno.EACCES, errno.EPERM, errno.EROFS)]
+    with opened(place.world(), look_only=True) as store:
+        events = [envelope.event for one in store.session_ids() for envelope, _, _ in store.events(one)]
+    told = [str(event.result) for event in events if isinstance(event, ev.StepCompleted)]
+    return any(word in text for text in told for word in words)
 
 
 def asked_undecided(place: Place) -> dict[str, int]:

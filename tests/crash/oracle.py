@@ -196,7 +196,11 @@ def picture(place: Place, case: Case) -> dict[str, Any]:
     }
 
 
-def differences(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
+def differences(found: dict[str, Any], expected: dict[str, Any], *, refused: bool = False) -> list[str]:
+    """`refused`: a model was told that it may not, and went another way: less is done then, and nothing twice."""
+    if refused:
+        at_most = {step: min(times, found["once"][step]) for step, times in expected["once"].items()}
+        expected = {**expected, "files": found["files"], "modes": found["modes"], "once": at_most}
     return [
         f"{name}: {_short(found[name])} instead of {_short(wanted)}"
         for name, wanted in expected.items()

@@ -104,7 +104,9 @@ class Judge:
     def _to_the_end(self, *, answered: bool) -> list[str]:
         self.tally.carried_on += 1
         self.ready.carry_on(answered=answered)
-        return differences(picture(self.ready.place, self.ready.case), self.ready.expected)
+        place, case = self.ready.place, self.ready.case
+        refused = case.refused is not None and case.refused(place)
+        return differences(picture(place, case), self.ready.expected, refused=refused)
 
     @contextlib.contextmanager
     def _noting(self, where: str) -> Iterator[None]:

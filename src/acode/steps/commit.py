@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from acode import lock
-from acode.errors import StepFailed
+from acode.errors import NotWritable, StepFailed
 from acode.events import types as ev
 from acode.events.definition import Commit, Step
 from acode.plan import Finding, Outcome
@@ -38,6 +38,7 @@ from acode.steps.kept import read_mark, run_directory
 from acode.steps.repository import GitFailed, Repository
 from acode.steps.run import TAIL_BYTES, WITHHELD
 from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
+from acode.store.durable import naming_what_failed
 from acode.workspace import restat
 
 WATCH_S = 0.1
@@ -81,16 +82,17 @@ def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
     directory = run_directory(site.agent_dir, started.key)
     with contextlib.ExitStack() as working:
         try:
-            held = working.enter_context(alive(directory))
-            if held is None:
-                return Failed(reason="error", message=f"git runs already for step {step.id}")
-            repository = repository_of(site)._replace(held=held)
-            found = commit_of(repository, started)
-            git_or_end = begin(step.action, site, started, repository, working) if found is None else None
+            with naming_what_failed(f"the commit of step {step.id} cannot be prepared"):
+                held = working.enter_context(alive(directory))
+                if held is None:
+                    return Failed(reason="error", message=f"git runs already for step {step.id}")
+                repository = repository_of(site)._replace(held=held)
+                found = commit_of(repository, started)
+                git_or_end = begin(step.action, site, started, repository, working) if found is None else None
         except GitFailed as error:
             return Failed(reason="error", message=site.redactor.text(str(error)))
-        except OSError as error:
-            return Failed(reason="error", message=f"{error.filename or directory}: {error.strerror}")
+        except NotWritable as error:
+            return Failed(reason="error", message=error.message)
         if isinstance(git_or_end, Done):
             return git_or_end
         try:

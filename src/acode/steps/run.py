@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from acode import lock
-from acode.errors import AcodeError, NotWritable
+from acode.errors import AcodeError, DiskFull, NotWritable, WriteFailed
 from acode.events import types as ev
 from acode.events.definition import Run, Step, command_line
 from acode.plan import Finding, Outcome
@@ -35,6 +35,7 @@ from acode.steps.kept import (
     still_running,
 )
 from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site, kept_before
+from acode.store.durable import naming_what_failed
 from acode.workspace import capture_outputs, hash_file, matching_paths, put_back, restat
 
 PROBE_TIMEOUT_S = 30.0
@@ -97,6 +98,8 @@ def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
     directory = run_directory(site.agent_dir, started.key)
     try:
         watch = start(step, site, started, directory)
+    except (DiskFull, WriteFailed):
+        raise  # the disk, not the step
     except AcodeError as error:
         return Failed(reason="error", message=error.message)
     try:
@@ -112,14 +115,14 @@ def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
 def start(step: Step, site: Site, started: ev.StepStarted, directory: Path) -> int:
     """Start the keeper; returns the descriptor that reads as long as it lives."""
     assert isinstance(step.action, Run)
-    try:
+    with naming_what_failed(f"{directory} cannot be made"):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         alive = os.open(directory / "alive", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise NotWritable(f"{directory} cannot be made: {error.strerror}") from error
     watch, wake = os.pipe()
     try:
-        if not _locked_soon(alive):
+        with naming_what_failed(f"{directory / 'alive'} cannot be locked"):
+            locked = _locked_soon(alive)
+        if not locked:
             raise AcodeError(f"the command of step {step.id} runs already under another keeper")
         os.set_inheritable(wake, True)
         process = subprocess.Popen(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from acode.agent.calls import ListFiles, Search
 from acode.agent.job import Job
 from acode.agent.permission import may_be_shown
-from acode.agent.tools.shape import Answer, looked, refused, root_of, text_in, why
+from acode.agent.tools.shape import Answer, looked, raise_if_of_the_machine, refused, root_of, text_in, why
 from acode.agent.tools.walking import ENTRIES_MAX, Names, Walk
 from acode.errors import AcodeError, UnsafePath
 from acode.events import types as ev
@@ -130,7 +130,8 @@ def search(job: Job, begun: Begun, asked: Search) -> Answer:
 def search_file(job: Job, path: str, holds: Callable[[str], bool], results: Results) -> None:
     try:
         data, state = read_file(root_of(job), path, SEARCHED_FILE_BYTES_MAX)
-    except (AcodeError, OSError):
+    except (AcodeError, OSError) as error:
+        raise_if_of_the_machine(error)
         results.not_text += 1
         return
     results.read_bytes += len(data)

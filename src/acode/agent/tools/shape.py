@@ -6,6 +6,7 @@ the model is told is made from the record of that alone: a later run tells it th
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,10 @@ from acode.events.definition import Action, Call
 from acode.library.work import Begun
 from acode.workspace import Root, visible
 
+# What a machine says of itself, not of a file: a model that is told so takes it for the state of the work.
+_OF_THE_MACHINE = frozenset(
+    {errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.ENOLCK, errno.ETIMEDOUT}
+) | {getattr(errno, "ESTALE", errno.EIO)}
 BY_HAND = "A person said that this took effect; nothing more is known of it."
 
 
@@ -93,8 +98,15 @@ def root_of(job: Job) -> Root:
     return job.bench.run.root
 
 
+def raise_if_of_the_machine(error: Exception) -> None:
+    """A sick disk or a limit ends the run: looked at again behind it, the same path shows what is there."""
+    if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+        raise error
+
+
 def why(error: Exception, path: str) -> str:
     """Why a path could not be looked at, for the model."""
+    raise_if_of_the_machine(error)
     if isinstance(error, AcodeError):
         return f"{error.message}."
     if isinstance(error, FileNotFoundError | NotADirectoryError):

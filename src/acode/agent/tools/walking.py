@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from pathspec import GitIgnoreSpec
 
+from acode.agent.tools.shape import raise_if_of_the_machine
 from acode.errors import AcodeError, UnsafePath
 from acode.workspace import Root, look, read_file
 from acode.workspace.files import TEMP_PREFIX
@@ -71,7 +72,8 @@ class Walk:
             children = self._children(directory)
         except (FileNotFoundError, NotADirectoryError, UnsafePath):
             return []  # gone, or swapped for something else, since its name was read
-        except OSError:
+        except OSError as error:
+            raise_if_of_the_machine(error)
             self.unreadable.append(directory)
             return []
         own = (*rules, *self._rules_in(directory))
@@ -106,7 +108,8 @@ class Walk:
     def _read(self, path: str, directory: str) -> Rules:
         try:
             data, _ = read_file(self.root, path, IGNORE_BYTES_MAX)
-        except (AcodeError, OSError):
+        except (AcodeError, OSError) as error:
+            raise_if_of_the_machine(error)
             return ()  # none, or none that can be read: then nothing is ignored by it
         return ((directory, rules_in(data.decode("utf-8", "replace").splitlines())),)
 
