@@ -56,6 +56,7 @@ class Case:
     outside: str = ""  # the fixture of what it reaches outside the place
     beside: Act | None = None  # starts what goes on beside it, anew for each run
     afterwards: Act | None = None  # what becomes of that when the command has ended
+    sparse: bool = False  # it takes long, and does what others do too: the gate looks at few of its states
     only_for_real: bool = False  # no copy of the place is all that a kill leaves
 
     def __str__(self) -> str:
@@ -114,7 +115,7 @@ class Prepared:
                 if ended.exit_code == STILL_RUNNING:
                     time.sleep(WAIT_S)  # its command lives on; acode says to wait for it
                 elif ended.exit_code == UNKNOWN and UNKNOWN not in self.case.repeated:
-                    say_what_became(self.place, self.place.names["id"], json.loads(ended.stdout)["error"], UNDO)
+                    self._answer(ended.stdout)
                 else:
                     break
                 ended = self.place.acode(*self.words)
@@ -124,6 +125,13 @@ class Prepared:
         if self.case.afterwards is not None:
             self.case.afterwards(self.place)
         to_the_end(self.place, self.case, self.words)
+
+    def _answer(self, said: str) -> None:
+        """A person is asked about a step, or about the undo that takes it back."""
+        last = json.loads(said.splitlines()[-1])
+        name = self.place.names.get("id", self.words[1])
+        of_its = UNDO if "rollback" in self.words else ""
+        say_what_became(self.place, name, last.get("error") or last["data"]["error"], of_its)
 
 
 def prepared(case: Case, place: Place) -> Prepared:

@@ -29,7 +29,7 @@ from tests.crash.place import Place
 
 LOG = "workspace/.agent/workspace.db"
 UNREAD = ("acode.jsonl", "ballast")  # acode writes them and never asks what is in them
-OWN = (".agent", ".git")
+OWN = (".agent", ".git", ".agent-memory", ".claude", "tmp")  # the last three are of runs that others began
 TEMPORARY = ".acode-tmp-"
 DATABASE_SUFFIXES = (".db", ".db-wal", ".db-shm", ".db-journal")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+from functools import partial
 
 import acode
 from acode.store.room import APPENDS_BEFORE
-from tests.crash import grounds, grounds_agent, grounds_care, grounds_shared
+from tests.crash import grounds, grounds_agent, grounds_care, grounds_foreign, grounds_shared
 from tests.crash.case import Case
 from tests.crash.grounds import plan
 from tests.crash.place import Place
@@ -299,7 +300,20 @@ AGENT = (
         lively=True,
     ),
 )
-CASES = {case.name: case for case in (*RUNS, *RESUMES, *LOST, *ANSWERS, *CARE, *SHARED, *AGENT)}
+FOREIGN = tuple(
+    Case(
+        name=f"carry on {source}",
+        ground=partial(grounds_foreign.begun_elsewhere, source=source),
+        words=("resume", run, "--yes", "--force", "--reason", "it was cut off", *ACT),
+        repeated=(0, 15),
+        once=grounds_foreign.pieces(source),
+        lively=True,
+        sparse=True,
+        leaves=partial(grounds_foreign.told, source=source),
+    )
+    for source, run in grounds_foreign.RUNS.items()
+)
+CASES = {case.name: case for case in (*RUNS, *RESUMES, *LOST, *ANSWERS, *CARE, *SHARED, *AGENT, *FOREIGN)}
 # Those of which a copy of the place is all that a kill leaves.
 COPIED = tuple(name for name, case in CASES.items() if not case.only_for_real)
 # Of those, the ones that start no process: all that changes the disk is seen.

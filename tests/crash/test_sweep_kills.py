@@ -27,7 +27,8 @@ DOUBLE_BOUNDARIES_MIN = 4_000
 def test_killed_at_any_system_call_every_command_ends_as_an_undisturbed_one(prepare: Prepare, tell: Tell) -> None:
     total = Tally()
     for name in (name for name in ALONE if name in COPIED):
-        total.add(snapshot_sweep(prepare(CASES[name]), every=3 if CASES[name].followed else 1))
+        case = CASES[name]
+        total.add(snapshot_sweep(prepare(case), every=25 if case.sparse else 3 if case.followed else 1))
     tell("snapshots at every system call of every command", total)
     assert total.violations == []
     assert total.boundaries >= SNAPSHOT_BOUNDARIES_MIN
@@ -38,7 +39,7 @@ def test_killed_for_real_every_command_ends_as_an_undisturbed_one(prepare: Prepa
     total = Tally()
     for number, name in enumerate(ALONE):
         case = CASES[name]
-        every = 9 if case.only_for_real else 199 if name == "supervise" else 33 if case.lively else 20
+        every = 9 if case.only_for_real else 199 if name == "supervise" or case.sparse else 33 if case.lively else 20
         total.add(kill_sweep(prepare(case), every=every, first=number % every))
     tell("real kills", total)
     assert total.violations == []
