@@ -53,6 +53,10 @@ SHA_SHOWN_CHARS = 12
 NOTHING = "nothing to commit"
 
 
+class NotShown(GitFailed):
+    """The commit is there, and the user's index is as it was before it."""
+
+
 def repository_of(site: Site) -> Repository:
     env = {name: value for name, value in site.env.items() if name not in WITHHELD}
     try:
@@ -100,7 +104,8 @@ def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
                 return finished(site, started, repository, str(found), stale_only=True)
             return judge(site, started, repository, git_or_end.watch(step, site, started), git_or_end.notes)
         except (GitFailed, OSError) as error:
-            return Failed(reason="signal", message=site.redactor.text(f"it is open what became of it: {error}"))
+            said = str(error) if isinstance(error, NotShown) else f"it is open what became of the commit: {error}"
+            return Failed(reason="signal", message=site.redactor.text(said))
 
 
 def begin(
@@ -327,14 +332,14 @@ def finished(
 ) -> Done:
     """The user's index learns of the commit, else their next commit would undo it; until it has, the step is open."""
     said = list(notes or ())
-    # git may have been killed between moving the branch and giving HEAD back.
-    if removed := locks.remove_dead(repository, started.target.get("branch"), started.key, site.agent_dir):
-        said.append(removal(site, started, removed))
     try:
+        # git may have been killed between moving the branch and giving HEAD back.
+        if removed := locks.remove_dead(repository, started.target.get("branch"), started.key, site.agent_dir):
+            said.append(removal(site, started, removed))
         show_in_index(site, started, repository, commit, stale_only=stale_only)
     except GitFailed as error:
         made = f"the commit {commit[:SHA_SHOWN_CHARS]} is made"
-        raise GitFailed(f"{made}, but the index does not show it: {error}") from error
+        raise NotShown(f"{made}, but the index does not show it: {error}") from error
     result = {"commit": commit, "note": "; ".join(said)} if said else {"commit": commit}
     files, touched = seen(site)
     return Done(files=files, touched=touched, result=result)
@@ -415,7 +420,7 @@ def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:
         return Done(files=files, touched=touched, result={"commit": None, "note": note})
     try:
         return adopted(site, started, repository, found)
-    except GitFailed as error:
+    except NotShown as error:
         raise StepFailed(site.redactor.text(f"step {step.id}: {error}"), step=step.id) from error
 
 
