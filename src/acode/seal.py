@@ -281,27 +281,23 @@ def write_anchor(directory: Path, anchor: Anchor, *, durable: bool) -> None:
     write_private(directory / anchor.session_id, msgspec.json.encode(anchor), durable=durable)
 
 
-def read_anchor(directory: Path, session_id: str, *, to_repair: bool = False) -> Anchor | None:
-    """None also where the file is torn: a missing anchor is a warning, never proof of anything.
+def read_anchor(directory: Path, session_id: str) -> Anchor | None:
+    """None where there is none, or a torn one: a missing anchor is a warning, never proof of anything.
 
-    to_repair: who finds nothing to mend because the anchor cannot be looked at right now would call a rollback mended.
+    One that is there and cannot be read is an error: a log that was put back would pass for a whole one meanwhile.
     """
     try:
         return _anchor.decode((directory / session_id).read_bytes()[:ANCHOR_BYTES_MAX])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, FileNotFoundError):
         return None
-    except OSError:
-        if to_repair:
-            raise
-        return None
 
 
 def all_anchors(directory: Path) -> Iterator[Anchor]:
     try:
-        names = sorted(entry.name for entry in os.scandir(directory) if not entry.name.startswith("."))
-    except OSError:
+        entries = [entry for entry in os.scandir(directory) if entry.is_file() and not entry.name.startswith(".")]
+    except FileNotFoundError:
         return
-    for name in names:
+    for name in sorted(entry.name for entry in entries):
         anchor = read_anchor(directory, name)
         if anchor is not None:
             yield anchor

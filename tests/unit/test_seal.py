@@ -269,6 +269,16 @@ def test_a_torn_anchor_is_none_and_hides_no_other(state: Path, text: bytes) -> N
     assert list(seal.all_anchors(state)) == [other]
 
 
+def test_an_anchor_that_cannot_be_read_is_not_taken_for_none(state: Path) -> None:
+    (state / ANCHOR.session_id).mkdir()
+    with pytest.raises(IsADirectoryError):
+        seal.read_anchor(state, ANCHOR.session_id)
+    assert list(seal.all_anchors(state)) == [], "a directory there is nobody's anchor"
+    state.joinpath("file").touch()
+    with pytest.raises(NotADirectoryError):
+        list(seal.all_anchors(state / "file"))
+
+
 def test_without_anchors_there_are_none(state: Path) -> None:
     assert seal.read_anchor(state, "x") is None
     assert list(seal.all_anchors(state)) == []

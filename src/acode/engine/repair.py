@@ -131,7 +131,7 @@ def assess(world: World, store: Store, session_id: str, *, accept_rollback: bool
     with store.one_view():
         saved = salvage(store, session_id, accept_lost_key=accept_lost_key)
         verified = store.verify(session_id)
-    anchor = seal.read_anchor(seal.anchor_directory(world.state_dir, world.workspace), session_id, to_repair=True)
+    anchor = seal.read_anchor(seal.anchor_directory(world.state_dir, world.workspace), session_id)
     lost, replaced = against_anchor(store, saved, anchor)
     if (lost or replaced) and not accept_rollback:
         assert anchor is not None
