@@ -270,7 +270,7 @@ def test_a_torn_anchor_is_none_and_hides_no_other(state: Path, text: bytes) -> N
 
 
 def test_an_anchor_that_cannot_be_read_is_not_taken_for_none(state: Path) -> None:
-    (state / ANCHOR.session_id).mkdir()
+    (state / ANCHOR.session_id).mkdir(parents=True)
     with pytest.raises(IsADirectoryError):
         seal.read_anchor(state, ANCHOR.session_id)
     assert list(seal.all_anchors(state)) == [], "a directory there is nobody's anchor"
