@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import stat
 from pathlib import Path
 
@@ -126,8 +129,27 @@ def test_a_healthy_machine_is_told_check_by_check(acode: Acode, workspace: Path)
     found = acode("doctor", "--json")
     assert (found.exit_code, found.json["ok"]) == (0, True)
     names = {check["name"] for check in found.json["checks"]}
-    assert names >= {"Python", "apsw", "SQLite", "file system", "permissions", "disk space", "signing key", "git"}
+    assert names >= {
+        "Python",
+        "apsw",
+        "SQLite",
+        "file system",
+        "locks",
+        "permissions",
+        "disk space",
+        "signing key",
+        "git",
+    }
     assert all(line.startswith("✓") for line in acode("doctor").stdout.splitlines())
+
+
+def test_a_file_system_without_locks_is_found(acode: Acode, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(fd: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    ended = acode("doctor")
+    assert ended.exit_code == 1 and "cannot be locked: No locks available" in ended.stdout
 
 
 def test_files_that_others_can_read_are_found(acode: Acode, workspace: Path) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import click
 
-from acode import __version__, seal
+from acode import __version__, lock, seal
 from acode.cli.flags import Command, Flags
 from acode.cli.screen import Screen, one_line
 from acode.cli.world import find_workspace
@@ -38,7 +38,7 @@ class Check(NamedTuple):
 @click.command(cls=Command, name="doctor")
 @click.pass_obj
 def command(flags: Flags) -> int:
-    """Check versions, permissions, the signing key, the file system, disk space and git."""
+    """Check versions, permissions, the signing key, the file system, its locks, disk space and git."""
     env = dict(os.environ)
     screen = Screen(flags, env)
     workspace = find_workspace(flags.directory, env)
@@ -64,6 +64,7 @@ def examine(workspace: Path, env: Mapping[str, str]) -> list[Check]:
         _python(),
         *_sqlite(),
         _file_system(workspace),
+        _locks(workspace),
         _writable(workspace),
         _private(workspace),
         _disk(workspace),
@@ -103,6 +104,22 @@ def _file_system(workspace: Path) -> Check:
     local = kind not in database.NETWORK_FILE_SYSTEMS
     hint = "SQLite's log cannot be shared safely there: use a workspace on a local disk."
     return Check("file system", local, f"{kind} at {workspace}", hint)
+
+
+def _locks(workspace: Path) -> Check:
+    """Asked of the directory itself, so that nothing is made and a disk that is read-only can answer too."""
+    if sys.platform == "win32":
+        return Check("locks", True, "given by the system")
+    try:
+        descriptor = os.open(workspace, os.O_RDONLY)
+        try:
+            lock.try_lock(descriptor)  # that somebody else holds one shows it as well
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        hint = "Two acodes could not be kept apart there: use a workspace on a file system with locks."
+        return Check("locks", False, f"{workspace} cannot be locked: {error.strerror}", hint)
+    return Check("locks", True, f"given at {workspace}")
 
 
 def _writable(workspace: Path) -> Check:
