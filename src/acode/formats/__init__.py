@@ -22,9 +22,18 @@ FORMATS = {
 
 def present(root: Path) -> tuple[str, ...]:
     """The formats that this workspace has a place for; a look at a few names, and nothing is loaded."""
-    return tuple(
-        source for source, (homes, _) in FORMATS.items() if any(os.path.lexists(root / home) for home in homes)
-    )
+    return tuple(source for source, (homes, _) in FORMATS.items() if any(_there(root / home) for home in homes))
+
+
+def _there(place: Path) -> bool:
+    """Of a place that cannot be looked at, its format says why; `lexists` would say that it is not there."""
+    try:
+        os.lstat(place)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def format_of(source: str) -> Format:
@@ -39,10 +48,12 @@ def locate(root: Path, source: str | None = None) -> Located:
 
     found: list[Run] = []
     warnings: list[str] = []
+    unread: list[str] = []
     for name in present(root):
         if source in (None, name):
             located = format_of(name).locate(root)
             found += located.runs
             warnings += located.warnings
+            unread += located.unread
     found.sort(key=lambda run: run.updated_at.timestamp() if run.updated_at else 0.0, reverse=True)
-    return Located(runs=tuple(found), warnings=tuple(warnings))
+    return Located(runs=tuple(found), warnings=tuple(warnings), unread=tuple(unread))

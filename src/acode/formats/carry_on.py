@@ -21,7 +21,7 @@ from acode.engine.perform import complete
 from acode.engine.trouble import carried_on
 from acode.engine.validate import git_position
 from acode.engine.world import Options, Result, World, short
-from acode.errors import ForeignUnreadable, SessionLocked, TerminalState, Usage
+from acode.errors import MachineRefused, SessionLocked, TerminalState, Usage
 from acode.events import types as ev
 from acode.events.definition import Plan, digest
 from acode.formats import format_of
@@ -100,8 +100,11 @@ def mend_run(world: World, run: Run, options: Options) -> tuple[str, ...]:
 
 def refuse_ended(world: World, run: Run) -> None:
     if run.problem is not None:
-        format_of(run.source).stand(world, run)  # reading it says what is wrong, and names the way out
-        raise ForeignUnreadable(f"the run {run.run_id} cannot be read: {run.problem}")
+        standing = format_of(run.source).stand(world, run)  # a close look says what is wrong, and names the way out
+        for refusal in standing.refusals:
+            if isinstance(refusal, MachineRefused):
+                raise refusal
+        raise MachineRefused(f"the run {run.run_id} could not be read when it was looked for: {run.problem}")
     if not run.resumable:
         raise TerminalState(
             f"Cannot resume {run.state} run {run.run_id}: “{run.title}” has ended",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from acode.engine.listing import Row
 from acode.engine.opening import ID_PART_CHARS_MIN, opened, resolve_id
 from acode.engine.world import World
-from acode.errors import CannotContinue, NoResumableSession, UnknownSession
+from acode.errors import CannotContinue, MachineRefused, NoResumableSession, UnknownSession
 from acode.formats import locate, present
-from acode.formats.shape import Run
+from acode.formats.shape import Located, Run
 from acode.state import Session
 
 CANDIDATES_SHOWN_MAX = 20
@@ -17,18 +17,23 @@ def find_run(world: World, text: str, source: str | None = None) -> Run | None:
     """The foreign run that a person named; None where the name is a native session's, or nobody's."""
     if source == "native" or (source is None and not present(world.workspace)):
         return None
-    runs = locate(world.workspace, source).runs
+    located = locate(world.workspace, source)
+    runs = located.runs
     exact = [run for run in runs if run.run_id == text]
     if exact:
         return the_one(exact, text)
-    if not runs and source is None:
+    if not runs and not located.unread and source is None:
         return None
     parts: list[Run] = []
     if len(text) >= ID_PART_CHARS_MIN:
         parts = [run for run in runs if run.run_id.startswith(text) or run.run_id.endswith(text)]
     session = session_named(world, text)
     if session is not None and session.kind == "foreign":
-        return run_of(session, runs)
+        return run_of(session, located)
+    if session is not None and not parts and source is None:
+        return None
+    if located.unread:
+        raise MachineRefused(f"which run {text} means cannot be found out: {'; '.join(located.unread)}")
     if session is not None and parts:
         names = ", ".join([session.session_id[-8:], *(run.run_id for run in parts[:CANDIDATES_SHOWN_MAX])])
         raise UnknownSession(f"{text} fits a session and a run: {names}", hint="Type more of the id.")
@@ -60,10 +65,12 @@ def session_named(world: World, text: str) -> Session | None:
         return None
 
 
-def run_of(session: Session, runs: tuple[Run, ...]) -> Run:
-    for run in runs:
+def run_of(session: Session, located: Located) -> Run:
+    for run in located.runs:
         if (run.source, run.run_id) == (session.source, session.run_id):
             return run
+    if located.unread:
+        raise MachineRefused(f"the run {session.run_id} cannot be looked for: {'; '.join(located.unread)}")
     raise CannotContinue(
         f"session {session.session_id[-8:]} carries the {session.source} run {session.run_id}, and that is not here",
         hint="Bring the run's files back, or give the session up: acode session abandon",

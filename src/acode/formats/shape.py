@@ -47,6 +47,7 @@ class Located(msgspec.Struct, frozen=True, kw_only=True):
 
     runs: tuple[Run, ...] = ()
     warnings: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()  # places that the machine kept back: nobody can say which runs are in them
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):

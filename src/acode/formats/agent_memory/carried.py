@@ -20,6 +20,7 @@ from acode.formats import agent_memory as memory
 from acode.formats.agent_memory.diagnosis import rfc3339
 from acode.formats.agent_memory.disk import Folder
 from acode.formats.agent_memory.shape import PHASE_NAMES
+from acode.formats.evidence import needed, unread
 from acode.formats.shape import Finished, Gate, Located, Next, Outcome, Run, Standing, Stuck, Work
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ GATE = "plan-approval"
 
 def locate(root: Path) -> Located:
     located = memory.locate(root)
-    return Located(runs=tuple(_as_run(one) for one in located.runs), warnings=located.warnings)
+    return Located(runs=tuple(_as_run(one) for one in located.runs), warnings=located.warnings, unread=located.unread)
 
 
 def _as_run(found: memory.Found) -> Run:
@@ -46,16 +47,19 @@ def _as_run(found: memory.Found) -> Run:
         run_id=found.run_id,
         path=found.path,
         title=found.title,
-        state=states.get(found.ending, "PAUSED"),
+        state="DAMAGED" if found.problem else states.get(found.ending, "PAUSED"),
         created_at=found.created_at,
         updated_at=found.updated_at,
-        tasks_done=found.tasks_done,
-        tasks_total=found.tasks_total,
+        tasks_done=None if found.problem else found.tasks_done,
+        tasks_total=None if found.problem else found.tasks_total,
+        problem=found.problem,
     )
 
 
 def stand(world: World, run: Run) -> Standing:
-    _, findings = _diagnosed(world, run.path)
+    value = memory.read(run.path)
+    findings = _diagnosed(world, value)
+    refusals = (unread(run.run_id, value.unread),) if value.unread else ()
     action, completed = findings.next_action, findings.last_completed
     waits = {
         "wait_for_approval": f"the plan's approval: acode session approve {run.run_id}",
@@ -70,19 +74,26 @@ def stand(world: World, run: Run) -> Standing:
         last_activity=rfc3339(findings.last_activity),
         last_completed=(completed.id, completed.title) if completed else None,
         next_action=action.summary,
-        waits_for=waits.get(action.do),
-        needs_person=action.do in ("wait_for_approval", "wait_for_person"),
-        ended=findings.ending is not None,
-        refusals=(),
+        waits_for=refusals[0].message if refusals else waits.get(action.do),
+        needs_person=bool(refusals) or action.do in ("wait_for_approval", "wait_for_person"),
+        ended=findings.ending is not None and not refusals,
+        refusals=refusals,
         warnings=findings.warnings,
         extra=memory.as_json(findings),
     )
 
 
-def _diagnosed(world: World, path: str) -> tuple[memory.Run, memory.Findings]:
-    value = memory.read(path)
+def _diagnosed(world: World, value: memory.Run) -> memory.Findings:
     days = world.config.settings.resume.stale_after_days
-    return value, memory.diagnose(value, world.clock(), stale_after_days=days)
+    return memory.diagnose(value, world.clock(), stale_after_days=days)
+
+
+def read_whole(path: str) -> memory.Run:
+    """The run, for whoever will write by it. A part of it may say the opposite of the whole: it is refused by name."""
+    value = memory.read(path)
+    if value.unread:
+        raise unread(value.run_id, value.unread)
+    return value
 
 
 def mend(world: World, run: Run, options: Options) -> tuple[str, ...]:
@@ -92,7 +103,7 @@ def mend(world: World, run: Run, options: Options) -> tuple[str, ...]:
 
 def approve(world: World, run: Run, *, note: str) -> str:
     """A person's yes at the gate of phase 1, as the event that the format has for it."""
-    _, findings = _diagnosed(world, run.path)
+    findings = _diagnosed(world, read_whole(run.path))
     if findings.next_action.do != "wait_for_approval":
         raise Usage(
             f"the run {run.run_id} waits for no approval: {findings.next_action.summary}",
@@ -120,7 +131,8 @@ class MemoryRun:
 
     def next(self, held: Held) -> Next:
         for _ in range(STEPS_WITHOUT_DRIVER_MAX):
-            value, findings = _diagnosed(self.world, self.path)
+            value = read_whole(self.path)
+            findings = _diagnosed(self.world, value)
             self._tell_once(held, findings)
             action = findings.next_action
             if action.do != "enter_phase":
@@ -181,7 +193,7 @@ class MemoryRun:
 
     def _record_success(self, held: Held, action: memory.NextAction, stamp: memory.Stamp) -> AcodeError | None:
         """The driver ended with success; what it wrote into the run is its more exact word."""
-        match memory.told_by_driver(memory.read(self.path), action):
+        match memory.told_by_driver(read_whole(self.path), action):
             case None:
                 self._append(held, memory.events_on_success(stamp, action))
                 return None
@@ -205,7 +217,7 @@ def _what_is_approved(path: str) -> str:
     """The two files by name and hash: a yes is for these words, and a changed plan is asked about again."""
     named = []
     try:
-        with Folder.at(path) as folder:
+        with needed("what is to be approved"), Folder.at(path) as folder:
             for name in ("plan.md", "task-graph.json"):
                 digest = hashlib.sha256()
                 with folder.open_file(name) as file:

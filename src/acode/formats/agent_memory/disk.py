@@ -79,10 +79,13 @@ class Folder:
             # Without O_NONBLOCK a planted named pipe would hold acode up for ever.
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             descriptor = os.open(name, flags, dir_fd=self._descriptor)
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise UnsafePath(f"{path} is no regular file")
+        except BaseException:
             os.close(descriptor)
-            raise UnsafePath(f"{path} is no regular file")
+            raise
         return OpenFile(descriptor, status.st_size, status.st_mtime_ns // 1000)
 
     def close(self) -> None:

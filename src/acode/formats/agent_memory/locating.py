@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
@@ -20,10 +19,11 @@ from acode.formats.agent_memory import diagnosis
 from acode.formats.agent_memory.dialect import file_time_us, moment
 from acode.formats.agent_memory.disk import Folder, OpenFile
 from acode.formats.agent_memory.graph import count_tasks
-from acode.formats.agent_memory.reading import EVENTS_FOLDER, Listing, event_files, read_folder
+from acode.formats.agent_memory.reading import Notes, event_files, opened_files, read_folder
 from acode.formats.agent_memory.shape import EVENT_LINE_BYTES_MAX, GRAPH_BYTES_MAX, RUNS_MAX, Ending, Story
 from acode.formats.agent_memory.story import Telling
 from acode.formats.agent_memory.wording import shown
+from acode.formats.evidence import machine_refused
 
 RUNS_FOLDER = (".agent-memory", "runs")
 EXACT_BYTES_MAX = 1024 * 1024
@@ -48,16 +48,20 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """None where only the ends of the logs were looked at: `diagnose` knows."""
     phase: int | None
     exact: bool
+    problem: str | None = None
+    """Why the run, or a part of it, cannot be read; then nothing above but its id is sure."""
 
     @property
     def incomplete(self) -> bool:
-        return self.ending is None
+        return self.ending is None and self.problem is None
 
 
 class Located(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[Found, ...] = ()
     """The most recently active first."""
     warnings: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    """Why the folder of the runs could not be looked through: there may be others in it."""
 
     @property
     def incomplete(self) -> tuple[Found, ...]:
@@ -87,7 +91,8 @@ def locate(root: str | os.PathLike[str], *, exact_bytes_max: int = EXACT_BYTES_M
     except (FileNotFoundError, NotADirectoryError):
         return Located(warnings=_link_warning(opened))
     except (OSError, ValueError, AcodeError) as error:
-        return Located(warnings=(f"{'/'.join(RUNS_FOLDER)} cannot be read: {shown(str(error))}",))
+        told = (f"{'/'.join(RUNS_FOLDER)} cannot be read: {shown(str(error))}",)
+        return Located(warnings=told, unread=told if machine_refused(error) else ())
     finally:
         for folder in reversed(opened):
             folder.close()
@@ -141,8 +146,9 @@ def _locate(runs: Folder, budget: int) -> Located:
             with runs.below(entry.name) as folder:
                 run, spent = _look(folder, entry.name, budget)
         except (OSError, AcodeError) as error:
-            warnings.append(f"run {shown(entry.name)} cannot be read: {shown(str(error))}")
-            continue
+            run, spent = _unreadable(os.path.join(runs.path, entry.name), entry.name, shown(str(error))), 0
+        if run.problem is not None:
+            warnings.append(f"run {shown(entry.name)} cannot be read: {run.problem}")
         budget -= spent
         found.append(run)
     found.sort(key=lambda run: (run.updated_at is not None, run.updated_at, run.run_id), reverse=True)
@@ -150,19 +156,31 @@ def _locate(runs: Folder, budget: int) -> Located:
 
 
 def _look(folder: Folder, name: str, budget: int) -> tuple[Found, int]:
-    listing = event_files(folder)
+    notes = Notes()
+    files = event_files(folder, notes)
     if budget > 0:
-        weight = sum(file.size_bytes for file, _, _ in _opened(folder, listing))
+        weight = sum(file.size_bytes for _, file in opened_files(folder, files, notes))
         if weight <= budget:
             return _exactly(folder, name), weight
     telling = Telling()
     touched_us: list[int] = []
-    for file, shown_as, actor in _opened(folder, listing):
+    for item, file in opened_files(folder, files, notes):
         touched_us.append(file.touched_us)
-        telling.hear_file(shown_as, actor, _last_lines(file))
+        try:
+            telling.hear_file(item.shown_as, item.actor, _last_lines(file))
+        except OSError as error:
+            notes.cannot_read(item.shown_as, error)
     story = telling.story()
     found = _found(folder.path, name, story, touched_us=max(touched_us, default=None), total=_tasks_total(folder))
+    if notes.unread:
+        found = msgspec.structs.replace(found, ending=None, problem=notes.unread[0])
     return found, max(0, budget)  # once a run is too heavy the rest is not even weighed
+
+
+def _unreadable(path: str, name: str, problem: str) -> Found:
+    """Listed, never dropped: a run that is left out would be taken for one that is not there."""
+    found = _found(path, name, Telling().story(), touched_us=None, total=None)
+    return msgspec.structs.replace(found, problem=problem)
 
 
 def _exactly(folder: Folder, name: str) -> Found:
@@ -174,6 +192,7 @@ def _exactly(folder: Folder, name: str) -> Found:
         tasks_done=sum(states[task] == "done" for task in counted),
         phase=diagnosis.current_phase(run.story),
         exact=True,
+        problem=run.unread[0] if run.unread else None,
     )
 
 
@@ -192,24 +211,6 @@ def _found(path: str, name: str, story: Story, *, touched_us: int | None, total:
         phase=None,
         exact=False,
     )
-
-
-def _opened(run: Folder, listing: Listing) -> Iterator[tuple[OpenFile, str, str]]:
-    """Each event file, open, with its name for people and its actor; what cannot be opened is for `read` to report."""
-    for item in listing.files:
-        opened: list[Folder] = []
-        try:
-            here = run
-            for part in (EVENTS_FOLDER, *item.folders):
-                here = here.below(part)
-                opened.append(here)
-            with here.open_file(item.name) as file:
-                yield file, item.shown_as, item.actor
-        except (OSError, AcodeError):
-            continue
-        finally:
-            for folder in reversed(opened):
-                folder.close()
 
 
 def _last_lines(file: OpenFile) -> list[tuple[bytes | None, bool]]:

@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from acode.formats.agent_memory.dialect import folded
 from acode.formats.agent_memory.disk import Folder, lines
 from acode.formats.agent_memory.reading import EVENTS_FOLDER
 from acode.formats.agent_memory.shape import EVENT_LINE_BYTES_MAX, LAST_PHASE, OUR_ACTOR, Run
+from acode.store.durable import sync_entries
 
 OwnEvent = dict[str, Any]
 Told = Literal["completed", "failed", "blocked", "not_made"]
@@ -176,16 +177,20 @@ def _append(run_path: str, name: str, data: bytes) -> None:
         if sys.platform == "win32":
             descriptor = _open_by_path(run_path, name)
         else:
-            here = _descriptor(opened, os.open(run_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            folders = [_descriptor(opened, os.open(run_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))]
             for part in (EVENTS_FOLDER, OUR_ACTOR):
-                here = _descriptor(opened, _make_folder(part, here))
-            descriptor = _open_file(name, here)
+                folders.append(_descriptor(opened, _make_folder(part, folders[-1])))
+            descriptor = _open_file(name, folders[-1])
         opened.callback(os.close, descriptor)
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
             # A second name for somebody else's log would let acode change what is not its own.
             raise UnsafePath(f"{EVENTS_FOLDER}/{OUR_ACTOR}/{name} is no file of acode's own; nothing is written there")
         size = status.st_size
+        if not size and sys.platform != "win32":
+            # Or a power cut takes the new names away together with the events. Who made them may have failed here.
+            for folder in folders:
+                sync_entries(folder)
         # A crash of ours may have torn the last line: without a break the new event would be lost with it.
         if size and not _ends_with_newline(descriptor, size):
             data = b"\n" + data
@@ -217,21 +222,13 @@ if sys.platform == "win32":
 else:
 
     def _make_folder(name: str, parent: int) -> int:
-        try:
+        with suppress(FileExistsError):
             os.mkdir(name, dir_fd=parent)
-            os.fsync(parent)  # or a power cut takes the new folder away together with the events in it
-        except FileExistsError:
-            pass
         return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
 
     def _open_file(name: str, parent: int) -> int:
-        flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
-            return os.open(name, flags, dir_fd=parent)
-        except FileNotFoundError:
-            descriptor = os.open(name, flags | os.O_CREAT, 0o644, dir_fd=parent)
-            os.fsync(parent)
-            return descriptor
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        return os.open(name, flags, 0o644, dir_fd=parent)
 
 
 def _ends_with_newline(descriptor: int, size: int) -> bool:

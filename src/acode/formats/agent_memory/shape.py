@@ -142,3 +142,5 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     files_touched_us: int | None = None
     """The newest modification time of any file of the run, for runs whose events carry no time."""
     warnings: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    """What the machine refused to give, and why: the value is a part of the run, and nothing may be decided by it."""

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acode.errors import AcodeError, StepFailed
+from acode.errors import AcodeError, MachineRefused, StepFailed
 from acode.formats import arc
 from acode.formats.arc import phases as p
 from acode.formats.arc.claim import let_go_by, owner_of
@@ -23,8 +23,10 @@ from acode.formats.arc.findings import ERRORS
 from acode.formats.arc.look import artifact as look_at_artifact
 from acode.formats.arc.look import state_files
 from acode.formats.arc.migrations import OWN_FIELD
+from acode.formats.arc.permission import unread_refusal
 from acode.formats.arc.repair import with_phase
 from acode.formats.arc.value import Raw, moment, object_at, shown
+from acode.formats.evidence import reason
 from acode.formats.shape import Finished, Located, Next, Outcome, Run, Standing, Work
 
 if TYPE_CHECKING:
@@ -41,7 +43,9 @@ Note = Callable[[Raw], None]
 def locate(root: Path) -> Located:
     found = arc.locate(root)
     return Located(
-        runs=tuple(_as_run(one) for one in found), warnings=tuple(text for one in found for text in one.warnings)
+        runs=tuple(_as_run(one) for one in found),
+        warnings=tuple(text for one in found for text in one.warnings),
+        unread=tuple(f"{one.run_id}: {one.problem}" for one in found if one.is_place),
     )
 
 
@@ -101,7 +105,10 @@ def _last_completed(raw: Raw) -> tuple[str, str] | None:
 def _diagnosed(world: World, run: Run) -> tuple[arc.Checkpoint, Facts, arc.Diagnosis]:
     checkpoint = arc.read(Path(run.path))
     facts = arc.look(checkpoint, config_dir=arc.resolve_config_dir(world.env), own_pid=os.getpid())
-    facts = replace(facts, owner=owner_of(checkpoint.raw, let_go_by(checkpoint.path)))
+    try:
+        facts = replace(facts, owner=owner_of(checkpoint.raw, let_go_by(checkpoint.path)))
+    except OSError as problem:  # whoever may only look at the run is shown it all the same
+        facts = replace(facts, lock_refused=reason(problem))
     return checkpoint, facts, arc.diagnose(checkpoint, world.clock(), facts)
 
 
@@ -200,6 +207,8 @@ class ArcRun:
         facts = Facts(
             own_pid=os.getpid(), own_config_dir=self.config_dir, state_files=tuple(state_files(checkpoint.root))
         )
+        if refusal := unread_refusal(facts):
+            arc.raise_refusal(refusal)  # it may name the team of a live session, which is not ours to remove
         problems = arc.clean_before_phase(
             value,
             self.config_dir,
@@ -261,6 +270,8 @@ class ArcRun:
         for path in (named, expected):
             if isinstance(path, str) and path:
                 found = look_at_artifact(checkpoint.root, path)
+                if found.refused:
+                    raise MachineRefused(f"the artifact {shown(path)} cannot be read: {found.refused}")
                 if found.kind in ("file", "directory", "too_large"):
                     return path, found.sha256
         return None, None

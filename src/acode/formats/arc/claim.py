@@ -39,7 +39,7 @@ def claim(path: Path, *, own_pid: int, config_dir: str, now: datetime) -> Iterat
     with disk.parent_of(root, relative) as (holder, _), _locked(holder, own_pid) as before:
         checkpoint = read(path)
         _refuse_foreign(checkpoint, own_pid=own_pid, config_dir=config_dir, let_go=before)
-        claimed = with_owner(checkpoint.raw, own_pid=own_pid, config_dir=os.path.realpath(config_dir))
+        claimed = with_owner(checkpoint.raw, own_pid=own_pid, config_dir=canonical(config_dir) or config_dir)
         write(path, {**claimed, "updated_at": stamp(now)}, now=now)
         yield read(path)
 
@@ -54,7 +54,7 @@ def let_go_by(path: Path) -> int | None:
     try:
         with disk.parent_of(root, relative) as (holder, _):
             fd = holder.open(LOCK_NAME, os.O_RDWR, 0)
-    except (OSError, AcodeError):
+    except (FileNotFoundError, NotADirectoryError, AcodeError):
         return None
     try:
         return _signed(fd) if _lock(fd) else None
@@ -73,7 +73,7 @@ def _refuse_foreign(checkpoint: Checkpoint, *, own_pid: int, config_dir: str, le
     recorded = value.get("config_dir")
     facts = Facts(
         own_pid=own_pid,
-        own_config_dir=os.path.realpath(config_dir),
+        own_config_dir=canonical(config_dir) or config_dir,
         recorded_config_dir=canonical(recorded) if isinstance(recorded, str) and recorded else None,
         owner=owner_of(value, let_go),
     )

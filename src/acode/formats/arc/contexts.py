@@ -10,12 +10,13 @@ import hashlib
 import stat
 from pathlib import Path
 
-from acode.errors import AcodeError
+from acode.errors import UnsafePath
 from acode.formats.arc import disk
 from acode.formats.arc.diagnose import run_name
 from acode.formats.arc.look import TEXT_BYTES_MAX
 from acode.formats.arc.suspended import injection, path_problem, prepared, with_resume_count
 from acode.formats.arc.value import Raw, shown
+from acode.formats.evidence import needed
 
 
 def settle_contexts(root: Path, value: Raw, *, run_id: str) -> tuple[dict[str, str], list[str]]:
@@ -33,9 +34,9 @@ def settle_contexts(root: Path, value: Raw, *, run_id: str) -> tuple[dict[str, s
 
 
 def _settled(root: Path, path: str, entry: Raw) -> bytes | str:
-    """The context with its raised count, or why it cannot be used."""
+    """The context with its raised count, or why it cannot be used. What the machine refuses is no cold start."""
     try:
-        with disk.parent_of(root, path) as (holder, name):
+        with needed(path), disk.parent_of(root, path) as (holder, name):
             data, status = disk.read_bounded(holder, name, TEXT_BYTES_MAX)
             found = hashlib.sha256(data).hexdigest()
             if found == entry.get("after_sha256"):
@@ -45,7 +46,7 @@ def _settled(root: Path, path: str, entry: Raw) -> bytes | str:
             raised = with_resume_count(data, entry["resume_count"])
             disk.put(holder, name, raised, mode=stat.S_IMODE(status.st_mode))
             return raised
-    except AcodeError as problem:
+    except UnsafePath as problem:
         return shown(problem.message)
     except OSError as problem:
         return f"the context file cannot be used: {shown(problem)}"

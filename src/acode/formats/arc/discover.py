@@ -11,11 +11,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from acode.errors import AcodeError, ForeignUnreadable, UnsafePath
+from acode.errors import AcodeError, ForeignUnreadable, MachineRefused, UnsafePath
 from acode.formats.arc import disk
 from acode.formats.arc import phases as p
 from acode.formats.arc.migrations import migrate
 from acode.formats.arc.value import CHECKPOINT_BYTES_MAX, Checkpoint, Raw, decode, moment, shown
+from acode.formats.evidence import machine_refused
+from acode.formats.evidence import reason as reason_of
 
 HOMES: Final = (".claude/arc", ".rune/arc")  # later versions of the host tool moved from the first to the second
 CHECKPOINT_NAME: Final = "checkpoint.json"
@@ -38,6 +40,7 @@ class Found:
     next_phase: str | None = None
     problem: str | None = None
     warnings: tuple[str, ...] = ()
+    is_place: bool = False  # no run, but a directory of runs that the machine keeps back
 
     @property
     def last_active(self) -> float:
@@ -71,7 +74,7 @@ def _runs_in(root: Path, home: str) -> list[Found]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except (OSError, UnsafePath) as problem:
-        return [_unreadable(home, root / home, problem)]
+        return [replace(_unreadable(home, root / home, problem), is_place=machine_refused(problem))]
     if len(names) > RUNS_MAX:
         found.append(_unreadable(home, root / home, f"more than {RUNS_MAX} runs; the rest is not listed"))
     return found
@@ -83,13 +86,13 @@ def _unreadable(run_id: str, path: Path, problem: object, mtime: float = 0.0) ->
 
 def _found(root: Path, runs: disk.Directory, home: str, name: str) -> Found | None:
     path = root / home / name / CHECKPOINT_NAME
-    kind = runs.kind(name)
-    if kind == "link":
-        return _unreadable(name, path, f"{home}/{name} is a link; links are not followed")
-    if kind != "directory":
-        return None
     mtime = 0.0
     try:
+        kind = runs.kind(name)
+        if kind == "link":
+            return _unreadable(name, path, f"{home}/{name} is a link; links are not followed")
+        if kind != "directory":
+            return None
         inner = runs.below(name)
         try:
             data, status = disk.read_bounded(inner, CHECKPOINT_NAME, CHECKPOINT_BYTES_MAX)
@@ -147,6 +150,8 @@ def read(path: Path) -> Checkpoint:
     except AcodeError as problem:
         reason = problem.message
     except OSError as problem:
+        if machine_refused(problem):  # it may be as good as ever: no case for a backup
+            raise MachineRefused(f"{relative} cannot be read: {reason_of(problem)}") from problem
         reason = f"{relative} cannot be read: {problem.strerror}."
     raise ForeignUnreadable(reason, **_ways_out(root, relative))
 
@@ -172,7 +177,7 @@ def newest_backup(root: Path, relative: str) -> str | None:
     try:
         with disk.directory(root, *disk.parts_of(above)) as holder:
             names = [name for name in holder.names(RUNS_MAX)[:RUNS_MAX] if BACKUP_NAME.fullmatch(name)]
-    except (OSError, UnsafePath):
+    except (FileNotFoundError, NotADirectoryError, UnsafePath):
         return None
     readable = []
     for name in names:

@@ -1,4 +1,7 @@
-"""What the world looked like when a run was diagnosed: plain values, gathered by `look`, judged by `diagnose`."""
+"""What the world looked like when a run was diagnosed: plain values, gathered by `look`, judged by `diagnose`.
+
+`refused` is what the machine said where it kept something back: such a thing is neither there nor absent.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ class Process:
 class Artifact:
     kind: ArtifactKind
     sha256: str | None = None
+    refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,7 @@ class StateFile:
     path: str
     document: Raw | None = None
     problem: str | None = None
+    refused: str | None = None
     owner: Process = field(default_factory=Process)
 
 
@@ -49,6 +54,7 @@ class TextFile:
 
     data: bytes | None = None
     problem: str | None = None
+    refused: str | None = None
     missing: bool = False
 
 
@@ -77,3 +83,18 @@ class Facts:
     plan: TextFile = field(default_factory=lambda: TextFile(missing=True))
     drift: Drift | None = None
     modified_files: frozenset[str] | None = None
+    lock_refused: str | None = None
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Everything that the machine kept back: a run is shown without it, and never carried on."""
+        found = [
+            *(f"{path}: {one.refused}" for path, one in self.artifacts.items() if one.refused),
+            *(f"{path}: {one.refused}" for path, one in self.contexts.items() if one.refused),
+            *(f"{one.path}: {one.refused}" for one in self.state_files if one.refused),
+        ]
+        if self.plan.refused:
+            found.append(f"the plan: {self.plan.refused}")
+        if self.lock_refused:
+            found.append(f"the run's lock: {self.lock_refused}")
+        return tuple(found)

@@ -11,13 +11,14 @@ from acode.errors import (
     ChangedFiles,
     EnvironmentInvalid,
     ForeignTampered,
+    MachineRefused,
     SessionLocked,
 )
 from acode.formats.arc.freshness import Freshness
 from acode.formats.arc.suspended import Verdict
 from acode.formats.arc.value import Raw
 
-RefusalKind = Literal["tampered", "other_config_dir", "live_owner", "unknown_phases", "stale_plan"]
+RefusalKind = Literal["tampered", "other_config_dir", "live_owner", "unknown_phases", "stale_plan", "unread"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +108,7 @@ ERRORS: dict[RefusalKind, type[AcodeError]] = {
     "live_owner": SessionLocked,
     "unknown_phases": CannotContinue,
     "stale_plan": ChangedFiles,
+    "unread": MachineRefused,
 }
 
 

@@ -22,7 +22,10 @@ LEFT_OUT: Final = ("node_modules", "vendor", "tmp", ".git")
 
 
 def git(root: Path, *arguments: str, seconds: float = CALL_SECONDS_MAX) -> tuple[int, bytes] | None:
-    """Exit status and output; None when git is not there, takes too long or says too much."""
+    """Exit status and output; None when there is no git that may be run, or it takes too long or says too much.
+
+    A machine that cannot start it now (no descriptor, no process left) is an error: a stale plan would pass for fresh.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     try:
@@ -35,7 +38,7 @@ def git(root: Path, *arguments: str, seconds: float = CALL_SECONDS_MAX) -> tuple
             timeout=max(seconds, 0.1),
             check=False,
         )
-    except (OSError, ValueError, subprocess.TimeoutExpired):
+    except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError, subprocess.TimeoutExpired):
         return None
     return None if len(ended.stdout) > OUTPUT_BYTES_MAX else (ended.returncode, ended.stdout)
 

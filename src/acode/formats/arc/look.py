@@ -12,7 +12,7 @@ from typing import Final
 
 import psutil
 
-from acode.errors import AcodeError, UnsafePath
+from acode.errors import AcodeError, MachineRefused, UnsafePath
 from acode.formats.arc import disk
 from acode.formats.arc.artifacts import recorded_artifacts
 from acode.formats.arc.diagnose import context_paths, plan_file_of
@@ -23,6 +23,7 @@ from acode.formats.arc.migrations import migrate
 from acode.formats.arc.orphans import recorded_teams
 from acode.formats.arc.repair import with_timeouts_failed
 from acode.formats.arc.value import Checkpoint, Raw, decode, shown
+from acode.formats.evidence import machine_refused, reason
 
 ARTIFACT_BYTES_MAX: Final = 1024 * 1024 * 1024
 TEXT_BYTES_MAX: Final = 1024 * 1024
@@ -35,7 +36,8 @@ PID_MAX: Final = 2**31 - 1
 def resolve_config_dir(environment: Mapping[str, str]) -> str:
     """The host tool's directory, canonical: CLAUDE_CONFIG_DIR, else ~/.claude of the caller's environment."""
     home = environment.get("HOME") or environment.get("USERPROFILE") or os.path.expanduser("~")
-    return os.path.realpath(environment.get("CLAUDE_CONFIG_DIR") or os.path.join(home, ".claude"))
+    found = environment.get("CLAUDE_CONFIG_DIR") or os.path.join(home, ".claude")
+    return canonical(found) or found
 
 
 def look(checkpoint: Checkpoint, *, config_dir: str, own_pid: int) -> Facts:
@@ -52,7 +54,7 @@ def look(checkpoint: Checkpoint, *, config_dir: str, own_pid: int) -> Facts:
     recorded = value.get("config_dir")
     return Facts(
         own_pid=own_pid,
-        own_config_dir=os.path.realpath(config_dir),
+        own_config_dir=canonical(config_dir) or config_dir,
         recorded_config_dir=canonical(recorded) if isinstance(recorded, str) and recorded else None,
         owner=process(value.get("owner_pid")),
         artifacts={path: artifact(root, path) for path in recorded_artifacts(value)},
@@ -66,10 +68,18 @@ def look(checkpoint: Checkpoint, *, config_dir: str, own_pid: int) -> Facts:
 
 
 def canonical(path: str) -> str | None:
+    """The path without links; None for one that no file system could hold.
+
+    Asked strictly first: else a component that the machine refuses to look at would pass for no link.
+    """
     try:
-        return os.path.realpath(path)
-    except (OSError, ValueError):  # a NUL, or a name too long for any file system
+        return os.path.realpath(path, strict=True)
+    except OSError as problem:
+        if machine_refused(problem):
+            raise
+    except ValueError:  # a NUL
         return None
+    return os.path.realpath(path)
 
 
 def process(recorded: object) -> Process:
@@ -101,7 +111,7 @@ def pid_of(recorded: object) -> int | None:
 def below(root: Path, path: str) -> str:
     """A recorded path as one below the root; absolute ones are accepted when they name a place inside it."""
     if os.path.isabs(path):
-        for base in (os.path.abspath(root), os.path.realpath(root)):
+        for base in (os.path.abspath(root), canonical(os.fspath(root)) or os.path.abspath(root)):
             if path.startswith(base + os.sep):
                 return path[len(base) + 1 :].replace(os.sep, "/")
     return path
@@ -121,8 +131,14 @@ def artifact(root: Path, path: str) -> Artifact:
         return Artifact(kind="missing")
     except UnsafePath:
         return Artifact(kind="unsafe")
-    except (OSError, ValueError):
+    except ValueError:
         return Artifact(kind="unreadable")
+    except OSError as problem:
+        return Artifact(kind="unreadable", refused=_refused(problem))
+
+
+def _refused(problem: OSError) -> str | None:
+    return reason(problem) if machine_refused(problem) else None
 
 
 def text_file(root: Path, path: str) -> TextFile:
@@ -133,8 +149,10 @@ def text_file(root: Path, path: str) -> TextFile:
         return TextFile(missing=True)
     except AcodeError as problem:
         return TextFile(problem=shown(problem.message))
-    except (OSError, ValueError) as problem:
+    except ValueError as problem:
         return TextFile(problem=shown(problem))
+    except OSError as problem:
+        return TextFile(problem=shown(problem), refused=_refused(problem))
     if len(data) > TEXT_BYTES_MAX:
         return TextFile(problem=f"it is over {TEXT_BYTES_MAX} bytes")
     return TextFile(data=data)
@@ -145,6 +163,7 @@ def team(config_dir: str, name: str) -> Team:
 
 
 def _kind_in(config_dir: str, shelf: str, name: str) -> disk.Kind:
+    """What cannot be looked at counts as there: the clean-up tries to remove it, and says why it could not."""
     try:
         with disk.directory(config_dir, shelf) as holder:
             return holder.kind(name)
@@ -162,8 +181,10 @@ def state_files(root: Path) -> list[StateFile]:
             return [_state_file(root, holder, name) for name in names[:STATE_FILES_MAX]]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    except (OSError, UnsafePath) as problem:
+    except UnsafePath as problem:
         return [StateFile(path="tmp", problem=shown(problem))]
+    except OSError as problem:
+        return [StateFile(path="tmp", problem=shown(problem), refused=_refused(problem))]
 
 
 def _is_state_name(name: str) -> bool:
@@ -174,20 +195,27 @@ def _state_file(root: Path, holder: disk.Directory, name: str) -> StateFile:
     path = f"tmp/{name}"
     try:
         document = decode(disk.read_bounded(holder, name, TEXT_BYTES_MAX)[0], name=path)
+        return StateFile(path=path, document=document, owner=process(_owner_pid(root, document)))
+    except MachineRefused as problem:
+        return StateFile(path=path, problem=shown(problem.message), refused=f"its run: {problem.message}")
     except AcodeError as problem:
         return StateFile(path=path, problem=shown(problem.message))
     except OSError as problem:
-        return StateFile(path=path, problem=shown(problem))
-    return StateFile(path=path, document=document, owner=process(_owner_pid(root, document)))
+        return StateFile(path=path, problem=shown(problem), refused=_refused(problem))
 
 
 def _owner_pid(root: Path, document: Raw) -> object:
-    """The owner it names. A gap-fix file names none, but the run it belongs to, and that run names one."""
+    """The owner it names. A gap-fix file names none, but the run it belongs to, and that run names one.
+
+    A run that is there and cannot be read may name one that is alive: that is an error, not "nobody".
+    """
     run_id = document.get("id")
     if document.get("owner_pid") is not None or not isinstance(run_id, str):
         return document.get("owner_pid")
     for home in (".claude/arc", ".rune/arc"):
         found = text_file(root, f"{home}/{run_id}/checkpoint.json")
+        if found.refused is not None:
+            raise MachineRefused(found.refused)
         if found.data is not None:
             try:
                 return decode(found.data, name=run_id).get("owner_pid")

@@ -14,12 +14,14 @@ from acode.formats.arc.value import Raw, moment, shown
 
 NONCE: Final = re.compile(r"[0-9a-f]{12}")
 NEWER_NONCE: Final = re.compile(r"[0-9a-f]{12}|[0-9a-f]{32}")
+UNREAD_SHOWN_MAX: Final = 5
+UNREAD_HINT: Final = "Mend the disk or the file's permissions, then resume the run."
 CONFIG_DIR_HINT: Final = "Resume with CLAUDE_CONFIG_DIR set to that directory."
 
 
 def refusals_of(value: Raw, migrated: Migrated, freshness: Freshness, facts: Facts) -> list[Refusal]:
-    found = [nonce_refusal(value, newer=migrated.newer), config_dir_refusal(value, facts), owner_refusal(value, facts)]
-    found.append(_newer_refusal(value, migrated))
+    found = [nonce_refusal(value, newer=migrated.newer), unread_refusal(facts)]
+    found += [config_dir_refusal(value, facts), owner_refusal(value, facts), _newer_refusal(value, migrated)]
     if freshness.stale:
         message = "The plan is stale: the repository has moved on since it was written. " + " ".join(freshness.warnings)
         hint = "Write the plan anew, or accept it as it is: acode resume --changed-files continue"
@@ -34,6 +36,15 @@ def nonce_refusal(value: Raw, *, newer: bool = False) -> Refusal | None:
     message = f"The checkpoint's session_nonce {shown(nonce, 60)} is not 12 hexadecimal digits: possible tampering."
     hint = "Look at the file and its backups. Put a good one back, or start the run afresh; nothing was changed."
     return Refusal(kind="tampered", message=message, hint=hint)
+
+
+def unread_refusal(facts: Facts) -> Refusal | None:
+    """What the machine kept back may be an artifact that changed, a stale plan, or a live session's team."""
+    if not facts.unread:
+        return None
+    named = "; ".join(shown(text) for text in facts.unread[:UNREAD_SHOWN_MAX])
+    message = f"The run is not carried on from a part of its record. What cannot be read: {named}."
+    return Refusal(kind="unread", message=message, hint=UNREAD_HINT)
 
 
 def config_dir_refusal(value: Raw, facts: Facts) -> Refusal | None:
