@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from acode.engine import actions, breaking, run_plan
+from acode.engine.opening import opened
+from acode.errors import DatabaseCorrupt
+from acode.events import types as ev
 from acode.events.definition import Run, Step
 from acode.plan import Outcome
 from acode.steps import run as commands
@@ -14,6 +18,7 @@ from acode.steps.shape import Done, Failed
 from tests.driver import Acode
 from tests.sites import Bench
 from tests.tampering import Attack
+from tests.worlds import plan_file, world
 
 PLAN = """
 version: 1
@@ -84,3 +89,26 @@ def test_a_command_that_has_begun_is_not_forestalled(workspace: Path, tmp_path: 
     assert commands.forestall(bench.site(), started)
     assert bench.look(step, started).outcome is Outcome.APPLIED
     bench.close()
+
+
+def test_a_database_that_cannot_be_read_now_fences_nobody_off_unsaid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sick disk answers once with an error: the lock is broken by the next try, and the log says by whom."""
+    here = world(tmp_path)
+    planned = plan_file("title: T\ntasks:\n  - title: one\n    steps:\n      - approve: Go on?\n")
+    session_id = run_plan(here, planned).session_id
+
+    def sick(*_arguments: object) -> object:
+        raise DatabaseCorrupt("the disk does not give it")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(breaking, "load_verified", sick)
+        with pytest.raises(DatabaseCorrupt):
+            actions.unlock(here, session_id, force=True, reason="")
+    with opened(here, look_only=True) as store:
+        assert store.generation(session_id) == 1
+    actions.unlock(here, session_id, force=True, reason="")
+    with opened(here, look_only=True) as store:
+        broken = [one.event for one, _, _ in store.events(session_id) if isinstance(one.event, ev.LockBroken)]
+        assert (store.generation(session_id), len(broken)) == (2, 1)

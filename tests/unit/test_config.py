@@ -328,6 +328,21 @@ def test_a_trusted_file_takes_full_effect(workspace: Path) -> None:
     assert effective(trusted, trusted=False) == config
 
 
+def test_trust_that_cannot_be_read_is_not_taken_away(workspace: Path) -> None:
+    import resource
+
+    home = workspace / "state"
+    trust(home, workspace, "0" * 64)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            is_trusted(home, workspace, "0" * 64)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert is_trusted(home, workspace, "0" * 64)
+
+
 def test_what_is_held_back_falls_to_what_the_user_said(workspace: Path) -> None:
     home = workspace / "state"
     user = put(home / "config.yml", "sync: {url: 'postgresql://mine/x'}\ntools: {write_file: ask}\n")

@@ -7,6 +7,7 @@ open to others, other content) means that there is no trust; nothing here ever e
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -62,15 +63,17 @@ def _write_private(place: Path, content: bytes) -> None:
 def is_trusted(state_dir: Path, workspace: Path, sha256: str) -> bool:
     try:
         descriptor = os.open(_place(state_dir, workspace, sha256), os.O_RDONLY | _AS_IT_IS | _BINARY)
-    except (OSError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link: nobody's word
+            return False
+        raise  # that it cannot be read does not take trust away: who is told so would answer for what was answered
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or not _is_ours(found):
             return False
         return os.read(descriptor, TRUST_BYTES_MAX) == _content(workspace, sha256)
-    except OSError:
-        return False
     finally:
         os.close(descriptor)
 

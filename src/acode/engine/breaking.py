@@ -11,13 +11,23 @@ from acode.engine.hold import Held, load_verified
 from acode.engine.opening import opened
 from acode.engine.sharing import claim_here, refuse_not_ours
 from acode.engine.world import World
-from acode.errors import AcodeError, LockLost
+from acode.errors import (
+    AcodeError,
+    DatabaseCorrupt,
+    DiskFull,
+    LockLost,
+    NotWritable,
+    StoreBusy,
+    StoreUnusable,
+    WriteFailed,
+)
 from acode.events import types as ev
 from acode.state import Session
 from acode.store.fencing import fencing_journal
 from acode.store.store import Store
 from acode.workspace import Root, ensure_agent_dir
 
+OF_THE_DATABASE = (DatabaseCorrupt, DiskFull, NotWritable, StoreBusy, StoreUnusable, WriteFailed)
 TRIES_MAX = 50  # a living owner may write on while its log is read
 
 
@@ -45,6 +55,8 @@ def _fence_off(
     for tries_left in reversed(range(TRIES_MAX)):
         try:
             loaded, _ = load_verified(world, store, session_id)
+        except OF_THE_DATABASE:  # it may be read in the next moment: nobody is fenced off unsaid
+            raise
         except AcodeError:  # nothing can be said in a log that cannot be read; its owner must not write there either
             store.raise_generation(session_id, event.generation)
             raise

@@ -401,7 +401,7 @@ class StoreUnusable(AcodeError):
 
 
 class DatabaseCorrupt(AcodeError):
-    """The database file is damaged or is no database."""
+    """The database file is damaged, is no database, or its disk does not give it."""
 
     code = "ACODE-DB-002"
     exit_code = 20

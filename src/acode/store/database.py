@@ -208,8 +208,12 @@ def named(error: apsw.Error | OSError | UnicodeDecodeError, path: Path) -> Acode
         case apsw.FullError():
             return DiskFull(f"the disk is full: {path} cannot grow")
         case apsw.NotADBError() | apsw.CorruptError() | UnicodeDecodeError():
-            hint = "Nothing was changed. Bring back a backup, or move the file away to start anew."
-            return DatabaseCorrupt(f"{path} is damaged: {error}", hint=hint)
+            # SQLite has one word for bytes that are wrong and for those that the disk does not give.
+            hint = (
+                "Nothing was changed. Look whether the disk can be read, and try again; if it can, bring back a backup,"
+                " or move the file away to start anew."
+            )
+            return DatabaseCorrupt(f"{path} is damaged, or its disk does not give it: {error}", hint=hint)
         case apsw.BusyError() | apsw.LockedError():
             return StoreBusy(f"{path} is in use by another process for over {BUSY_TIMEOUT_MS // 1000} s")
         case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError():
