@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from acode.engine import actions, breaking, run_plan
+from acode.engine import breaking, run_plan
 from acode.engine.opening import opened
 from acode.errors import DatabaseCorrupt
 from acode.events import types as ev
@@ -99,16 +99,18 @@ def test_a_database_that_cannot_be_read_now_fences_nobody_off_unsaid(
     planned = plan_file("title: T\ntasks:\n  - title: one\n    steps:\n      - approve: Go on?\n")
     session_id = run_plan(here, planned).session_id
 
+    event = ev.LockBroken(generation=1, forced=True)
+
     def sick(*_arguments: object) -> object:
         raise DatabaseCorrupt("the disk does not give it")
 
     with monkeypatch.context() as patch:
         patch.setattr(breaking, "load_verified", sick)
         with pytest.raises(DatabaseCorrupt):
-            actions.unlock(here, session_id, force=True, reason="")
+            breaking.break_lock(here, session_id, event, claim=False)
     with opened(here, look_only=True) as store:
         assert store.generation(session_id) == 1
-    actions.unlock(here, session_id, force=True, reason="")
+    breaking.break_lock(here, session_id, event, claim=False)
     with opened(here, look_only=True) as store:
         broken = [one.event for one, _, _ in store.events(session_id) if isinstance(one.event, ev.LockBroken)]
         assert (store.generation(session_id), len(broken)) == (2, 1)
