@@ -2,46 +2,44 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import hashlib
 import os
 import resource
-import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from acode.engine.world import Options
 from acode.errors import MachineRefused
 from acode.formats import FORMATS, agent_memory, format_of, locate, present
 from acode.formats.agent_memory.carried import read_whole
 from acode.formats.arc import diagnose, look, read, settle_contexts
 from acode.formats.arc.carried import stand
 from acode.formats.arc.discover import newest_backup
+from acode.formats.arc.look import state_files
 from acode.formats.arc.migrations import OWN_FIELD
+from acode.formats.carry_on import approve_run
+from acode.formats.finding import find_run
+from acode.formats.shape import Outcome, Work
 from tests.arc import CONTEXT_PATH, NOW, arc, context, put, put_run, suspended, task
 from tests.foreign import ARC, MEMORY, put_arc, put_memory
+from tests.worlds import world as a_world
 
 OTHER = "20260116-0900-another-run-c3d4"
-NOBODY = 12_345
 LOCK = f".claude/arc/{ARC}/.acode.lock"
 STATE = "tmp/.rune-work-1.json"
 
 
 for source in FORMATS:
     format_of(source)  # before the descriptors get scarce, and as a user who may read it
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """Where another user may go too, unlike the directories that pytest makes."""
-    with tempfile.TemporaryDirectory() as made:
-        Path(made).chmod(0o755)
-        yield Path(made)
 
 
 @contextmanager
@@ -59,15 +57,14 @@ def descriptors_left(free: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def as_another_user(where: Path, work: Callable[[], None]) -> None:
-    """In a child that reads only what its modes grant, root or not; it stands where it is told to."""
+def without_privileges(work: Callable[[], None]) -> None:
+    """In a child that reads only what the modes grant, whoever runs the tests."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            os.chdir(where)
             if os.geteuid() == 0:
-                os.setuid(NOBODY)  # root reads everything
+                let_capabilities_go()  # root reads everything
             work()
             code = 0
         except BaseException:
@@ -75,6 +72,11 @@ def as_another_user(where: Path, work: Callable[[], None]) -> None:
         finally:
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def let_capabilities_go() -> None:
+    header, none = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    assert ctypes.CDLL(None).capset(header, none) == 0
 
 
 def with_few(act: Callable[[], Any], whole: Any) -> tuple[int, int]:
@@ -96,8 +98,8 @@ def with_few(act: Callable[[], Any], whole: Any) -> tuple[int, int]:
 
 
 @pytest.fixture
-def memory(place: Path) -> Path:
-    run = put_memory(place)
+def memory(tmp_path: Path) -> Path:
+    run = put_memory(tmp_path)
     put(run, "events/executor/lane/b.jsonl", '{"type": "task_started", "task_id": "T001"}\n')
     put(run, "tasks/T001.md", "the contract\n")
     return run
@@ -122,29 +124,29 @@ def test_a_part_that_may_not_be_read_is_named_by_a_look_and_refused_by_a_resume(
     (memory / closed).chmod(0)
 
     def work() -> None:
-        (told,) = agent_memory.read(".").unread
+        (told,) = agent_memory.read(memory).unread
         assert told.startswith(closed) and told.endswith("cannot be read: permission denied")
         with pytest.raises(MachineRefused, match=closed) as refused:
-            read_whole(".")
+            read_whole(str(memory))
         assert refused.value.details["unread"] == [told] and "acode resume" in refused.value.hint
 
-    as_another_user(memory, work)
+    without_privileges(work)
 
 
 @pytest.mark.parametrize("closed", ["events/orchestrator/a.jsonl", "events", "."])
-def test_a_run_that_cannot_be_read_is_listed_as_damaged_and_its_neighbour_as_ever(place: Path, closed: str) -> None:
-    run = put_memory(place)
-    put_memory(place, OTHER)
+def test_a_run_that_cannot_be_read_is_listed_as_damaged_and_its_neighbour_as_ever(tmp_path: Path, closed: str) -> None:
+    run = put_memory(tmp_path)
+    put_memory(tmp_path, OTHER)
     (run / closed).chmod(0)
 
     def work() -> None:
-        found = locate(Path("."))
+        found = locate(tmp_path)
         runs = {one.run_id: one for one in found.runs}
         assert (runs[OTHER].state, runs[OTHER].problem) == ("PAUSED", None)
         assert runs[MEMORY].state == "DAMAGED" and "ermission denied" in (runs[MEMORY].problem or "")
         assert found.unread == () and any(MEMORY in warning for warning in found.warnings)
 
-    as_another_user(place, work)
+    without_privileges(work)
 
 
 def test_a_link_or_a_missing_file_is_the_runs_own_affair_and_no_refusal(memory: Path) -> None:
@@ -160,15 +162,15 @@ def test_a_link_or_a_missing_file_is_the_runs_own_affair_and_no_refusal(memory: 
 
 
 @pytest.fixture
-def checkpoint(place: Path) -> Path:
+def checkpoint(tmp_path: Path) -> Path:
     """A run that everything is asked of: an artifact, a saved context, a plan, a team that a live session has."""
     done = {"status": "completed", "artifact": "tmp/a.md", "artifact_hash": "0" * 64}
     team = {"status": "in_progress", "team_name": "team-1"}
-    put(place / "ws", "tmp/a.md", "a\n")
-    put(place / "ws", "plans/a.md", "---\nbranch: main\n---\n")
-    put(place / "ws", CONTEXT_PATH, context())
-    put(place / "ws", STATE, f'{{"status": "active", "team_name": "team-1", "owner_pid": {os.getppid()}}}')
-    return put_run(place / "ws", arc({"forge": done, "mend": team, **suspended(task())}))
+    put(tmp_path / "ws", "tmp/a.md", "a\n")
+    put(tmp_path / "ws", "plans/a.md", "---\nbranch: main\n---\n")
+    put(tmp_path / "ws", CONTEXT_PATH, context())
+    put(tmp_path / "ws", STATE, f'{{"status": "active", "team_name": "team-1", "owner_pid": {os.getppid()}}}')
+    return put_run(tmp_path / "ws", arc({"forge": done, "mend": team, **suspended(task())}))
 
 
 def judged(path: Path) -> Any:
@@ -197,17 +199,16 @@ def test_whatever_an_arc_run_is_judged_by_is_refused_by_name_where_it_may_not_be
     put(checkpoint.parent, ".acode.lock", "1")
     root = checkpoint.parents[3]
     (root / closed).chmod(0)
-    relative = checkpoint.relative_to(root.parent)
 
     def work() -> None:
-        world: Any = SimpleNamespace(env={"HOME": "home"}, clock=lambda: NOW)
-        run: Any = SimpleNamespace(path=relative)
+        world: Any = SimpleNamespace(env={"HOME": str(root)}, clock=lambda: NOW)
+        run: Any = SimpleNamespace(path=checkpoint)
         refusals = stand(world, run).refusals
         named = closed.replace("plans/a.md", "the plan").replace(LOCK, "the run's lock")
         assert isinstance(refusals[0], MachineRefused)
         assert f"{named}: permission denied" in refusals[0].message and refusals[0].hint
 
-    as_another_user(root.parent, work)
+    without_privileges(work)
 
 
 def test_a_saved_context_that_cannot_be_read_now_is_no_cold_start(checkpoint: Path) -> None:
@@ -226,28 +227,68 @@ def test_a_saved_context_that_cannot_be_read_now_is_no_cold_start(checkpoint: Pa
 def test_a_checkpoint_that_may_not_be_read_is_no_case_for_its_backup(checkpoint: Path) -> None:
     put(checkpoint.parent, "checkpoint.json.bak.1", checkpoint.read_bytes())
     checkpoint.chmod(0)
-    relative = checkpoint.relative_to(checkpoint.parents[4])
 
     def work() -> None:
         with pytest.raises(MachineRefused, match="permission denied") as refused:
-            read(relative)
+            read(checkpoint)
         assert "backup" not in refused.value.hint
 
-    as_another_user(checkpoint.parents[4], work)
+    without_privileges(work)
 
 
-def test_a_place_of_runs_that_cannot_be_looked_through_is_not_taken_for_empty(place: Path) -> None:
-    put_arc(place)
-    put(place, f".rune/arc/{ARC}2/checkpoint.json", (place / f".claude/arc/{ARC}/checkpoint.json").read_bytes())
-    (place / ".claude").chmod(0)
+def test_between_phases_too_nothing_is_cleaned_up_or_recorded_past_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    world = a_world(tmp_path)
+    put_arc(world.workspace)
+    put(world.workspace, STATE, '{"status": "active", "team_name": "team-1"}')
+    artifact = put(world.workspace, f"tmp/arc/{ARC}/work-summary.md", "done\n")
+    held: Any = SimpleNamespace(say=lambda *_, **__: None, warn=lambda _: None)
+    outcome = Outcome(key="k", status="completed", started=NOW, finished=datetime.now(UTC))
 
     def work() -> None:
-        assert present(Path(".")) == ("arc",)
-        found = locate(Path("."))
+        (run,) = locate(world.workspace).runs
+        with format_of("arc").carried(world, run, Options()) as carried:
+            piece = carried.next(held)
+            assert isinstance(piece, Work) and piece.name == "work"
+            (world.workspace / STATE).chmod(0)
+            with pytest.raises(MachineRefused, match=STATE):
+                carried.next(held)
+            artifact.chmod(0)
+            with pytest.raises(MachineRefused, match=artifact.name):
+                carried.record(held, piece.origin, outcome)
+            assert read(Path(run.path)).raw["phases"]["work"]["status"] == "pending"
+            artifact.chmod(0o600)
+            assert carried.record(held, piece.origin, outcome) is None
+            assert read(Path(run.path)).raw["phases"]["work"]["artifact_hash"]
+
+    without_privileges(work)
+
+
+def test_a_state_file_whose_run_may_not_be_read_is_not_taken_for_nobodys(tmp_path: Path) -> None:
+    run = put_run(tmp_path, arc(owner_pid=os.getpid()))
+    put(tmp_path, "tmp/.rune-gap-fix-1.json", f'{{"status": "active", "id": "{ARC}"}}')
+    run.chmod(0)
+
+    def work() -> None:
+        (state,) = state_files(tmp_path)
+        assert state.document is None and state.refused == "its run: permission denied"
+
+    without_privileges(work)
+    run.chmod(0o600)
+    assert state_files(tmp_path)[0].owner.alive
+
+
+def test_a_place_of_runs_that_cannot_be_looked_through_is_not_taken_for_empty(tmp_path: Path) -> None:
+    put_arc(tmp_path)
+    put(tmp_path, f".rune/arc/{ARC}2/checkpoint.json", (tmp_path / f".claude/arc/{ARC}/checkpoint.json").read_bytes())
+    (tmp_path / ".claude").chmod(0)
+
+    def work() -> None:
+        assert present(tmp_path) == ("arc",)
+        found = locate(tmp_path)
         assert [one.run_id for one in found.runs if one.problem is None] == [f"{ARC}2"]
         assert len(found.unread) == 1 and ".claude/arc" in found.unread[0]
 
-    as_another_user(place, work)
+    without_privileges(work)
 
 
 def test_backups_that_cannot_be_listed_are_not_said_to_be_none(checkpoint: Path) -> None:
@@ -256,3 +297,46 @@ def test_backups_that_cannot_be_listed_are_not_said_to_be_none(checkpoint: Path)
     with descriptors_left(0), pytest.raises(OSError):
         newest_backup(root, relative)
     assert newest_backup(root, relative) is not None
+
+
+# Which run is meant.
+
+
+def test_a_run_in_a_place_that_cannot_be_looked_through_is_not_said_to_be_unknown(tmp_path: Path) -> None:
+    world = a_world(tmp_path)
+    put_arc(world.workspace)
+    put_memory(world.workspace)
+    (world.workspace / ".claude").chmod(0)
+
+    def work() -> None:
+        for name in (ARC, ARC[-6:], "a-native-session"):
+            with pytest.raises(MachineRefused, match=r"\.claude/arc"):
+                find_run(world, name)
+        found = find_run(world, MEMORY)
+        assert found is not None and found.state == "PAUSED", "its neighbours are as ever"
+
+    without_privileges(work)
+
+
+@pytest.mark.parametrize(("run", "closed"), [(ARC, "tmp/a.md"), (MEMORY, "events/orchestrator/a.jsonl")])
+def test_nothing_is_mended_or_answered_at_a_run_that_cannot_be_read_wholly(
+    tmp_path: Path, run: str, closed: str
+) -> None:
+    world = a_world(tmp_path)
+    done = {"status": "completed", "artifact": "tmp/a.md", "artifact_hash": "0" * 64}
+    home = put_arc(world.workspace, phases={"forge": done}).parents[3] if run == ARC else put_memory(world.workspace)
+    put(world.workspace, "tmp/a.md", "a\n")
+    (home / closed).chmod(0)
+    before = {path: path.lstat().st_mtime_ns for path in home.rglob("*") if path.suffix in (".json", ".jsonl")}
+
+    def work() -> None:
+        found = find_run(world, run)
+        assert found is not None
+        with pytest.raises(MachineRefused, match=f"{closed}.*permission denied"):
+            approve_run(world, found, granted=True, note="")
+        carrying = format_of(found.source).carried(world, found, Options())
+        with pytest.raises(MachineRefused, match=f"{closed}.*permission denied"), carrying as carried:
+            carried.next(cast("Any", None))
+
+    without_privileges(work)
+    assert {path: path.lstat().st_mtime_ns for path in before} == before

@@ -100,10 +100,7 @@ def mend_run(world: World, run: Run, options: Options) -> tuple[str, ...]:
 
 def refuse_ended(world: World, run: Run) -> None:
     if run.problem is not None:
-        standing = format_of(run.source).stand(world, run)  # a close look says what is wrong, and names the way out
-        for refusal in standing.refusals:
-            if isinstance(refusal, MachineRefused):
-                raise refusal
+        refuse_unread(world, run)
         raise MachineRefused(f"the run {run.run_id} could not be read when it was looked for: {run.problem}")
     if not run.resumable:
         raise TerminalState(
@@ -113,9 +110,17 @@ def refuse_ended(world: World, run: Run) -> None:
         )
 
 
+def refuse_unread(world: World, run: Run) -> None:
+    """A close look says what is wrong with a run, and names the way out."""
+    for refusal in format_of(run.source).stand(world, run).refusals:
+        if isinstance(refusal, MachineRefused):
+            raise refusal
+
+
 def approve_run(world: World, run: Run, *, granted: bool, note: str) -> str:
     """A person's answer at the run's gate: on record in the session that carries it, and in the run's own terms."""
     with locked(world, run, wait=False):
+        refuse_unread(world, run)  # an answer at a gate that cannot be seen would be on record in the session alone
         session = carrier(world, run)
         if session is not None and session.state in (State.AWAITING_APPROVAL, State.PAUSED):
             try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -53,7 +54,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def incomplete(self) -> bool:
-        return self.ending is None and self.problem is None
+        return self.ending is None
 
 
 class Located(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,9 +173,7 @@ def _look(folder: Folder, name: str, budget: int) -> tuple[Found, int]:
             notes.cannot_read(item.shown_as, error)
     story = telling.story()
     found = _found(folder.path, name, story, touched_us=max(touched_us, default=None), total=_tasks_total(folder))
-    if notes.unread:
-        found = msgspec.structs.replace(found, ending=None, problem=notes.unread[0])
-    return found, max(0, budget)  # once a run is too heavy the rest is not even weighed
+    return _with_problem(found, notes.unread), max(0, budget)  # once a run is too heavy the rest is not even weighed
 
 
 def _unreadable(path: str, name: str, problem: str) -> Found:
@@ -187,13 +186,18 @@ def _exactly(folder: Folder, name: str) -> Found:
     run = read_folder(folder)
     states = diagnosis.task_states(run)
     counted = diagnosis.counted_tasks(run, states)
-    return msgspec.structs.replace(
+    found = msgspec.structs.replace(
         _found(folder.path, name, run.story, touched_us=run.files_touched_us, total=len(counted)),
         tasks_done=sum(states[task] == "done" for task in counted),
         phase=diagnosis.current_phase(run.story),
         exact=True,
-        problem=run.unread[0] if run.unread else None,
     )
+    return _with_problem(found, run.unread)
+
+
+def _with_problem(found: Found, unread: Sequence[str]) -> Found:
+    """A run that seems to have ended may have been taken up again in what cannot be read: it is not called ended."""
+    return msgspec.structs.replace(found, ending=None, problem=unread[0]) if unread else found
 
 
 def _found(path: str, name: str, story: Story, *, touched_us: int | None, total: int | None) -> Found:

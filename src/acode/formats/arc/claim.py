@@ -6,6 +6,7 @@ the writing of the new one happen while the lock is held, and it stays held unti
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -121,7 +122,9 @@ def _lock(fd: int) -> bool:
             os.lseek(fd, LOCKED_BYTE, os.SEEK_SET)
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
             os.lseek(fd, 0, os.SEEK_SET)
-        except OSError:
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EDEADLK):
+                raise  # a lock that the machine cannot give is none that somebody has
             return False
     else:
         import fcntl

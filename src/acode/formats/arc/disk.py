@@ -65,9 +65,12 @@ class Directory:
         if self.kind(name) == "link":
             raise UnsafePath(f"{os.path.join(self.path, name)} is a link; links are not followed.")
         fd = os.open(self._at(name), flags | SAFE_FLAGS, mode, dir_fd=self.fd)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise UnsafePath(f"{os.path.join(self.path, name)} is no regular file.")
+        except BaseException:
             os.close(fd)
-            raise UnsafePath(f"{os.path.join(self.path, name)} is no regular file.")
+            raise
         return fd
 
     def names(self, count_max: int) -> list[str]:
