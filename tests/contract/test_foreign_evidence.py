@@ -21,7 +21,7 @@ from acode.engine.world import Options
 from acode.errors import MachineRefused
 from acode.formats import FORMATS, agent_memory, format_of, locate, present
 from acode.formats.agent_memory.carried import read_whole
-from acode.formats.arc import diagnose, look, read, settle_contexts
+from acode.formats.arc import diagnose, look, read, resolve_config_dir, settle_contexts
 from acode.formats.arc.carried import stand
 from acode.formats.arc.discover import newest_backup
 from acode.formats.arc.look import state_files
@@ -259,6 +259,23 @@ def test_between_phases_too_nothing_is_cleaned_up_or_recorded_past_a_file_that_m
             artifact.chmod(0o600)
             assert carried.record(held, piece.origin, outcome) is None
             assert read(Path(run.path)).raw["phases"]["work"]["artifact_hash"]
+
+    without_privileges(work)
+
+
+def test_a_run_of_a_config_directory_that_we_may_not_enter_is_shown_and_refused_as_anothers(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    (closed / "config").mkdir(parents=True)
+    (tmp_path / "alias").symlink_to(closed)
+    checkpoint = put_run(tmp_path / "ws", arc(config_dir=str(tmp_path / "alias" / "config")))
+    closed.chmod(0)
+
+    def work() -> None:
+        value = read(checkpoint)
+        found = diagnose(value, NOW, look(value, config_dir=str(tmp_path), own_pid=os.getpid()))
+        assert [one.kind for one in found.refusals] == ["other_config_dir"]
+        with pytest.raises(PermissionError):  # as our own it would be taken for a path without links
+            resolve_config_dir({"CLAUDE_CONFIG_DIR": str(tmp_path / "alias" / "config")})
 
     without_privileges(work)
 

@@ -20,7 +20,7 @@ from acode.formats.arc import disk
 from acode.formats.arc.discover import place_of, read
 from acode.formats.arc.facts import Facts, Process
 from acode.formats.arc.findings import raise_refusal
-from acode.formats.arc.look import canonical, process
+from acode.formats.arc.look import canonical, own_place, process
 from acode.formats.arc.migrations import schema_of
 from acode.formats.arc.permission import config_dir_refusal, nonce_refusal, owner_refusal
 from acode.formats.arc.phases import SCHEMA_CURRENT
@@ -40,7 +40,7 @@ def claim(path: Path, *, own_pid: int, config_dir: str, now: datetime) -> Iterat
     with disk.parent_of(root, relative) as (holder, _), _locked(holder, own_pid) as before:
         checkpoint = read(path)
         _refuse_foreign(checkpoint, own_pid=own_pid, config_dir=config_dir, let_go=before)
-        claimed = with_owner(checkpoint.raw, own_pid=own_pid, config_dir=canonical(config_dir) or config_dir)
+        claimed = with_owner(checkpoint.raw, own_pid=own_pid, config_dir=own_place(config_dir))
         write(path, {**claimed, "updated_at": stamp(now)}, now=now)
         yield read(path)
 
@@ -74,7 +74,7 @@ def _refuse_foreign(checkpoint: Checkpoint, *, own_pid: int, config_dir: str, le
     recorded = value.get("config_dir")
     facts = Facts(
         own_pid=own_pid,
-        own_config_dir=canonical(config_dir) or config_dir,
+        own_config_dir=own_place(config_dir),
         recorded_config_dir=canonical(recorded) if isinstance(recorded, str) and recorded else None,
         owner=owner_of(value, let_go),
     )

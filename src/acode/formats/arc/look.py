@@ -37,7 +37,7 @@ def resolve_config_dir(environment: Mapping[str, str]) -> str:
     """The host tool's directory, canonical: CLAUDE_CONFIG_DIR, else ~/.claude of the caller's environment."""
     home = environment.get("HOME") or environment.get("USERPROFILE") or os.path.expanduser("~")
     found = environment.get("CLAUDE_CONFIG_DIR") or os.path.join(home, ".claude")
-    return canonical(found) or found
+    return own_place(found)
 
 
 def look(checkpoint: Checkpoint, *, config_dir: str, own_pid: int) -> Facts:
@@ -54,7 +54,7 @@ def look(checkpoint: Checkpoint, *, config_dir: str, own_pid: int) -> Facts:
     recorded = value.get("config_dir")
     return Facts(
         own_pid=own_pid,
-        own_config_dir=canonical(config_dir) or config_dir,
+        own_config_dir=own_place(config_dir),
         recorded_config_dir=canonical(recorded) if isinstance(recorded, str) and recorded else None,
         owner=process(value.get("owner_pid")),
         artifacts={path: artifact(root, path) for path in recorded_artifacts(value)},
@@ -68,18 +68,24 @@ def look(checkpoint: Checkpoint, *, config_dir: str, own_pid: int) -> Facts:
 
 
 def canonical(path: str) -> str | None:
-    """The path without links; None for one that no file system could hold.
+    """A recorded path without links, as far as we may see: one that cannot be resolved fits none of ours."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):  # a NUL, or a name too long for any file system
+        return None
 
-    Asked strictly first: else a component that the machine refuses to look at would pass for no link.
+
+def own_place(path: str) -> str:
+    """A place of ours without links, written down and compared: a part that cannot be looked at is an error.
+
+    `realpath` alone would pass it for no link.
     """
     try:
         return os.path.realpath(path, strict=True)
     except OSError as problem:
         if machine_refused(problem):
             raise
-    except ValueError:  # a NUL
-        return None
-    return os.path.realpath(path)
+    return os.path.realpath(path)  # it is not there yet
 
 
 def process(recorded: object) -> Process:
@@ -111,7 +117,7 @@ def pid_of(recorded: object) -> int | None:
 def below(root: Path, path: str) -> str:
     """A recorded path as one below the root; absolute ones are accepted when they name a place inside it."""
     if os.path.isabs(path):
-        for base in (os.path.abspath(root), canonical(os.fspath(root)) or os.path.abspath(root)):
+        for base in (os.path.abspath(root), own_place(os.fspath(root))):
             if path.startswith(base + os.sep):
                 return path[len(base) + 1 :].replace(os.sep, "/")
     return path
