@@ -17,8 +17,11 @@ from typing import Any, cast
 
 import pytest
 
+from acode.cli.foreign import resumable
+from acode.engine import run_plan
+from acode.engine.opening import carrier_of, opened
 from acode.engine.world import Options
-from acode.errors import MachineRefused
+from acode.errors import DatabaseCorrupt, MachineRefused
 from acode.formats import FORMATS, agent_memory, format_of, locate, present
 from acode.formats.agent_memory.carried import read_whole
 from acode.formats.arc import diagnose, look, read, resolve_config_dir, settle_contexts
@@ -31,6 +34,7 @@ from acode.formats.finding import find_run
 from acode.formats.shape import Outcome, Work
 from tests.arc import CONTEXT_PATH, NOW, arc, context, put, put_run, suspended, task
 from tests.foreign import ARC, MEMORY, put_arc, put_memory
+from tests.worlds import plan_file
 from tests.worlds import world as a_world
 
 OTHER = "20260116-0900-another-run-c3d4"
@@ -329,10 +333,30 @@ def test_a_run_in_a_place_that_cannot_be_looked_through_is_not_said_to_be_unknow
         for name in (ARC, ARC[-6:], "a-native-session"):
             with pytest.raises(MachineRefused, match=r"\.claude/arc"):
                 find_run(world, name)
+        with pytest.raises(MachineRefused, match=r"\.claude/arc"):
+            resumable(world, None)  # the only one that can be seen may not be the one that is meant
+        assert [run.run_id for run in resumable(world, "agent-memory")] == [MEMORY]
         found = find_run(world, MEMORY)
         assert found is not None and found.state == "PAUSED", "its neighbours are as ever"
 
     without_privileges(work)
+
+
+def test_a_carrier_that_cannot_be_read_now_is_not_taken_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second session would be begun beside it."""
+    world = a_world(tmp_path)
+    run_plan(world, plan_file("title: T\ntasks:\n  - title: one\n    steps:\n      - approve: Go on?\n"))
+
+    def sick(*_arguments: object) -> object:
+        raise DatabaseCorrupt("the disk does not give it")
+
+    with opened(world, look_only=True) as store:
+        assert carrier_of(store, ARC) is None
+        monkeypatch.setattr(store, "peek", sick)
+        with pytest.raises(DatabaseCorrupt):
+            carrier_of(store, ARC)
 
 
 @pytest.mark.parametrize(("run", "closed"), [(ARC, "tmp/a.md"), (MEMORY, "events/orchestrator/a.jsonl")])

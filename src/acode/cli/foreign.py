@@ -10,7 +10,7 @@ from acode.cli.jsonlines import redacted
 from acode.cli.screen import Screen, one_line
 from acode.engine.listing import Row, rows
 from acode.engine.world import Options, Result, World
-from acode.errors import AcodeError, InputRequired, NoResumableSession, TerminalState
+from acode.errors import AcodeError, InputRequired, MachineRefused, NoResumableSession, TerminalState
 from acode.formats import format_of, locate, present
 from acode.formats.finding import carriers, find_run
 from acode.formats.shape import Run, Standing
@@ -29,7 +29,7 @@ def meant(world: World, screen: Screen, text: str | None, source: str | None, *,
         return find_run(world, text, source)
     if source is not None:
         return to_resume(world, screen, source, sure=sure)
-    runs = [run for run in locate(world.workspace).runs if run.resumable]
+    runs = resumable(world, None)
     if not runs:
         return None
     native = [row.session for row in rows(world) if row.session is not None and not row.session.terminal]
@@ -48,9 +48,20 @@ def meant(world: World, screen: Screen, text: str | None, source: str | None, *,
     )
 
 
+def resumable(world: World, source: str | None) -> list[Run]:
+    """Those that a resume without an id may mean; where not all places can be looked through, nobody may guess."""
+    located = locate(world.workspace, source)
+    if located.unread:
+        raise MachineRefused(
+            f"the run that is meant may lie where nobody can look: {'; '.join(located.unread)}",
+            hint="Mend that, or name the run or session: acode resume ID",
+        )
+    return [run for run in located.runs if run.resumable]
+
+
 def to_resume(world: World, screen: Screen, source: str | None, *, sure: bool) -> Run:
     """The run that a resume without an id means: the only incomplete one. Of several nobody may guess."""
-    runs = [run for run in locate(world.workspace, source).runs if run.resumable]
+    runs = resumable(world, source)
     kind = f"{source} run" if source else "foreign run"
     if not runs:
         raise NoResumableSession(f"there is no incomplete {kind} in this workspace: a fresh start", hint="")

@@ -8,26 +8,16 @@ from __future__ import annotations
 
 from acode import lock as locks
 from acode.engine.hold import Held, load_verified
-from acode.engine.opening import opened
+from acode.engine.opening import OF_THE_DATABASE, opened
 from acode.engine.sharing import claim_here, refuse_not_ours
 from acode.engine.world import World
-from acode.errors import (
-    AcodeError,
-    DatabaseCorrupt,
-    DiskFull,
-    LockLost,
-    NotWritable,
-    StoreBusy,
-    StoreUnusable,
-    WriteFailed,
-)
+from acode.errors import AcodeError, LockLost
 from acode.events import types as ev
 from acode.state import Session
 from acode.store.fencing import fencing_journal
 from acode.store.store import Store
 from acode.workspace import Root, ensure_agent_dir
 
-OF_THE_DATABASE = (DatabaseCorrupt, DiskFull, NotWritable, StoreBusy, StoreUnusable, WriteFailed)
 TRIES_MAX = 50  # a living owner may write on while its log is read
 
 

@@ -10,12 +10,25 @@ from collections.abc import Iterator
 
 from acode import seal
 from acode.engine.world import World, short
-from acode.errors import AcodeError, LogRolledBack, NoResumableSession, UnknownSession
+from acode.errors import (
+    AcodeError,
+    DatabaseCorrupt,
+    DiskFull,
+    LogRolledBack,
+    NoResumableSession,
+    NotWritable,
+    StoreBusy,
+    StoreUnusable,
+    UnknownSession,
+    WriteFailed,
+)
 from acode.seal import Anchor
 from acode.state import Session
 from acode.store.store import DATABASE, Store, find_session, refuse_unreadable
 
 ID_PART_CHARS_MIN = 4
+# Of these none says anything of a log: it may be read in the next moment.
+OF_THE_DATABASE = (DatabaseCorrupt, DiskFull, NotWritable, StoreBusy, StoreUnusable, WriteFailed)
 
 
 def has_database(world: World) -> bool:
@@ -78,10 +91,14 @@ def carrier_of(store: Store, run_id: str, source: str | None = None) -> Session 
     """
     known: list[Session] = []
     for session_id in reversed(store.session_ids()):
-        with contextlib.suppress(AcodeError):
+        try:
             session, _ = store.peek(session_id)
-            if session.kind == "foreign" and source in (None, session.source):
-                known.append(session)
+        except OF_THE_DATABASE:  # it may be the carrier: a second one would be begun beside it
+            raise
+        except AcodeError:
+            continue
+        if session.kind == "foreign" and source in (None, session.source):
+            known.append(session)
     found = [one for one in known if one.run_id == run_id]
     if not found and source is None and len(run_id) >= ID_PART_CHARS_MIN:
         found = [one for one in known if one.run_id.startswith(run_id) or one.run_id.endswith(run_id)]
