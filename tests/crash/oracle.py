@@ -6,6 +6,7 @@ explained by a durable record. At the end: everything is as an undisturbed run l
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -23,6 +24,7 @@ from acode.engine.opening import opened
 from acode.engine.preview import verify
 from acode.errors import AcodeError, NoResumableSession
 from acode.events import types as ev
+from acode.state import Session
 from tests.crash.case import Case, Prepared
 from tests.crash.harness.snapshots import Entry, Snapshot
 from tests.crash.place import Place
@@ -45,6 +47,7 @@ class OnRecord:
     kinds: set[str] = field(default_factory=set)
     closed: set[str] = field(default_factory=set)  # the starts of steps that have ended
     trouble: str = ""
+    lost: list[str] = field(default_factory=list)  # of which a start says that the bytes before it are kept
     explained_before: frozenset[str] = frozenset()
     starts: dict[str, ev.StepStarted] = field(default_factory=dict)
     ids_of_starts: dict[str, str] = field(default_factory=dict)
@@ -56,8 +59,12 @@ def on_record(place: Place, explained_before: frozenset[str] = frozenset()) -> O
     try:
         with opened(place.reader(), look_only=True) as store:
             for session_id in store.session_ids():
+                kept: dict[str, str] = {}
                 for envelope, _, _ in store.events(session_id):
                     _note(found, envelope)
+                    _keep(kept, envelope.event)
+                names = set(store.blob_names(session_id))
+                found.lost += [path for path, blob in kept.items() if blob not in names]
     except NoResumableSession:
         pass
     except AcodeError as error:
@@ -80,6 +87,15 @@ def _note(found: OnRecord, envelope: Any) -> None:
             found.closed.add(found.ids_of_starts[step])
         case ev.UndoStarted(step=step) | ev.RollbackStarted(step=step) if step in found.starts:
             found.paths.update(image.path for image in found.starts[step].before)
+
+
+def _keep(kept: dict[str, str], event: Any) -> None:
+    """The bytes that stood in a file before a step are there until the session has ended."""
+    match event:
+        case ev.StepStarted(before=images):
+            kept.update({image.path: image.blob for image in images if image.kind == "file" and image.blob})
+        case ev.SessionCompleted() | ev.SessionFailed() | ev.SessionCancelled():
+            kept.clear()
 
 
 def recorded_events(place: Place) -> Counter[str]:
@@ -111,6 +127,8 @@ def right_after(ready: Prepared, disk: Snapshot, heard: bytes) -> tuple[list[str
         wrong.append(f"acknowledged up to {acknowledged}, but the log ends at {record.last_seq}")
     if finished and not record.trouble and (missing := ready.recorded - record.events):
         wrong.append(f"it said that it was done, and these are not on record: {dict(missing)}")
+    if ready.place.outside is None:  # of a session from elsewhere they stay there
+        wrong += [f"what stood in {path} before a step is gone, and the session goes on" for path in record.lost]
     wrong += _unexplained(ready, disk, record)
     return wrong, _key(disk, record, finished=finished)
 
@@ -175,7 +193,47 @@ def files_in(workspace: Path) -> Iterator[tuple[str, bytes]]:
             yield os.path.relpath(path, workspace), Path(path).read_bytes()
 
 
+def directories_in(workspace: Path) -> Iterator[str]:
+    """Every directory of the workspace that is the user's, also an empty one."""
+    for place, directories, _ in os.walk(workspace):
+        if place == os.fspath(workspace):
+            directories[:] = [name for name in directories if name not in OWN]
+        yield from (os.path.relpath(os.path.join(place, name), workspace) for name in directories)
+
+
 # The end.
+
+
+def _progress(session: Session) -> tuple[int, ...]:
+    return session.steps_done, session.steps_total, session.tasks_done, session.tasks_total
+
+
+def _decisions(place: Place) -> dict[str, list[str]]:
+    """Steps that were begun again and nothing on record says why; files that acode took for somebody else's work.
+
+    Nobody else writes here: a change that was put down to a stranger is acode's own, which it has forgotten.
+    """
+    undecided: list[str] = []
+    strangers: set[str] = set()
+    with contextlib.suppress(NoResumableSession), opened(place.reader(), look_only=True) as store:
+        for session_id in store.session_ids():
+            begun: set[str] = set()
+            for envelope, _, _ in store.events(session_id):
+                match envelope.event:
+                    case ev.StepStarted(step=step):
+                        undecided += [step] if step in begun else []
+                        begun.add(step)
+                    case ev.StepSettled(outcome=ev.Settled.UNKNOWN):
+                        pass
+                    case ev.StepCompleted(step=step) | ev.StepSettled(step=step):
+                        begun.discard(step)
+                    case ev.StepsRolledBack(steps=steps):
+                        begun.difference_update(steps)
+                    case ev.Quarantined():
+                        begun.clear()
+                    case ev.ChangesAccepted(files=changed):
+                        strangers.update(file.path for file in changed)
+    return {"undecided": undecided, "strangers": sorted(strangers)}
 
 
 def picture(place: Place, case: Case) -> dict[str, Any]:
@@ -187,7 +245,10 @@ def picture(place: Place, case: Case) -> dict[str, Any]:
         "files": {path: data for path, data in files.items() if path not in databases},
         "modes": {path: (place.workspace / path).stat().st_mode & 0o777 for path in files if path not in databases},
         "databases": {path: _rows_of(place.workspace / path) for path in files if path.endswith(".db")},
+        "directories": sorted(directories_in(place.workspace)),
         "commits": _commits(place.workspace),
+        "progress": sorted(_progress(row.session) for row in found if row.session is not None),
+        **_decisions(place),
         "sessions": sorted(str(row.session.state) if row.session else str(row.error) for row in found),
         "once": {step: place.effects()[step] for step in case.once},
         "shown": case.shows(place) if case.shows is not None else None,
@@ -200,7 +261,8 @@ def differences(found: dict[str, Any], expected: dict[str, Any], *, refused: boo
     """`refused`: a model was told that it may not, and went another way: less is done then, and nothing twice."""
     if refused:
         at_most = {step: min(times, found["once"][step]) for step, times in expected["once"].items()}
-        expected = {**expected, "files": found["files"], "modes": found["modes"], "once": at_most}
+        less = ("files", "modes", "directories", "progress")
+        expected = {**expected, **{name: found[name] for name in less}, "once": at_most}
     return [
         f"{name}: {_short(found[name])} instead of {_short(wanted)}"
         for name, wanted in expected.items()

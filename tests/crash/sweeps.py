@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -19,7 +19,7 @@ from tests.crash.case import Prepared
 from tests.crash.harness.power import Search, power_cuts
 from tests.crash.harness.ptracer import NeverReached, Stop, Work, killed, trace
 from tests.crash.harness.recording import Recording, record
-from tests.crash.harness.snapshots import Laid, Snapshot, States, at_rest, states_of
+from tests.crash.harness.snapshots import Laid, Snapshot, State, States, at_rest, states_of
 from tests.crash.oracle import LOG, differences, log_of, picture, right_after, shows_what_was_said
 from tests.lives import end_all_in
 
@@ -123,8 +123,18 @@ class Judge:
 # Killed, as it is seen in one run that is stopped at every call.
 
 
-def snapshot_sweep(ready: Prepared, *, every: int = 1, limit: int = VIOLATIONS_MAX, everything: bool = False) -> Tally:
-    """Every state that a kill of the command leaves; `everything`: with all that it started, wherever that stands."""
+def snapshot_sweep(
+    ready: Prepared,
+    *,
+    every: int = 1,
+    limit: int = VIOLATIONS_MAX,
+    everything: bool = False,
+    only: Callable[[State], bool] = lambda state: True,
+) -> Tally:
+    """Every state that a kill of the command leaves; `everything`: with all that it started, wherever that stands.
+
+    only: the states that are judged; all of them if not said.
+    """
     tally = Tally(limit=limit)
     judge = Judge(ready, tally)
     try:
@@ -133,7 +143,7 @@ def snapshot_sweep(ready: Prepared, *, every: int = 1, limit: int = VIOLATIONS_M
         tally.violations.append(f"{ready.case}: {error}")
         return tally
     tally.boundaries = seen.stops
-    for state in seen.distinct[::every]:
+    for state in [state for state in seen.distinct if only(state)][::every]:
         judge.state(state.disk, state.heard, f"killed at {state.stop.name} {state.stop.phase} #{state.stop.number}")
         if tally.enough:
             break
