@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from errno import EIO
 
 import pytest
 
+from acode.cli import world as cli_world
+from acode.engine.listing import rows
 from tests.crash.case import Prepared
 from tests.crash.conftest import Prepare, Tell
 from tests.crash.fault_sweeps import clock_sweep, fault_sweep, faults_of, lost_sync_sweep, spread
 from tests.crash.harness import needs_ptrace
 from tests.crash.harness.faults import SHORT
 from tests.crash.harness.power import Metadata, Search
+from tests.crash.harness.ptracer import trace
+from tests.crash.oracle import LOG
 from tests.crash.planted import CATALOGUE, Planted
-from tests.crash.sweeps import Tally, kill_sweep, power_sweep, snapshot_sweep
+from tests.crash.planted_deep import CATALOGUE as DEEP
+from tests.crash.planted_deep import OWN_CASES
+from tests.crash.sweeps import Judge, Tally, kill_sweep, power_sweep, recorded, snapshot_sweep
 from tests.crash.table import CASES
 from tests.crash.tamper_sweeps import tamper_sweep
 
 pytestmark = [needs_ptrace, pytest.mark.timeout(600)]
 
-BUGS_MIN = 20
+BUGS_MIN, ALL_BUGS_MIN = 20, 60
+ALL_CASES = {**CASES, **OWN_CASES}
+Note = Callable[[str, object], None]
+TAMPERED, COOLING_DOWN = 20, 75
 
 
 FEW = Search(exhaustive_pieces_max=1, random_choices=0, sector_bytes=4096)
@@ -44,6 +56,107 @@ def failing_looks(ready: Prepared) -> Tally:
     return fault_sweep(ready, looks[::-1], limit=1)
 
 
+def failing_writes(ready: Prepared) -> Tally:
+    once = [one for one in faults_of(ready) if (one.error, one.forever) == (EIO, False)]
+    return fault_sweep(ready, [one for one in once if one.call in ("pwrite64", "fdatasync")], limit=1)
+
+
+def holding(is_it: Callable[[str], bool]) -> Callable[[Prepared], Tally]:
+    """Of the states that a kill of everything leaves, those in which such a file lies."""
+    return lambda ready: snapshot_sweep(
+        ready, everything=True, limit=1, only=lambda state: any(map(is_it, state.disk.entries))
+    )
+
+
+def half_an_output(ready: Prepared) -> Tally:
+    """Of the states that a kill of everything leaves, those in which a command was in the middle of its output."""
+    return snapshot_sweep(
+        ready, everything=True, limit=1, only=lambda state: state.disk.bytes_of("workspace/out.txt") == b"half\n"
+    )
+
+
+def behind_a_completion(ready: Prepared) -> Tally:
+    """The states in which the last that was heard is that a step is done."""
+    last = b'{"event":"step_completed"'
+    return snapshot_sweep(ready, limit=1, only=lambda state: state.heard.rstrip().rpartition(b"\n")[2].startswith(last))
+
+
+def killed_beside_its_command(ready: Prepared) -> Tally:
+    """acode is killed alone as soon as its command has begun: that one lives on, and has its effect later."""
+    tally = Tally(limit=1)
+    ready.fresh()
+    running = os.fork()
+    if running == 0:
+        os._exit(ready.place.traced(*ready.words))
+    while not list((ready.place.workspace / ".agent").glob("run/*/started")):
+        time.sleep(0.005)
+    os.kill(running, signal.SIGKILL)
+    os.waitpid(running, 0)
+    tally.kills += 1
+    Judge(ready, tally).here(ready.place.words_heard(), "killed beside its command")
+    return tally
+
+
+def older_database(ready: Prepared) -> Tally:
+    """The command has ended, and the database is put back to what it was before, as from a backup."""
+    tally = Tally(limit=1, states=1)
+    ready.fresh()
+    ready.act_here()
+    for stale in (ready.place.root / "workspace/.agent").glob("workspace.db*"):
+        stale.unlink()
+    for path, entry in ready.ground.entries.items():
+        if path.startswith(LOG):
+            (ready.place.root / path).write_bytes(entry.content)
+    found = [row.error for row in rows(ready.place.world())]
+    ended = ready.place.acode("resume", ready.place.names["id"], "--json", "--no-input")
+    if ended.exit_code != TAMPERED:
+        tally.violations.append(f"{ready.case}: an older database was taken for the newest: {ended.exit_code} {found}")
+    return tally
+
+
+def power_while_it_waits(ready: Prepared) -> Tally:
+    """Behind the word that the last command has begun, which is said when a flush has made that safe."""
+    recording = recorded(ready)
+    said = [at for at, op in enumerate(recording.ops) if op.kind == "heard" and b'"step_started"' in op.data]
+    return power_sweep(ready, replace(FEW, window=range(said[-1], said[-1] + 1)), recording=recording, limit=1)
+
+
+def cool_down(ready: Prepared) -> Tally:
+    """A crash of a while ago: who comes too early is refused, and does not make the others wait any longer."""
+    tally = Tally(limit=1)
+    ready.fresh()
+    words = ("resume", ready.place.names["id"], "--auto", "--json", "--no-input")
+    answers = [ready.place.acode(*words).exit_code]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli_world, "now", lambda: datetime.now(UTC) + timedelta(seconds=30))
+        ended = ready.place.acode(*words)
+    answers.append(ended.exit_code)
+    tally.states = len(answers)
+    if answers != [COOLING_DOWN, 0]:
+        tally.violations.append(
+            f"{ready.case}: a refused attempt has moved the crash: {answers}, {ended.stdout[-900:]}"
+        )
+    return tally
+
+
+def named(planted: Planted) -> str:
+    return f"{planted.bug}, {planted.case}"
+
+
+def assert_caught(ready: Prepared, planted: Planted, note: Note) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        planted.plant(patch)
+        tally = SWEEPS[planted.sweep](ready)
+    assert tally.violations, f"{planted.bug} went unnoticed by {planted.sweep}: {tally}"
+    note("sweep", f"planted: {planted.bug}; caught by {planted.sweep}: {tally.violations[0][:120]!r}")
+
+
+def settle_down(ready: Prepared) -> None:
+    """What goes on beside an undisturbed command comes to its own end."""
+    if ready.case.afterwards is not None:
+        ready.case.afterwards(ready.place)
+
+
 SWEEPS: dict[str, Callable[[Prepared], Tally]] = {
     "snapshots": lambda ready: snapshot_sweep(ready, every=3 if ready.case.followed else 1, limit=1),
     "real kills": lambda ready: kill_sweep(ready, every=23, limit=1),
@@ -56,24 +169,44 @@ SWEEPS: dict[str, Callable[[Prepared], Tally]] = {
     "a clock that jumps": lambda ready: clock_sweep(ready, timedelta(hours=-2), kills=2, limit=1),
     "tampering": lambda ready: tamper_sweep(ready, every=5, limit=1),
     "failing looks": failing_looks,
+    "kills at what is written": lambda ready: kill_sweep(ready, every=3, only=("pwrite64", "fdatasync"), limit=1),
+    "behind a completion": behind_a_completion,
+    "half an output": half_an_output,
+    "killed beside its command": killed_beside_its_command,
+    "locks of git's": holding(lambda path: path.startswith("workspace/.git/") and path.endswith(".lock")),
+    "an index in the making": holding(lambda path: "/.git/index.acode" in path),
+    "an older database": older_database,
+    "failing writes": failing_writes,
+    "power while it waits": power_while_it_waits,
+    "a cool-down": cool_down,
     "failing calls": lambda ready: fault_sweep(ready, spread(faults_of(ready), 25), limit=1),
 }
 
 
-@pytest.mark.parametrize("planted", CATALOGUE, ids=lambda planted: f"{planted.bug}, {planted.case}")
-def test_a_planted_bug_is_caught(
-    prepare: Prepare, planted: Planted, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
-) -> None:
-    ready = prepare(CASES[planted.case])
-    with monkeypatch.context() as patch:
+@pytest.mark.parametrize("planted", CATALOGUE, ids=named)
+def test_a_planted_bug_is_caught(prepare: Prepare, planted: Planted, record_property: Note) -> None:
+    assert_caught(prepare(CASES[planted.case]), planted, record_property)
+
+
+@pytest.mark.release
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("planted", DEEP, ids=named)
+def test_a_deep_bug_is_caught(prepare: Prepare, planted: Planted, record_property: Note) -> None:
+    ready = prepare(ALL_CASES[planted.case])
+    with pytest.MonkeyPatch.context() as patch:
         planted.plant(patch)
-        tally = SWEEPS[planted.sweep](ready)
-    assert tally.violations, f"{planted.bug} went unnoticed by {planted.sweep}: {tally}"
-    record_property("sweep", f"planted: {planted.bug}; caught by {planted.sweep}: {tally.violations[0][:120]!r}")
+        ready.fresh()
+        ended = trace(ready.act)
+        settle_down(ready)
+    assert ended.exit_code in ready.case.ends_with, f"it already fails when nothing is done to it: {ended.error}"
+    assert_caught(ready, planted, record_property)
 
 
 def test_the_catalogue_is_large_enough() -> None:
+    bugs = [planted.bug for planted in (*CATALOGUE, *DEEP)]
     assert len({planted.bug for planted in CATALOGUE}) >= BUGS_MIN
+    assert len(set(bugs)) >= ALL_BUGS_MIN
+    assert not {planted.bug for planted in CATALOGUE} & {planted.bug for planted in DEEP}
 
 
 # Done to every command without a bug by sweeps of their own, the first of them whole and the others more densely.
@@ -81,8 +214,20 @@ OWN_SWEEPS = ("snapshots", "power, ordered names", "real kills", "failing looks"
 WITHOUT = sorted({(planted.sweep, planted.case) for planted in CATALOGUE if planted.sweep not in OWN_SWEEPS})
 
 
+DEEP_WITHOUT = sorted({(planted.sweep, planted.case) for planted in DEEP} - set(WITHOUT))
+
+
 @pytest.mark.parametrize(("sweep", "case"), WITHOUT, ids=str)
 def test_without_a_bug_the_same_sweep_reports_nothing(prepare: Prepare, tell: Tell, sweep: str, case: str) -> None:
     tally = SWEEPS[sweep](prepare(CASES[case]))
+    tell(f"no bug planted: {sweep}, {case}", tally)
+    assert tally.violations == []
+
+
+@pytest.mark.release
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize(("sweep", "case"), DEEP_WITHOUT, ids=str)
+def test_without_a_deep_bug_the_same_sweep_reports_nothing(prepare: Prepare, tell: Tell, sweep: str, case: str) -> None:
+    tally = SWEEPS[sweep](prepare(ALL_CASES[case]))
     tell(f"no bug planted: {sweep}, {case}", tally)
     assert tally.violations == []
