@@ -11,6 +11,7 @@ from acode import lock
 from acode.errors import NotWritable
 from acode.events.definition import Run, Step
 from acode.plan import Outcome
+from acode.steps import run as commands
 from acode.steps.kept import Mark, read_mark, read_status, run_directory
 from acode.steps.shape import Done, Failed
 from tests.disks import on_a_small_disk
@@ -95,6 +96,8 @@ def refuse(place: Path) -> None:
             filler.write(b"\0" * 4096)
     outcome = bench.execute(step, started)
     assert isinstance(outcome, Failed) and "before it could start the command" in outcome.message
+    for keeper in list(commands._KEEPERS.values()):  # it holds the lock until it is really gone
+        keeper.wait()
     assert bench.look(step, started).outcome is Outcome.NOT_APPLIED
     assert not (bench.workspace / "ledger").exists()
 
