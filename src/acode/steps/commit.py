@@ -34,7 +34,7 @@ from acode.plan import Finding, Outcome
 from acode.steps import git_locks as locks
 from acode.steps import keeper
 from acode.steps import repository as git
-from acode.steps.kept import read_mark, run_directory
+from acode.steps.kept import alive_lock_held, read_mark, run_directory
 from acode.steps.repository import GitFailed, Repository
 from acode.steps.run import TAIL_BYTES, WITHHELD
 from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
@@ -91,18 +91,17 @@ def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
                 if held is None:
                     return Failed(reason="error", message=f"git runs already for step {step.id}")
                 repository = repository_of(site)._replace(held=held)
-                found = commit_of(repository, started)
-                git_or_end = begin(step.action, site, started, repository, working) if found is None else None
+                found = commit_of(repository, started) or begin(step.action, site, started, repository, working)
         except GitFailed as error:
             return Failed(reason="error", message=site.redactor.text(str(error)))
         except NotWritable as error:
             return Failed(reason="error", message=error.message)
-        if isinstance(git_or_end, Done):
-            return git_or_end
+        if isinstance(found, Done):
+            return found
         try:
-            if git_or_end is None:
-                return finished(site, started, repository, str(found), stale_only=True)
-            return judge(site, started, repository, git_or_end.watch(step, site, started), git_or_end.notes)
+            if isinstance(found, str):  # an earlier life of this attempt has made it
+                return finished(site, started, repository, found, stale_only=True)
+            return judge(site, started, repository, found.watch(step, site, started), found.notes)
         except (GitFailed, OSError) as error:
             said = str(error) if isinstance(error, NotShown) else f"it is open what became of the commit: {error}"
             return Failed(reason="signal", message=site.redactor.text(said))
@@ -390,15 +389,8 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
 
 def still_running(directory: Path) -> str | None:
     """In words, if git or one of its hooks lives on without its acode."""
-    try:
-        descriptor = os.open(directory / "alive", os.O_RDWR)
-    except (FileNotFoundError, NotADirectoryError):
+    if not alive_lock_held(directory):
         return None
-    try:
-        if lock.try_lock(descriptor):
-            return None
-    finally:
-        os.close(descriptor)
     mark = read_mark(directory)
     if mark is None or mark.command is None:
         return "git is just being started"

@@ -65,7 +65,7 @@ class Capture:
             while written < len(part):
                 written += os.write(self._fd, part[written:])
         except OSError:
-            self._room = written
+            self._room = written  # what it has taken now is the last
         return written
 
     def _nudge(self) -> None:
