@@ -7,17 +7,10 @@ from typing import Any
 
 from acode.cli.said import Flags
 from acode.cli.screen import Screen, as_json, one_line
-from acode.errors import AcodeError, MachineRefused
+from acode.errors import OF_THE_MACHINE, AcodeError, MachineRefused
 
-# What a machine says of its disks and limits. Anything else (a name that is not there, a wrong kind of file) is ours.
-REFUSALS = frozenset(
-    getattr(errno, name)
-    for name in (
-        "EIO", "ENOSPC", "EDQUOT", "EACCES", "EPERM", "EROFS", "EMFILE", "ENFILE", "ENOLCK", "ENOMEM", "ESTALE",
-        "ETIMEDOUT", "EINTR",
-    )
-    if hasattr(errno, name)
-)  # fmt: skip
+# What a machine says of a file. Anything else (a name that is not there, a wrong kind of file) is ours.
+REFUSALS = OF_THE_MACHINE | {errno.EACCES, errno.EPERM, errno.EROFS, errno.EINTR}
 
 
 def report(screen: Screen, error: AcodeError) -> int:

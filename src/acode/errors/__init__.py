@@ -6,6 +6,8 @@ The table in docs/reference/errors.md is generated from these classes, so a clas
 
 from __future__ import annotations
 
+import errno
+
 from acode.errors.model import BadReply as BadReply
 from acode.errors.model import BudgetSpent as BudgetSpent
 from acode.errors.model import ContextTooLong as ContextTooLong
@@ -20,6 +22,13 @@ from acode.errors.model import ModelUnknown as ModelUnknown
 from acode.errors.model import ModelUnsupported as ModelUnsupported
 from acode.errors.root import AcodeError as AcodeError
 from acode.errors.root import every_error as every_error
+
+# What the system says of the machine itself, a sick disk or a limit, and not of the file that was asked for.
+OF_THE_MACHINE = frozenset(
+    getattr(errno, name)
+    for name in ("EIO", "ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "ENOLCK", "ENOMEM", "ESTALE", "ETIMEDOUT")
+    if hasattr(errno, name)  # not every system has each of them
+)
 
 # What the caller typed.
 

@@ -6,7 +6,6 @@ the model is told is made from the record of that alone: a later run tells it th
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -14,16 +13,12 @@ import msgspec
 
 from acode.agent import words
 from acode.agent.job import Job
-from acode.errors import AcodeError, UnsafePath
+from acode.errors import OF_THE_MACHINE, AcodeError, UnsafePath
 from acode.events import types as ev
 from acode.events.definition import Action, Call
 from acode.library.work import Begun
 from acode.workspace import Root, visible
 
-# What a machine says of itself, not of a file: a model that is told so takes it for the state of the work.
-_OF_THE_MACHINE = frozenset(
-    {errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.ENOLCK, errno.ETIMEDOUT}
-) | {getattr(errno, "ESTALE", errno.EIO)}
 BY_HAND = "A person said that this took effect; nothing more is known of it."
 
 
@@ -99,8 +94,8 @@ def root_of(job: Job) -> Root:
 
 
 def raise_if_of_the_machine(error: Exception) -> None:
-    """A sick disk or a limit ends the run: looked at again behind it, the same path shows what is there."""
-    if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+    """A sick disk or a limit ends the run: a model that is told so takes it for the state of the work."""
+    if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
         raise error
 
 
