@@ -1,7 +1,8 @@
 """Which workspace settings the user has agreed to: one private file per workspace and content.
 
 Agreement is to a hash, so any change of the file asks again. Whatever is odd about a trust file (a link, another owner,
-open to others, other content) means that there is no trust; nothing here ever errs towards trusting.
+open to others, other content) means that there is no trust; nothing here ever errs towards trusting. One that cannot be
+read at all is an error: nobody is asked again for what they have answered.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def is_trusted(state_dir: Path, workspace: Path, sha256: str) -> bool:
     except OSError as error:
         if error.errno == errno.ELOOP:  # a link: nobody's word
             return False
-        raise  # that it cannot be read does not take trust away: who is told so would answer for what was answered
+        raise
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or not _is_ours(found):
