@@ -291,11 +291,11 @@ def test_a_take_over_that_is_cut_off_anywhere_is_finished_by_the_next_try(
         assert lease(database, session_id)[1] == node_of(two.place / "state", two.workspace)
 
 
-def taken_over(machine: Machine, url: str, session_id: str) -> int:
+def taken_over(machine: Machine, url: str, session_id: str, *, force: bool = False) -> int:
     machine.connect(url)
     for number in range(1, 5):
         try:
-            bring(machine.world(), session_id, own=True)
+            bring(machine.world(), session_id, own=True, force=force, reason="it is gone")
             return number
         except SyncFailed:
             if (machine.workspace / ".agent" / "workspace.db").exists():
@@ -304,11 +304,34 @@ def taken_over(machine: Machine, url: str, session_id: str) -> int:
     raise AssertionError("not even the fourth try succeeded")
 
 
-def forget_take_over(machine: Machine, dsn: str, session_id: str, log: list[Any]) -> None:
-    shutil.rmtree(machine.workspace / ".agent")
-    shutil.rmtree(machine.place / "state" / "anchors")
+def forget_take_over(machine: Machine, dsn: str, session_id: str, log: list[Any], *, owner: str | None = None) -> None:
+    shutil.rmtree(machine.workspace / ".agent", ignore_errors=True)
+    shutil.rmtree(machine.place / "state" / "anchors", ignore_errors=True)
     with psycopg.connect(dsn) as connection:
-        connection.execute("UPDATE acode_sessions SET owner = NULL, seq = %s, head = %s", (log[-1][0], log[-1][2]))
+        values = (owner, log[-1][0], log[-1][2])
+        connection.execute("UPDATE acode_sessions SET owner = %s, seq = %s, head = %s", values)
+
+
+@pytest.mark.req("FR-011c-055")
+@pytest.mark.parametrize("way", ["to the server", "to the client"])
+def test_a_take_over_by_force_is_said_once_wherever_it_was_cut_off(
+    machines: tuple[Machine, Machine], postgres_server: Server, database: str, tmp_path: Path, way: Way
+) -> None:
+    """Also where the server had given the lease away and nobody here heard of it."""
+    one, two = machines
+    session_id = one.run(counting(tmp_path))
+    log, total = one.log(session_id), 1
+    for message in range(-1, 60, 4):
+        forget_take_over(two, database, session_id, log, owner="another")
+        cut = Cut(way=way, message=message, delivered=message % 8 == 3) if message >= 0 else None
+        with Line(socket_of(postgres_server), cut=cut) as line:
+            tries = taken_over(two, url_of(database, line.port), session_id, force=True)
+            if cut is not None and not line.cuts:
+                break  # it speaks less than that
+        total += tries - 1
+        (forced,) = events(two, session_id, ev.Forced)
+        assert forced.reason == "it is gone" and "which had not given it back" in forced.what
+    assert total > 4, "some were cut off"
 
 
 # What comes down is proved.

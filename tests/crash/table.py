@@ -276,6 +276,36 @@ SHARED = (
         outside="database",
         only_for_real=True,
     ),
+    Case(
+        name="take over by force",
+        ground=grounds_shared.kept_elsewhere,
+        words=("resume", "{there}", "--remote", "--force", "--reason", "it is gone", "--yes", *ACT),
+        ends_with=(10,),
+        repeated=(10,),
+        leaves=grounds_shared.decided,
+        outside="database",
+        only_for_real=True,
+    ),
+    Case(
+        name="choose the history there",
+        ground=grounds_shared.parted,
+        words=("pull", "{id}", "--force", "--reason", "theirs is right", "--yes", *ACT),
+        repeated=(0,),
+        ends_sessions=True,
+        leaves=grounds_shared.decided_when_taken,
+        outside="database",
+        only_for_real=True,
+    ),
+    Case(
+        name="choose the history here",
+        ground=grounds_shared.parted,
+        words=("sync", "now", "{id}", "--force", "--reason", "mine is right", *ACT),
+        repeated=(0,),
+        ends_sessions=True,
+        leaves=grounds_shared.decided,
+        outside="database",
+        only_for_real=True,
+    ),
 )
 AGENT = (
     Case(

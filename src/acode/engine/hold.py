@@ -16,6 +16,7 @@ import msgspec
 
 from acode import lock as locks
 from acode import seal
+from acode.engine import unsaid
 from acode.engine.opening import opened, resolve_id
 from acode.engine.sharing import refuse_not_ours
 from acode.engine.world import Notice, World, short, way_to_begin_anew
@@ -285,6 +286,7 @@ def held(world: World, text: str, *, wait: bool = False, ended_ok: bool = False)
             in_hand = Held(world, store, store.journal(loaded, generation), root, lock)
             in_hand.warnings.extend(warnings)
             in_hand.owner_seen_at = seen.touched_at
+            unsaid.say(in_hand)
             yield in_hand
         finally:
             lock.release()

@@ -7,7 +7,7 @@ not durable by themselves and need not be. Nothing here talks to a server.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -46,6 +46,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
     attempted_at: datetime | None = None
     retry_at: datetime | None = None
     reason: str | None = None
+    unsaid: str | None = None  # decisions that the log does not say yet; `engine.unsaid` reads them
 
 
 _FIELDS = Cursor.__struct_fields__
@@ -83,13 +84,17 @@ def keep_cursor(store: Store, cursor: Cursor) -> None:
 
 
 def change_cursor(store: Store, session_id: str, **changes: Any) -> Cursor:
+    return revise_cursor(store, session_id, lambda cursor: msgspec.structs.replace(cursor, **changes))
+
+
+def revise_cursor(store: Store, session_id: str, revised: Callable[[Cursor], Cursor]) -> Cursor:
     """One after the other: two connections that change different fields must not undo each other."""
     with database.translated(store.path):
         inside = store.db.in_transaction
         if not inside:
             store.db.execute("BEGIN IMMEDIATE")
         try:
-            cursor = msgspec.structs.replace(cursor_of(store, session_id), **changes)
+            cursor = revised(cursor_of(store, session_id))
             keep_cursor(store, cursor)
             if not inside:
                 store.db.execute("COMMIT")

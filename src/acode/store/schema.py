@@ -131,6 +131,10 @@ CREATE TABLE graph_writes(
 ) STRICT;
 """,
     ),
+    (
+        "decisions about the shared copy that the log does not say yet",
+        "ALTER TABLE sync_cursor ADD COLUMN unsaid TEXT;",
+    ),
 )
 VERSION = len(MIGRATIONS)
 NOT_USED = "Nothing in it is used. Look at it with another tool, or bring back a backup."

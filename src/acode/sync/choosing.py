@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from acode.engine.hold import held
+from acode.engine import unsaid
 from acode.engine.world import World
 from acode.errors import AcodeError, NewerSchema, UnreadableEvent
 from acode.events import decode
@@ -16,7 +16,7 @@ from acode.events import types as ev
 from acode.store import outbox
 from acode.store.journal import stamp
 from acode.store.store import Store
-from acode.sync.courier import Courier
+from acode.sync.courier import Courier, own_here
 from acode.sync.exchange import Contradiction
 from acode.sync.ledger import PostgresLedger
 from acode.sync.local import holder_in_words
@@ -100,6 +100,9 @@ def choose_ours(world: World, courier: Courier, session_id: str, *, reason: str)
         common = common_with(store, ledger, session_id, remote)
         aside = ledger.set_aside(session_id, common, holder_in_words())
         generation = max(remote.generation, cursor.generation) + 1
+        what = f"the history here was chosen: {aside} events of {remote.holder or 'another machine'} were set aside"
+        decision = ev.Forced(what=what, reason=world.redactor.text(reason) or "none given")
+        unsaid.intend(store, session_id, generation, decision)
         head = outbox.code_at(store, session_id, common) or b"" if common else b""
         lease = Remote(
             generation=generation,
@@ -110,10 +113,5 @@ def choose_ours(world: World, courier: Courier, session_id: str, *, reason: str)
             holder=holder_in_words(),
         )
         ledger.put(session_id, lease, new=False)
-    outbox.change_cursor(
-        store, session_id, standing="owner", generation=generation, pushed_seq=common, holder="", reason=None
-    )
-    what = f"the history here was chosen: {aside} events of {remote.holder or 'another machine'} were set aside"
-    with held(world, session_id, ended_ok=True) as run:
-        run.say(ev.Forced(what=what, reason=world.redactor.text(reason) or "none given"), actor="user")
+    own_here(store, session_id, generation, pushed_seq=common)
     return aside

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 
+from acode.engine import unsaid
 from acode.engine.listing import lock_seen
 from acode.engine.sharing import server_id
 from acode.engine.world import World, short
@@ -72,18 +73,8 @@ class Courier:
     def _note(self, session_id: str, done: Pushed | Refusal) -> None:
         now = self.world.clock()
         if isinstance(done, Pushed):
-            outbox.change_cursor(
-                self.store,
-                session_id,
-                server=self.server,
-                pushed_seq=done.seq,
-                generation=done.generation,
-                standing="owner",
-                holder="",
-                attempted_at=now,
-                retry_at=None,
-                reason=None,
-            )
+            heard: dict[str, Any] = {"server": self.server, "attempted_at": now, "retry_at": None}
+            own_here(self.store, session_id, done.generation, pushed_seq=done.seq, **heard)
             return
         standing = "diverged" if isinstance(done, Diverged) else "fenced"
         changes = {
@@ -124,6 +115,19 @@ class Courier:
         if found:
             outbox.make_durable(self.store)
         return found
+
+
+def own_here(store: Store, session_id: str, generation: int, **changes: Any) -> None:
+    """The lease is ours with this generation, as the server has just said."""
+    last = outbox.last_seq(store, session_id)
+
+    def owned(cursor: outbox.Cursor) -> outbox.Cursor:
+        ours = msgspec.structs.replace(
+            cursor, standing="owner", generation=generation, holder="", reason=None, **changes
+        )
+        return unsaid.with_effect(ours, generation, last)
+
+    outbox.revise_cursor(store, session_id, owned)
 
 
 def note_failure(

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from acode.engine import unsaid
+from acode.engine.hold import held
 from acode.engine.listing import lock_seen
 from acode.engine.opening import opened, resolve_id
 from acode.engine.sharing import SyncState, server_id, sync_state
@@ -100,10 +102,23 @@ def deliver_one(world: World, courier: Courier, session_id: str, *, force: bool,
     if not isinstance(done, Pushed):
         tails = tails_of(store, courier.ledger, session_id)
         return Delivered(session_id=session_id, sent=0, refused=as_error(session_id, done), tails=tails)
+    sent = max(0, done.seq - before)
     if not lock_seen(world, session_id, store.generation(session_id)).held:
         with contextlib.suppress(AcodeError):  # a damaged log is pushed as it is; whoever takes it over is told
+            sent += say_what_is_owed(world, courier, session_id)
             courier.release(session_id)
-    return Delivered(session_id=session_id, sent=max(0, done.seq - before), set_aside=aside)
+    return Delivered(session_id=session_id, sent=sent, set_aside=aside)
+
+
+def say_what_is_owed(world: World, courier: Courier, session_id: str) -> int:
+    """A choice that took effect just now, or in an earlier try that was killed; how many more events were sent."""
+    if not unsaid.of(courier.cursor(session_id)).done:
+        return 0
+    before = courier.cursor(session_id).pushed_seq
+    with held(world, session_id, ended_ok=True):
+        pass  # whoever holds it says it
+    done = _delivered(courier, session_id)
+    return done.seq - before if isinstance(done, Pushed) else 0
 
 
 def _delivered(courier: Courier, session_id: str) -> Pushed | Refusal:

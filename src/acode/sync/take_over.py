@@ -16,6 +16,7 @@ import msgspec
 
 from acode import lock as locks
 from acode import seal
+from acode.engine import unsaid
 from acode.engine.hold import held
 from acode.engine.opening import opened
 from acode.engine.sharing import server_id
@@ -29,7 +30,7 @@ from acode.store import outbox
 from acode.store.intake import Arrival, take_in
 from acode.store.store import Store, find_session
 from acode.sync.choosing import common_with, tails_of
-from acode.sync.courier import Courier, as_error
+from acode.sync.courier import Courier, as_error, own_here
 from acode.sync.exchange import Pushed
 from acode.sync.ledger import PostgresLedger, SharedSession
 from acode.sync.local import holder_in_words, node_of
@@ -37,6 +38,7 @@ from acode.sync.now import connected
 from acode.sync.protocol import Bring, Diverged, Fenced, Keep, Remote, Take, UpToDate, decide_pull, decide_take
 from acode.workspace import ChangedFile, Root, changed, write_atomic
 
+OURS = ("owner", "released")  # standings of a session that was here last
 ROUNDS_MAX = 5  # an owner that is taken over by force may write on until its lease is gone
 
 
@@ -75,10 +77,15 @@ def bring(world: World, text: str, *, own: bool, force: bool = False, reason: st
         send_ours_first(world, store, ledger, text)
         session_id = find_session([one.session_id for one in reversed(ledger.sessions())], text)
         with alone(world, store, session_id):
-            brought = fetch(world, store, ledger, session_id, own=own, force=force)
+            words = world.redactor.text(reason) or "none given"
+            brought = fetch(world, store, ledger, session_id, own=own, force=force, reason=words)
             lost = never_pushed(world, session_id, outbox.last_seq(store, session_id))
             brought = msgspec.structs.replace(brought, lost=lost, ended=store.peek(session_id)[0].terminal)
-    note_arrival(world, brought, reason=reason)
+            owes_words = bool(unsaid.of(outbox.cursor_of(store, session_id)).done)
+    # Nothing is written on a log of which the end is lost, until a person has accepted that; nor on another's.
+    if owes_words and brought.owned and not lost:
+        with held(world, session_id, ended_ok=True):
+            pass  # whoever holds it says what is owed
     return brought
 
 
@@ -115,7 +122,9 @@ def send_ours_first(world: World, store: Store, ledger: PostgresLedger, text: st
 # Rows.
 
 
-def fetch(world: World, store: Store, ledger: PostgresLedger, session_id: str, *, own: bool, force: bool) -> Brought:
+def fetch(
+    world: World, store: Store, ledger: PostgresLedger, session_id: str, *, own: bool, force: bool, reason: str
+) -> Brought:
     """Come level with the server, then take the lease; if somebody wrote in between, once more."""
     node, events, aside, backup = node_of(world.state_dir, world.workspace), 0, 0, None
     for _ in range(ROUNDS_MAX):
@@ -125,7 +134,10 @@ def fetch(world: World, store: Store, ledger: PostgresLedger, session_id: str, *
         if isinstance(plan, Bring):
             if plan.aside:
                 aside, backup = plan.aside, store.back_up()
-            events += come_down(world, store, ledger, remote, session_id=session_id, plan=plan, node=node)
+            given_up = set_aside(plan, reason)
+            events += come_down(
+                world, store, ledger, remote, session_id=session_id, plan=plan, node=node, given_up=given_up
+            )
         if not own or store.peek(session_id)[0].terminal:  # what has ended needs no owner
             return Brought(
                 session_id=session_id,
@@ -136,7 +148,7 @@ def fetch(world: World, store: Store, ledger: PostgresLedger, session_id: str, *
                 aside=aside,
                 backup=backup.name if isinstance(backup, Path) else None,
             )
-        taken = take_lease(store, ledger, session_id, node, force=force)
+        taken = take_lease(store, ledger, session_id, node, force=force, reason=reason)
         if taken is not None:
             return msgspec.structs.replace(
                 taken, events=events, aside=aside, backup=backup.name if isinstance(backup, Path) else None
@@ -178,15 +190,29 @@ def planned(
     return plan
 
 
+def set_aside(plan: Bring, reason: str) -> ev.Forced | None:
+    what = f"the shared history was chosen: {plan.aside} events of this machine were set aside"
+    return ev.Forced(what=what, reason=reason) if plan.aside else None
+
+
 def come_down(
-    world: World, store: Store, ledger: PostgresLedger, remote: Remote, *, session_id: str, plan: Bring, node: str
+    world: World,
+    store: Store,
+    ledger: PostgresLedger,
+    remote: Remote,
+    *,
+    session_id: str,
+    plan: Bring,
+    node: str,
+    given_up: ev.Forced | None,
 ) -> int:
     """Rows, their seals and blobs, in one transaction here; how many events came."""
     known = session_id in store.session_ids()
     present = set(store.blob_purposes(session_id)) if known else set()
     ours = remote.owner == node
     # Looking at a session is not holding it: its generation becomes ours with the lease, not with the rows.
-    held = remote.generation if ours else outbox.cursor_of(store, session_id).generation if known else 0
+    before = outbox.cursor_of(store, session_id)
+    held = remote.generation if ours else before.generation
     span = (session_id, plan.after, remote.seq)
     arrival = Arrival(
         session_id=session_id,
@@ -202,7 +228,7 @@ def come_down(
     )
 
     def cursor(last: int) -> outbox.Cursor:
-        return outbox.Cursor(
+        arrived = outbox.Cursor(
             session_id=session_id,
             server=server_id(ledger.url),
             pushed_seq=last,
@@ -212,6 +238,7 @@ def come_down(
             holder="" if ours else remote.holder,
             attempted_at=world.clock(),
         )
+        return unsaid.after_arrival(arrived, before, last, given_up)
 
     last = take_in(store, arrival, cursor)
     anchor_arrival(world, store, session_id, chosen=plan.aside > 0)
@@ -247,7 +274,9 @@ def never_pushed(world: World, session_id: str, last_seq: int) -> int:
     return max(0, anchor.seq - last_seq) if anchor is not None else 0
 
 
-def take_lease(store: Store, ledger: PostgresLedger, session_id: str, node: str, *, force: bool) -> Brought | None:
+def take_lease(
+    store: Store, ledger: PostgresLedger, session_id: str, node: str, *, force: bool, reason: str
+) -> Brought | None:
     """Ours, if nobody has written since we looked; None: look again."""
     last, before = outbox.last_seq(store, session_id), outbox.cursor_of(store, session_id).standing
     with ledger.transaction():
@@ -258,47 +287,33 @@ def take_lease(store: Store, ledger: PostgresLedger, session_id: str, node: str,
         if isinstance(verdict, Fenced):
             return None  # somebody was faster; the next look refuses it in words
         if isinstance(verdict, Take):
+            decision = taken(verdict, new_here=before not in OURS, reason=reason)
+            if decision is not None:
+                unsaid.intend(store, session_id, verdict.generation, decision)
             lease = msgspec.structs.replace(
                 remote, generation=verdict.generation, owner=node, last=node, holder=holder_in_words()
             )
             ledger.put(session_id, lease, new=False)
-    outbox.change_cursor(
-        store,
-        session_id,
-        standing="owner",
-        generation=verdict.generation,
-        pushed_seq=remote.seq,
-        holder="",
-        reason=None,
-    )
+    own_here(store, session_id, verdict.generation, pushed_seq=remote.seq)
     return Brought(
         session_id=session_id,
         events=0,
         last_seq=last,
         generation=verdict.generation,
         owned=True,
-        changed_hands=isinstance(verdict, Take) and before not in ("owner", "released"),
+        changed_hands=isinstance(verdict, Take) and before not in OURS,
         forced_from=None if isinstance(verdict, Keep) else verdict.forced_from,
     )
 
 
-def note_arrival(world: World, brought: Brought, *, reason: str) -> None:
-    """A lease that was taken, by whatever right, is an event of the session."""
-    if brought.lost:
-        return  # nothing is written on a log of which the end is lost, until a person has accepted that
-    if not brought.owned or not (brought.changed_hands or brought.forced_from or brought.aside):
-        return
-    words = world.redactor.text(reason) or "none given"
-    with held(world, brought.session_id, ended_ok=True) as run:
-        if brought.forced_from is not None:
-            what = f"taken over from {brought.forced_from}, which had not given it back"
-            run.say(ev.Forced(what=what, reason=words), actor="user")
-        if brought.aside:
-            what = f"the shared history was chosen: {brought.aside} events of this machine were set aside"
-            run.say(ev.Forced(what=what, reason=words), actor="user")
-        elif brought.forced_from is None and not run.session.terminal:
-            data = {"generation": brought.generation, "holder": holder_in_words()}
-            run.say(ev.Noted(what="taken over from another machine", data=data), actor="user")
+def taken(verdict: Take, *, new_here: bool, reason: str) -> unsaid.Decision | None:
+    """A lease that was taken from another machine, by whatever right, is an event of the session."""
+    if verdict.forced_from is not None:
+        return ev.Forced(what=f"taken over from {verdict.forced_from}, which had not given it back", reason=reason)
+    if not new_here:
+        return None
+    data = {"generation": verdict.generation, "holder": holder_in_words()}
+    return ev.Noted(what="taken over from another machine", data=data)
 
 
 # Files.
