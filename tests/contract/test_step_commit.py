@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -420,6 +421,29 @@ def test_a_commit_that_the_index_cannot_show_stays_open_until_it_can(
     (repo / ".git/index.lock").unlink()
     assert bench.adopt(step_for("a"), started).result == {"commit": git(repo, "rev-parse", "HEAD").strip()}
     assert (log(repo), status(repo)) == (["Change", "first"], [])
+
+
+@pytest.mark.parametrize("paths", [(), ("a", "b")], ids=["all", "named"])
+def test_a_file_that_git_cannot_look_at_is_not_committed_as_deleted(
+    bench: Bench, repo: Path, tmp_path: Path, paths: tuple[str, ...]
+) -> None:
+    """git takes whatever it cannot look at for deleted: here a file that is away only while git looks."""
+    put(repo, a="two\n")
+    where = tmp_path / "bin" / "git"
+    where.parent.mkdir()
+    real = shutil.which("git")
+    where.write_text(
+        f'#!/bin/sh\ncase "$*" in *" status "*|*" add "*) mv b hidden~; trap "mv hidden~ b" EXIT;; esac\n{real} "$@"\n'
+    )
+    where.chmod(0o755)
+    right = bench.env["PATH"]
+    bench.env["PATH"] = f"{where.parent}:{right}"
+    found = failed(bench.run(step_for(*paths)))
+    assert "could not look at b, which is there" in found.message and found.reason == "error"
+    assert (log(repo), status(repo)) == (["first"], [" M a"])
+    bench.env["PATH"] = right
+    committed(bench.run(step_for(*paths, number=2)))
+    assert files_of(repo) == ["M\ta"]
 
 
 def test_a_git_whose_beginning_cannot_be_noted_does_not_go_on_unseen(bench: Bench, repo: Path) -> None:

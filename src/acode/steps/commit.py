@@ -18,6 +18,7 @@ import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -146,12 +147,30 @@ def fill(action: Commit, site: Site, repository: Repository, index: Path, base: 
         for path in wanted:
             refuse_unknown(repository, path, found)
         git.add(repository, index, [*found.tracked, *found.untracked], ())
+        refuse_unseen(repository, index, base, removed=set())
         return
     found = git.changes(repository, index, [repository.prefix])
     added, removed = git.staged(repository, base, repository.prefix)
     own = {git.in_repository(repository, path) for path in site.manifest}
     new = [path for path in found.untracked if path in added or path in own]
     git.add(repository, index, [*found.tracked, *new], removed - set(found.tracked))
+    refuse_unseen(repository, index, base, removed=removed)
+
+
+def refuse_unseen(repository: Repository, index: Path, base: str | None, *, removed: set[bytes]) -> None:
+    """git takes a file that it cannot look at, on a sick disk or without a descriptor left, for a deleted one."""
+    for path in git.deleted(repository, index, base):
+        if path not in removed and is_file(os.path.join(os.fsencode(repository.top), path)):
+            name = path.decode("utf-8", "replace")
+            raise GitFailed(f"git could not look at {name}, which is there, and would commit that it was deleted")
+
+
+def is_file(path: bytes) -> bool:
+    """Whether something is there that git would keep; a directory in the place of a file is its deletion."""
+    try:
+        return not stat.S_ISDIR(os.lstat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def refuse_unknown(repository: Repository, path: bytes, found: git.Changes) -> None:

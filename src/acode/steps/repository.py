@@ -227,6 +227,14 @@ def add(repository: Repository, place: Path, paths: Iterable[bytes], removed: It
         ask(repository, "update-index", "-z", "--force-remove", "--stdin", stdin=gone + b"\0", index=place)
 
 
+def deleted(repository: Repository, place: Path, base: str | None) -> list[bytes]:
+    """What an index does not hold any more of the last commit."""
+    if base is None:
+        return []
+    options = ("--cached", "--name-only", "--diff-filter=D", "-z", "--no-renames")
+    return names(ask(repository, "diff-index", *options, base, index=place))
+
+
 def differs(repository: Repository, place: Path, base: str | None) -> bool:
     if base is None:
         return bool(ask(repository, "ls-files", "-z", "--cached", index=place))
