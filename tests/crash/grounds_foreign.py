@@ -47,4 +47,5 @@ def told(place: Place, source: str) -> Any:
     if source == "arc":
         return settled(next(place.workspace.rglob("checkpoint.json")))
     found = essence(place.workspace / ".agent-memory" / "runs" / MEMORY)
-    return [one for one in found if one[0] != "task_failed"]  # a sick disk may fail a task, which is then done again
+    # A sick disk may fail a task or a phase, which is then done again.
+    return [one for one in found if one[0] not in ("task_failed", "execution_error")]
