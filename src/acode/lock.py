@@ -37,6 +37,7 @@ OWNER_BYTES_MAX = 4096
 WAIT_STEP_S = 0.2
 GLANCE_S = 0.02
 GLANCES_MAX = 5
+_WINDOWS_MACHINE = r"SOFTWARE\Microsoft\Cryptography"
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,6 +230,27 @@ def boot_id() -> str:
     import psutil
 
     return f"boot-{int(psutil.boot_time())}"
+
+
+@cache
+def machine_id() -> str:
+    """The same as long as the system is not installed anew; empty where nobody says, as in many containers."""
+    if sys.platform == "win32":
+        import winreg
+
+        with contextlib.suppress(OSError), winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, _WINDOWS_MACHINE) as key:
+            return str(winreg.QueryValueEx(key, "MachineGuid")[0])
+        return ""
+    if sys.platform == "darwin":
+        import ctypes
+
+        found, no_wait = (ctypes.c_ubyte * 16)(), (ctypes.c_long * 2)(0, 0)
+        answer = ctypes.CDLL(None).gethostuuid(found, no_wait)
+        return bytes(found).hex() if answer == 0 else ""
+    for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
+        with contextlib.suppress(OSError), open(path, encoding="ascii", errors="replace") as file:
+            return file.read(100).strip()
+    return ""
 
 
 def process_started(pid: int) -> float | None:

@@ -24,11 +24,27 @@ CLEAN = (State.PAUSED, State.AWAITING_APPROVAL, State.COMPLETED, State.FAILED, S
 
 def node_of(state_dir: Path, workspace: Path) -> str:
     """The name of this user's workspace on this machine. A copied workspace is another node, and so is a moved one."""
-    path = state_dir / "node"
-    if not path.exists():
-        seal.write_private(path, os.urandom(NODE_BYTES).hex().encode() + b"\n", exclusive=True)
+    machine = locks.machine_id()
+    known = hashlib.sha256(b"acode node\0" + machine.encode()).hexdigest()[:NODE_BYTES] if machine else ""
     place = os.fsencode(os.path.realpath(workspace))
-    return hashlib.sha256(path.read_bytes() + b"\0" + place).hexdigest()[:24]
+    return hashlib.sha256(name_on(state_dir / "node", known) + b"\n\0" + place).hexdigest()[:24]
+
+
+def name_on(path: Path, machine: str) -> bytes:
+    """A state directory that was copied here, with its keys, brings the name of the machine it comes from: two with
+    one name would both hold its leases. Where a machine does not say who it is, the name stays with the directory."""
+    if not path.exists():
+        seal.write_private(path, _named(os.urandom(NODE_BYTES).hex(), machine), exclusive=True)
+    name, noted = path.read_text(encoding="ascii").strip().partition(" ")[::2]
+    if machine and noted != machine:
+        name = os.urandom(NODE_BYTES).hex() if noted else name
+        seal.write_private(path, _named(name, machine))
+        return name_on(path, machine)  # as it stands there: another process may have named it at the same time
+    return name.encode()
+
+
+def _named(name: str, machine: str) -> bytes:
+    return f"{name} {machine}".strip().encode() + b"\n"
 
 
 def holder_in_words() -> str:
