@@ -23,8 +23,9 @@ from tests.crash.harness.power import Metadata, Search
 from tests.crash.harness.ptracer import trace
 from tests.crash.oracle import LOG
 from tests.crash.planted import CATALOGUE, Planted
-from tests.crash.planted_deep import CATALOGUE as DEEP
+from tests.crash.planted_deep import CATALOGUE as DEEP_HERE
 from tests.crash.planted_deep import OWN_CASES
+from tests.crash.planted_shared import CATALOGUE as SHARED
 from tests.crash.sweeps import Judge, Tally, kill_sweep, power_sweep, recorded, snapshot_sweep
 from tests.crash.table import CASES
 from tests.crash.tamper_sweeps import tamper_sweep
@@ -36,6 +37,8 @@ BUGS_MIN, ALL_BUGS_MIN = 20, 60
 SLOW = ("run commits", "resume hung", "resume probed", "resolve applied", "resolve not-applied")
 SLOW_BUGS = ("tried again in place",)
 ALL_CASES = {**CASES, **OWN_CASES}
+DEEP = (*DEEP_HERE, *SHARED)
+TALK = ("sendto", "recvfrom", "pwrite64")
 Note = Callable[[str, object], None]
 TAMPERED, COOLING_DOWN = 20, 75
 
@@ -173,6 +176,7 @@ SWEEPS: dict[str, Callable[[Prepared], Tally]] = {
     "tampering": lambda ready: tamper_sweep(ready, every=5, limit=1),
     "failing looks": failing_looks,
     "kills at what is written": lambda ready: kill_sweep(ready, every=3, only=("pwrite64", "fdatasync"), limit=1),
+    "kills at what is said": lambda ready: kill_sweep(ready, every=2, only=TALK, limit=1),
     "behind a completion": behind_a_completion,
     "half an output": half_an_output,
     "killed beside its command": killed_beside_its_command,
