@@ -14,7 +14,16 @@ from acode import lock as locks
 from acode.engine.hold import Held, held, refuse_unknown_events
 from acode.engine.perform import FILES_IN_EVENT_MAX, Walk, complete, ending, perform_all
 from acode.engine.remedy import remedy
-from acode.engine.settle import ask_about_unknowns, ask_how, is_choice, note_unknown, settle_flights, unknown_error
+from acode.engine.settle import (
+    ask_about_unknowns,
+    ask_how,
+    decision_event,
+    is_choice,
+    not_repeated_automatically,
+    note_unknown,
+    settle_flights,
+    unknown_error,
+)
 from acode.engine.sharing import sync_state
 from acode.engine.survey import Survey, chosen_strategy, missing_artifacts, retries_unknown, survey
 from acode.engine.take_back import refuse_half_undone
@@ -31,7 +40,6 @@ from acode.errors import (
     Escalated,
     FileModified,
     MissingArtifacts,
-    OutcomeUnknown,
     RecoveryTimeout,
     RefusedByPolicy,
 )
@@ -78,6 +86,7 @@ def settle_and_perform(run: Held, found: Survey, options: Options, walk: Walk) -
         found.continuation.in_flight,
         found.interruption,
         skipped,
+        actor=options.actor,
         retry_unknown=retries_unknown(run.world),
         strategy=chosen_strategy(run.world, options),
     )
@@ -167,7 +176,7 @@ def look_around(run: Held, options: Options) -> tuple[Survey, Options]:
 def decide_on_record(run: Held, found: Survey, options: Options) -> None:
     """Every decision is an event, also a refusal; a refusal changes no counter."""
     decision = found.decision
-    said = run.say(decision_event(run, found), actor=decision.actor)
+    said = run.say(decision_event(run, found.interruption, decision), actor=decision.actor)
     run.tell(
         "resume_decision",
         seq=said[0].seq,
@@ -189,21 +198,6 @@ def decide_on_record(run: Held, found: Survey, options: Options) -> None:
     if options.force:
         what = "attempt limit" if counted(run.session, run.world.limits) >= decision.attempts_max else "changed files"
         run.say(ev.Forced(what=what, reason=options.reason or "none given"), actor=options.actor)
-
-
-def decision_event(run: Held, found: Survey) -> ev.ResumeDecision:
-    decision = found.decision
-    return ev.ResumeDecision(
-        run_id=run.session.session_id,
-        interruption_class=found.interruption.cls,
-        eligible=decision.eligible,
-        reason_code=str(decision.reason),
-        cooldown_seconds_remaining=decision.cooldown_s_remaining,
-        attempt=decision.attempt,
-        max_attempts=decision.attempts_max,
-        at=run.world.clock().strftime("%Y-%m-%dT%H:%M:%SZ"),
-        actor=decision.actor,
-    )
 
 
 def refusal(run: Held, found: Survey) -> AcodeError:
@@ -232,11 +226,7 @@ def refusal(run: Held, found: Survey) -> AcodeError:
             unknown = next((one for one in found.continuation.in_flight if one.action is Action.ASK), None)
             if unknown is not None:
                 return unknown_error(run.session.session_id, unknown)
-            return OutcomeUnknown(
-                f"the last attempted step may not be repeated automatically: {because}",
-                hint=f"A person may retry it: acode resume {name}; or settle it: acode session resolve {name} STEP",
-                **details,
-            )
+            return not_repeated_automatically(run, because, reason_code=str(decision.reason))
         case Reason.COOLDOWN:
             return CoolingDown(
                 f"session {name} is cooling down: {decision.cooldown_s_remaining} s remain",

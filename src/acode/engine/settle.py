@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from acode.engine.hold import Held
 from acode.engine.perform import ending, pause_by_signal, record_done, record_failure, start_of, with_what_was_put_back
-from acode.engine.survey import look_at, step_named
+from acode.engine.survey import look_at, step_named, unsafe_to_repeat
 from acode.engine.world import SETTLED_BY_ANSWER, Result, short
 from acode.errors import AcodeError, OutcomeUnknown, StepStillRunning
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Step, Task
 from acode.plan import Action, Finding, Outcome, Settlement, Strategy, settle
+from acode.policy import Decision, Facts, decide
 from acode.resume import Interruption
 from acode.state import AGENT, State
 from acode.steps import kind_of
@@ -29,6 +30,7 @@ def settle_flights(
     interruption: Interruption,
     skipped: int,
     *,
+    actor: str,
     retry_unknown: bool,
     strategy: Strategy,
 ) -> Result | None:
@@ -43,6 +45,11 @@ def settle_flights(
             settlement = settle(
                 settlement.step, settlement.kind, finding, strategy=strategy, retry_unknown=retry_unknown
             )
+            because = unsafe_to_repeat(run.session, settlement.step, finding)
+            if because is not None and actor == "system" and run.session.kind != AGENT:
+                # The decision to resume was made while it ran, and allowed no second time.
+                settle_one(run, settlement)
+                return refuse_repeat(run, settlement, interruption, because, skipped)
             if settlement.action is Action.ASK and is_choice(settlement):
                 how = ask_how(run, settlement) or strategy
                 settlement = settle(settlement.step, settlement.kind, finding, strategy=how, retry_unknown=False)
@@ -150,6 +157,52 @@ def wait_for_command(run: Held, settlement: Settlement, skipped: int) -> Result 
         step=step.id,
     )
     return ending(run, error, "step_still_running", skipped)
+
+
+def refuse_repeat(run: Held, settlement: Settlement, interruption: Interruption, because: str, skipped: int) -> Result:
+    """An automatic attempt waited for a command that then failed: as if it had come after its end, it is refused."""
+    run.say(ev.ResumeWithdrawn(step=settlement.step, evidence=because))
+    decision = decide(
+        run.session,
+        interruption,
+        run.world.limits,
+        now=run.world.clock(),
+        actor="system",
+        facts=Facts(unsafe_step=settlement.step, unsafe_because=because),
+    )
+    paused = ev.SessionPaused(
+        reason="step_failed",
+        interruption=ev.InterruptionClass.TOOL_FAILURE,
+        step=settlement.step,
+        message=settlement.evidence,
+    )
+    run.say(decision_event(run, interruption, decision), paused)
+    error = not_repeated_automatically(run, f"{settlement.step}: {because}", reason_code=str(decision.reason))
+    return ending(run, error, str(decision.reason), skipped)
+
+
+def decision_event(run: Held, interruption: Interruption, decision: Decision) -> ev.ResumeDecision:
+    return ev.ResumeDecision(
+        run_id=run.session.session_id,
+        interruption_class=interruption.cls,
+        eligible=decision.eligible,
+        reason_code=str(decision.reason),
+        cooldown_seconds_remaining=decision.cooldown_s_remaining,
+        attempt=decision.attempt,
+        max_attempts=decision.attempts_max,
+        at=run.world.clock().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        actor=decision.actor,
+    )
+
+
+def not_repeated_automatically(run: Held, because: str, **details: str) -> AcodeError:
+    name = short(run.session.session_id)
+    return OutcomeUnknown(
+        f"the last attempted step may not be repeated automatically: {because}",
+        hint=f"A person may retry it: acode resume {name}; or settle it: acode session resolve {name} STEP",
+        session_id=run.session.session_id,
+        **details,
+    )
 
 
 def is_choice(settlement: Settlement) -> bool:

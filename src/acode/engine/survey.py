@@ -182,7 +182,14 @@ def _unsafe_failure(session: Session, findings: dict[str, Finding]) -> tuple[str
         return None, f"{last} carries its own evidence or is declared repeatable"
     if record is not None and record.status == "failed" and not record.resume_approved:
         return last, "it failed and is not idempotent, has no probe and no outputs"
-    finding = findings.get(last)
-    if finding is not None and finding.outcome is Outcome.NOT_APPLIED and not finding.repeatable:
-        return last, f"{finding.evidence}, and it is not idempotent"
-    return None, ""
+    because = unsafe_to_repeat(session, last, findings.get(last))
+    return (last, because) if because is not None else (None, "")
+
+
+def unsafe_to_repeat(session: Session, step_id: str, finding: Finding | None) -> str | None:
+    """Why a step that was in flight may not be repeated without a person, although it is known to have failed."""
+    if finding is None or finding.outcome is not Outcome.NOT_APPLIED or finding.repeatable:
+        return None
+    if repeatable(step_named(session, step_id)):
+        return None
+    return f"{finding.evidence}, and it is not idempotent"

@@ -284,6 +284,7 @@ def carry_on(run: Held, options: Options, probes: Mapping[str, Probe]) -> None:
         found.continuation.in_flight,
         found.interruption,
         0,
+        actor=options.actor,
         retry_unknown=retries_unknown(run.world),
         strategy=chosen_strategy(run.world, options),
     )
