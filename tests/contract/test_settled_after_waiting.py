@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from acode.errors import OutcomeUnknown
+from acode.engine import actions
+from acode.errors import OutcomeUnknown, StepFailed
 from acode.events import types as ev
 from acode.state import State
 from tests.lives import Life
@@ -53,6 +54,7 @@ def test_an_automatic_attempt_that_waited_does_not_repeat_what_then_failed(life:
     result = life.resume(actor="system")
     assert (result.exit_code, result.reason_code) == (19, "resume_non_idempotent_step")
     assert isinstance(result.error, OutcomeUnknown) and "acode resume" in (result.error.hint or "")
+    assert [one.data["action"] for one in life.ears.events("step_settled")] == ["ask"], "no repeat is announced"
     assert life.effects() == {"t.work": 1}
     with pytest.raises(OutcomeUnknown, match="may not be repeated automatically"):
         life.resume(actor="system")
@@ -85,4 +87,45 @@ def test_what_may_be_repeated_is_repeated_after_the_waiting_too(life: Life, decl
     life.ears.at("step_waiting", lambda: life.put("door", ""))
     life.ears.at("step_failed", lambda: life.put("mended", ""))
     assert life.resume(actor="system").exit_code == 0
+    assert life.effects() == {"t.work": 2}
+
+
+# A plan that ends with its first failure.
+
+
+@pytest.mark.parametrize("actor", ["user", "system"])
+@pytest.mark.parametrize("declared", ["", "idempotent: true"])
+def test_a_failure_that_nobody_saw_ends_a_plan_that_aborts(life: Life, actor: str, declared: str) -> None:
+    life.cut_off(plan(declared, on_failure="abort"), "step_output", "t.work")
+    life.ears.at("step_waiting", lambda: life.put("door", ""))
+    result = life.resume(actor=actor)
+    assert (result.state, result.reason_code) == (State.FAILED, "step_failed")
+    assert isinstance(result.error, StepFailed) and "exit status 3" in result.error.message
+    assert life.effects() == {"t.work": 1} and not life.path("end.txt").exists()
+    assert [one.data["action"] for one in life.ears.events("step_settled")] == ["end"], "no repeat is announced"
+
+
+@pytest.mark.parametrize("actor", ["user", "system"])
+def test_a_failure_that_was_not_said_to_be_the_end_is_the_end_all_the_same(life: Life, actor: str) -> None:
+    life.put("door", "")
+    life.cut_off(plan(on_failure="abort"), "step_failed", "t.work")
+    assert life.events(ev.SessionFailed) == []
+    assert life.resume(actor=actor).state is State.FAILED
+    assert life.effects() == {"t.work": 1}
+
+
+def test_a_step_of_a_plan_that_aborts_still_gets_the_tries_it_declares(life: Life) -> None:
+    declared = "idempotent: true\n        retry: {attempts: 2}"
+    life.cut_off(plan(declared, on_failure="abort"), "step_output", "t.work")
+    life.ears.at("step_waiting", lambda: life.put("door", ""))
+    assert life.resume().state is State.FAILED
+    assert life.effects() == {"t.work": 2}
+
+
+def test_a_person_who_accepts_a_repeat_gets_it_in_a_plan_that_aborts(life: Life) -> None:
+    life.put("door", "")
+    life.cut_off(plan(on_failure="abort"), "step_failed", "t.work")
+    life.put("mended", "")
+    actions.resolve(life.world(), life.id, "t.work", "retry", note="mended", force=False)
+    assert life.resume().exit_code == 0
     assert life.effects() == {"t.work": 2}

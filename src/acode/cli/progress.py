@@ -367,6 +367,8 @@ def settled_lines(kind: str, outcome: str, action: str, evidence: str) -> list[t
             return [*lines, ("Action", "Rolling back to checkpoint"), ("Action", "Re-executing step")]
         case "retry":
             return [*lines, ("Action", "Re-executing step")]
+        case "end":
+            return [*lines, ("Action", "Ending the session, as its plan says")]
         case "wait":
             return [*lines, ("Action", "Waiting for it to end")]
         case _:

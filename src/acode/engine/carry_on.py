@@ -18,6 +18,7 @@ from acode.engine.settle import (
     ask_about_unknowns,
     ask_how,
     decision_event,
+    end_where_it_failed,
     is_choice,
     not_repeated_automatically,
     note_unknown,
@@ -90,6 +91,8 @@ def settle_and_perform(run: Held, found: Survey, options: Options, walk: Walk) -
         retry_unknown=retries_unknown(run.world),
         strategy=chosen_strategy(run.world, options),
     )
+    if stopped is None:
+        stopped = end_where_it_failed(run, skipped)
     if stopped is not None:
         return stopped
     restore_outputs(run)

@@ -6,8 +6,22 @@ the next start: every rollback here can be run twice.
 
 from __future__ import annotations
 
+from typing import Literal
+
+import msgspec
+
 from acode.engine.hold import Held
-from acode.engine.perform import ending, pause_by_signal, record_done, record_failure, start_of, with_what_was_put_back
+from acode.engine.perform import (
+    aborts,
+    ending,
+    pause_by_signal,
+    record_done,
+    record_failure,
+    retry_after_s,
+    start_of,
+    stop_at_failure,
+    with_what_was_put_back,
+)
 from acode.engine.survey import look_at, step_named, unsafe_to_repeat
 from acode.engine.world import SETTLED_BY_ANSWER, Result, short
 from acode.errors import AcodeError, OutcomeUnknown, StepStillRunning
@@ -48,7 +62,7 @@ def settle_flights(
             because = unsafe_to_repeat(run.session, settlement.step, finding)
             if because is not None and actor == "system" and run.session.kind != AGENT:
                 # The decision to resume was made while it ran, and allowed no second time.
-                settle_one(run, settlement)
+                settle_one(run, msgspec.structs.replace(settlement, action=Action.ASK))
                 return refuse_repeat(run, settlement, interruption, because, skipped)
             if settlement.action is Action.ASK and is_choice(settlement):
                 how = ask_how(run, settlement) or strategy
@@ -63,19 +77,21 @@ def settle_one(run: Held, settlement: Settlement, *, actor: str = "system", note
     step = step_named(run.session, settlement.step)
     started = run.session.in_flight[step.id].started
     kind, site = kind_of(started.kind), run.site()
+    has_failed = failed_by_itself(run, settlement)
+    ends_with_it = has_failed and aborts(run) and step.retry is None
     run.tell(
         "step_settled",
         step=step.id,
         kind=settlement.kind,
         outcome=str(settlement.outcome),
-        action=str(settlement.action),
+        action="end" if ends_with_it else str(settlement.action),
         evidence=settlement.evidence,
     )
     if settlement.action is Action.SKIP:
         record_applied(run, step, started, evidence=settlement.evidence, note=note, actor=actor)
         return
     forestall(run, started)
-    failed = commands.collect(step, site, started) if failed_by_itself(run, settlement) else None
+    failed = commands.collect(step, site, started) if has_failed else None
     if isinstance(failed, Failed) and run.session.kind == AGENT:
         record_ended(run, step, started, failed, evidence=settlement.evidence)
         return
@@ -157,6 +173,18 @@ def wait_for_command(run: Held, settlement: Settlement, skipped: int) -> Result 
         step=step.id,
     )
     return ending(run, error, "step_still_running", skipped)
+
+
+def end_where_it_failed(run: Held, skipped: int) -> Result | None:
+    """A plan that ends with its first failure ends with this one too: acode had died before it saw it, or said so."""
+    failure = run.session.failure
+    record = run.session.record(failure.step) if failure is not None else None
+    if not aborts(run) or failure is None or record is None or record.status != "failed":
+        return None
+    step = step_named(run.session, failure.step)
+    how: Literal["exit", "error"] = "exit" if failure.reason == "exit" else "error"
+    failed = Failed(reason=how, message=failure.message, exit_status=failure.exit_status)
+    return stop_at_failure(run, step, failed, skipped) if retry_after_s(run, step, failed) is None else None
 
 
 def refuse_repeat(run: Held, settlement: Settlement, interruption: Interruption, because: str, skipped: int) -> Result:

@@ -177,6 +177,8 @@ def _unsafe_failure(session: Session, findings: dict[str, Finding]) -> tuple[str
         return None, ""
     if session.by_program and last not in session.in_flight and session.record(last) is None:
         return None, ""  # it is finished: nothing is kept of it but that
+    if session.plan is not None and session.plan.on_failure == "abort":
+        return None, "the plan ends with its first failure, so that nothing would be repeated"
     step, record = step_named(session, last), session.record(last)
     if repeatable(step):
         return None, f"{last} carries its own evidence or is declared repeatable"
@@ -190,6 +192,6 @@ def unsafe_to_repeat(session: Session, step_id: str, finding: Finding | None) ->
     """Why a step that was in flight may not be repeated without a person, although it is known to have failed."""
     if finding is None or finding.outcome is not Outcome.NOT_APPLIED or finding.repeatable:
         return None
-    if repeatable(step_named(session, step_id)):
+    if repeatable(step_named(session, step_id)) or (session.plan is not None and session.plan.on_failure == "abort"):
         return None
     return f"{finding.evidence}, and it is not idempotent"
