@@ -277,10 +277,37 @@ def test_a_statement_that_ends_the_transaction_by_itself_cannot_hide(bench: Benc
     assert not Target(str(bench.workspace / "app.db")).has("rows")
 
 
-def test_a_file_that_removes_the_record_of_itself_is_rolled_back(bench: Bench) -> None:
-    change(bench, f"{ADD_A_ROW}DELETE FROM acode_applied;")
-    assert "removed acode's record" in failed(bench.run(step_for("app.db"))).message
-    assert not Target(str(bench.workspace / "app.db")).has("rows")
+@pytest.mark.parametrize("removal", ["DELETE FROM acode_applied", "DROP TABLE acode_applied"])
+def test_a_file_that_removes_the_record_of_itself_is_rolled_back(bench: Bench, target: Target, removal: str) -> None:
+    change(bench, f"{ADD_A_ROW}{removal};")
+    found = failed(bench.run(step_for(target)))
+    assert found.reason == "error" and "acode_applied" in found.message and "it was rolled back" in found.message
+    assert not target.has("rows")
+    change(bench, ADD_A_ROW)
+    assert isinstance(bench.run(step_for(target), 2), Done)
+    assert target.rows() == 1
+
+
+def test_a_schema_that_is_dropped_with_the_record_in_it_is_not_dropped(bench: Bench, postgres_dsn: str) -> None:
+    target = Target(url_of(postgres_dsn), postgres_dsn)
+    change(bench, "DROP SCHEMA public CASCADE; CREATE SCHEMA public; CREATE TABLE public.rows (n integer)")
+    found = failed(bench.run(step_for(target)))
+    assert "removed acode's record" in found.message and "run step with a probe" in found.message
+    assert target.has("acode_applied") and not target.has("rows")
+
+
+def test_a_file_that_takes_a_role_which_cannot_see_the_record_is_applied(bench: Bench, postgres_dsn: str) -> None:
+    target = Target(url_of(postgres_dsn), postgres_dsn)
+    step = step_for(target)
+    role = f"lesser_{bench.session_id[-12:]}".replace("-", "_")
+    change(bench, f"CREATE TABLE rows (n integer); CREATE ROLE {role} NOLOGIN; SET ROLE {role}")
+    started = bench.start(step)
+    try:
+        assert isinstance(bench.execute(step, started), Done)
+        assert target.has("rows") and bench.look(step, started).outcome is Outcome.APPLIED
+    finally:
+        with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+            connection.execute(f"DROP ROLE {role}".encode())
 
 
 def test_a_file_changed_between_start_and_execution_is_not_executed(bench: Bench, target: Target) -> None:

@@ -206,6 +206,12 @@ class Postgres:
         with translated():
             if self._number() != self._transaction:
                 raise Refused("the file ended the transaction that acode had begun")
+            if not self._still_recorded(order):
+                raise Refused(
+                    f"the file removed acode's record from {TABLE}, without which nobody could tell later that it was"
+                    f" applied. Let it leave {TABLE} alone, for example in a schema of its own (search_path in the"
+                    " URL's options), or apply it by a run step with a probe"
+                )
         if self._stopped:
             raise Refused("it was stopped")
         try:
@@ -214,6 +220,13 @@ class Postgres:
             raise Unsure(_said(error)) from error
         if answer != "COMMIT":
             raise Refused(f"the server answered {answer} to COMMIT")
+
+    def _still_recorded(self, order: Order) -> bool:
+        """Looked for as a later look will: not as the role that the file may have taken, which need not see it."""
+        with self._connection.transaction(force_rollback=True):
+            self._connection.execute("RESET SESSION AUTHORIZATION")
+            self._connection.execute("RESET ROLE")
+            return Applied(order.key, order.sha256) in self._rows(order.session_id, order.step)
 
     def interrupt(self, *, patience_over: bool) -> None:
         """Ask the server to cancel; where that does not help, cut the line: without a COMMIT that rolls back."""
