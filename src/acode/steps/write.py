@@ -5,6 +5,8 @@ An atomic write of ours cannot be partial: a third content at the path is somebo
 
 from __future__ import annotations
 
+import sys
+
 from acode.errors import AcodeError, DiskFull, WriteFailed
 from acode.events import types as ev
 from acode.events.definition import Step, Write
@@ -50,9 +52,18 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
     assert isinstance(step.action, Write)
     path, before = step.action.path, started.before[0].sha256 if started.before else None
     try:
-        found = hash_file(site.root, path).sha256
+        state = hash_file(site.root, path)
     except AcodeError as error:
         return Finding(outcome=Outcome.UNKNOWN, evidence=f"{path} cannot be looked at: {error.message}")
+    found = state.sha256
+    if found == started.after_sha256 and not _has_mode(state, started.after_mode):
+        # The same content stood there before, or somebody changed the mode since: the write is what sets it.
+        return Finding(
+            outcome=Outcome.NOT_APPLIED,
+            evidence=f"{path} has the content that was to be written, but the mode {state.mode:04o}"
+            f" instead of {started.after_mode or 0:04o}",
+            repeatable=True,
+        )
     if found == started.after_sha256:
         return Finding(outcome=Outcome.APPLIED, evidence=f"{path} has the content that was to be written")
     if found == before:
@@ -64,6 +75,14 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
         f" ({(before or 'none')[:12]}) nor the one to be written ({(started.after_sha256 or '')[:12]}),"
         f" but {(found or 'none')[:12]}",
     )
+
+
+def _has_mode(state: ev.FileState, wanted: int | None) -> bool:
+    """Whether the file has the mode that the write was to give it; of all of it, Windows keeps who may not write."""
+    if wanted is None:
+        return True
+    different = wanted ^ state.mode
+    return not different & 0o200 if sys.platform == "win32" else not different
 
 
 def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:
