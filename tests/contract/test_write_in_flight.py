@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from acode.engine import actions
+from acode.events import types as ev
+from acode.workspace import temp_name
 from tests.lives import Life
 
 
@@ -37,3 +40,15 @@ def test_a_write_that_gave_content_and_mode_is_not_done_again(life: Life) -> Non
     life.put("a.txt", "new").chmod(0o600)
     assert life.resume().exit_code == 0
     assert life.settled("t.1") == ["applied"] and life.attempts("t.1") == 1
+
+
+@pytest.mark.parametrize("answer", ["not_applied", "retry"])
+def test_a_persons_word_on_a_write_takes_its_leftover_away_and_nothing_else(life: Life, answer: str) -> None:
+    life.put("a.txt", "old")
+    life.cut_off(write(), "step_started", "t.1")
+    leftover = life.put(temp_name("a.txt", life.events(ev.StepStarted)[0].key), "ne")
+    life.put("a.txt", "theirs")
+    actions.resolve(life.world(), life.id, "t.1", answer, note="", force=False)
+    assert not leftover.exists() and life.text("a.txt") == "theirs"
+    assert life.resume().exit_code == 0
+    assert life.text("a.txt") == "new"

@@ -314,6 +314,8 @@ def resolve(run: Held, step_id: str, answer: str, *, evidence: str, note: str) -
     if outcome is not ev.Settled.APPLIED:
         if started is not None:
             forestall(run, started)
+        if started is not None and started.kind == "write":
+            kind_of("write").roll_back(step, run.site(), started)  # the file stays; what its writer left beside it goes
         run.say(
             ev.StepSettled(step=step_id, attempt=number, outcome=outcome, evidence=evidence, note=note), actor="user"
         )
