@@ -96,7 +96,7 @@ def decide(
 ) -> Decision:
     """The first binding rule that is not met names the reason; the order of the rules is their precedence."""
     automatic = actor == "system"
-    waiting = cooldown_remaining_s(interruption, limits, now)
+    waiting = cooldown_remaining_s(interruption, limits, now, refused_at=session.refused_at)
     for_all = frozenset({Reason.NON_IDEMPOTENT}) if facts.unknown_step is not None else frozenset()
     rules = tuple(
         msgspec.structs.replace(rule, binding=rule.reason in for_all or _binds(rule.reason, automatic, forced))
@@ -210,10 +210,19 @@ def _window_s(interruption: Interruption, limits: Limits) -> float:
     return max(window, float(interruption.retry_after_s))
 
 
-def cooldown_remaining_s(interruption: Interruption, limits: Limits, now: datetime) -> int:
-    """Whole seconds still to wait, never more than the window: a clock that went back must not make it longer."""
+def cooldown_remaining_s(
+    interruption: Interruption, limits: Limits, now: datetime, *, refused_at: datetime | None = None
+) -> int:
+    """Whole seconds still to wait, never more than the window: a clock that went back must not make it longer.
+
+    Where the clock stands before the interruption it was ahead then, and the waiting would last until it is there: so
+    it is counted from the first attempt that was refused since.
+    """
     window = _window_s(interruption, limits)
-    elapsed = (now - interruption.at).total_seconds()
+    since = interruption.at
+    if now < since:
+        since = min(refused_at or now, now)
+    elapsed = (now - since).total_seconds()
     return math.ceil(min(max(window - elapsed, 0.0), window))
 
 

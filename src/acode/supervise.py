@@ -54,15 +54,19 @@ def last_word(end: ChildEnd | None) -> Step | None:
     return Step(do="end", exit_code=end.exit_code or 0, why=f"the child ended with {end.exit_code}")
 
 
-def next_step(end: ChildEnd | None, standing: Standing, *, fruitless: int = 0) -> Step:
-    """Pure: the session first, then the policy. `fruitless`: children in a row that left no attempt on record."""
+def next_step(end: ChildEnd | None, standing: Standing, *, fruitless: int = 0, waited: bool = False) -> Step:
+    """Pure: the session first, then the policy. `fruitless`: children in a row that left no attempt on record.
+
+    `waited`: the cool-down was just waited out. If it is not over, the clock was set back since the run ended: a child
+    asks, and the refusal that it records is what the cool-down is counted from.
+    """
     code = end.exit_code if end is not None else None
     if standing.decision is None:
         return Step(do="end", exit_code=standing.exit_code, why=f"the session is {standing.state}")
     if code == 16 or standing.locked:
         why = "another process works on the session" if standing.locked else "somebody, or a command, is still at work"
         return Step(do="wait", seconds=LOCK_RETRY_S, why=why)
-    if standing.decision.reason is Reason.COOLDOWN:
+    if standing.decision.reason is Reason.COOLDOWN and not waited:
         return Step(do="wait", seconds=standing.decision.cooldown_s_remaining, why="cool-down")
     if fruitless and code not in (None, 75):
         return Step(do="end", exit_code=code or 0, why="the child could not even begin, and has said why")
@@ -83,7 +87,7 @@ def supervise(
 ) -> int:
     """Go round until the session ends, is escalated, needs a person, or somebody stops it."""
     end = first() if first is not None else None
-    locked_s, fruitless, known = 0.0, 0, -1
+    locked_s, fruitless, known, waited = 0.0, 0, -1, False
     while True:
         if end is not None:
             tell("child_ended", {"exit_code": end.exit_code, "signal": end.signal})
@@ -91,7 +95,7 @@ def supervise(
         if step is None:
             standing = look()
             fruitless = fruitless + (end is not None) if standing.resumes == known else 0
-            step = next_step(end, standing, fruitless=fruitless)
+            step = next_step(end, standing, fruitless=fruitless, waited=waited)
         if step.do == "end":
             tell("supervision_ends", {"exit_code": step.exit_code, "why": step.why})
             return step.exit_code
@@ -102,10 +106,10 @@ def supervise(
                 return 16
             if not count_down(step.seconds, step.why):
                 return 130
-            end = None
+            end, waited = None, not locked  # what is waited for is the lock or the cool-down
             continue
         if stopped():
             return 130
         tell("child_starts", {"why": step.why})
-        known = standing.resumes
+        known, waited = standing.resumes, False
         end = resume()

@@ -112,6 +112,21 @@ def test_each_cool_down_is_waited_out_before_the_next_child() -> None:
     assert (loop.children, loop.waited) == (3, [30, 60])
 
 
+def test_a_cool_down_that_does_not_pass_by_waiting_is_asked_about_by_a_child() -> None:
+    """The clock was ahead when the run ended: only a refusal on record gives the cool-down a beginning."""
+    cooling = standing(Reason.COOLDOWN, 30)
+    loop = Loop([ChildEnd(exit_code=75), DONE], [cooling, cooling, cooling, standing()])
+    assert loop.go() == 0
+    assert (loop.children, loop.waited) == (2, [30, 30])
+
+
+def test_waiting_for_a_lock_is_not_waiting_for_the_cool_down() -> None:
+    looks = [standing(Reason.COOLDOWN, 30, locked=True), standing(Reason.COOLDOWN, 28), standing()]
+    loop = Loop([DONE], looks)
+    assert (loop.go(), loop.children) == (0, 1)
+    assert loop.waited[-1] == 28
+
+
 def test_a_child_that_cannot_even_begin_is_not_started_for_ever() -> None:
     assert Loop([FAILED], [standing()]).go() == 1
     dying = Loop([DEAD], [standing()])

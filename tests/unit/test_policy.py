@@ -188,6 +188,32 @@ def test_a_clock_that_went_back_does_not_make_the_cool_down_longer() -> None:
         assert cooldown_remaining_s(ending("process_crash"), LIMITS, at(back)) == 60
 
 
+def refused(seconds: float) -> ev.ResumeDecision:
+    """At this second by the clock of whoever asked, which is not the log's."""
+    return msgspec.structs.replace(decided(False), at=at(seconds).strftime("%Y-%m-%dT%H:%M:%SZ"))
+
+
+def test_after_a_clock_that_was_ahead_the_cool_down_is_counted_from_the_first_refusal() -> None:
+    words: list[Any] = [created("a"), started("a"), crash()]
+    reasons = []
+    for seconds in (-3600, -3590, -3541, -3540):
+        reasons.append(asked(session(*words), seconds=seconds).reason)
+        words.append(refused(seconds))
+    assert reasons == [Reason.COOLDOWN, Reason.COOLDOWN, Reason.COOLDOWN, Reason.ALLOWED]
+
+
+def test_a_clock_that_is_set_back_once_more_is_counted_from_anew() -> None:
+    words: list[Any] = [created("a"), started("a"), crash(), refused(-3600)]
+    assert asked(session(*words), seconds=-7200).cooldown_s_remaining == 60
+    words.append(refused(-7200))
+    assert asked(session(*words), seconds=-7140).reason is Reason.ALLOWED
+
+
+def test_the_refusals_before_an_attempt_say_nothing_about_the_end_of_it() -> None:
+    words: list[Any] = [created("a"), started("a"), crash(), refused(-3600), *resumed(), started("a", 2), crash()]
+    assert asked(session(*words), seconds=-3500).cooldown_s_remaining == 60
+
+
 def test_a_refusal_does_not_start_the_cool_down_again() -> None:
     words = [created("a"), started("a"), crash()]  # the last event is at second 3
     reasons = []

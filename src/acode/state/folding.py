@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -86,8 +87,10 @@ def advance(session: Session, envelope: Envelope) -> Session:
         apply(session, event, envelope)
     if type(event) is ev.StepCompleted:
         session.last_lifecycle = session.last_completed  # which was made of it just now
+        session.refused_at = None
     elif type(event) in ev.LIFECYCLE:
         session.last_lifecycle = mark(envelope)
+        session.refused_at = None
     session.seq, session.updated_at, session.last_event_id = envelope.seq, envelope.at, envelope.event_id
     return session
 
@@ -308,6 +311,17 @@ def _answered(session: Session, event: ev.ApprovalGranted | ev.ApprovalDenied, e
         )
 
 
+def _decided(session: Session, event: ev.ResumeDecision, envelope: Envelope) -> None:
+    """The log's own times never go back; the time in a refusal is the clock's, and shows one that was set back."""
+    if event.eligible:
+        return
+    try:
+        at = datetime.fromisoformat(event.at).astimezone(UTC)
+    except ValueError:  # it says nothing about the clock, and that is all it would be good for
+        return
+    session.refused_at = at if session.refused_at is None else min(session.refused_at, at)
+
+
 def _resume_started(session: Session, event: ev.ResumeStarted, envelope: Envelope) -> None:
     session.resumes += 1
     session.last_resume_seq = envelope.seq
@@ -424,6 +438,7 @@ _APPLY: dict[type, Callable[[Session, Any, Envelope], None]] = {
     ev.TaskCompleted: _task_completed,
     ev.ApprovalGranted: _answered,
     ev.ApprovalDenied: _answered,
+    ev.ResumeDecision: _decided,
     ev.ResumeStarted: _resume_started,
     ev.ResumeWithdrawn: _resume_withdrawn,
     ev.ChangesAccepted: _files_seen,

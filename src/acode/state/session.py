@@ -166,6 +166,7 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     attempting: tuple[bool, bool] = (False, False)  # what the last resume counts as: an attempt, an automatic one
     escalated: bool = False
     last_resume_seq: int = 0
+    refused_at: datetime | None = None  # by the clock of the attempts refused since the run ended, the earliest
     undoing: ev.UndoStarted | None = None
     undo_answer: ev.Settled | None = None  # what a person said became of it
     conversation: Conversation | None = None
