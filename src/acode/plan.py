@@ -154,14 +154,16 @@ def repeatable(step: Step) -> bool:
             return step.idempotent or probe is not None or bool(outputs)
 
 
-def approval_digest(session: Session, gate: Step) -> str:
+def approval_digest(session: Session, gate: Step, contents: Mapping[str, str | None] | None = None) -> str:
     """The hash of what a grant allows: the question and the definitions of all steps that depend on the gate.
 
-    A grant for other words, other commands or another order is no grant.
+    A grant for other words, other commands or another order is no grant. `contents`: the hashes of the files that these
+    steps apply and that the plan only names.
     """
     assert session.plan is not None
     covered = covered_by(execution_order(session.plan), gate)
-    return digest({"session": session.session_id, "gate": gate, "covers": [[task, step] for task, step in covered]})
+    what = {"session": session.session_id, "gate": gate, "covers": [[task, step] for task, step in covered]}
+    return digest({**what, "contents": dict(contents)} if contents else what)
 
 
 def covered_by(order: Iterable[Task], gate: Step) -> list[tuple[str, Step]]:

@@ -12,6 +12,7 @@ import sys
 import msgspec
 
 from acode import lock as locks
+from acode.engine.approved import Allowed, allowed_by
 from acode.engine.breaking import break_lock
 from acode.engine.hold import Held, held
 from acode.engine.opening import opened, resolve_id
@@ -23,7 +24,6 @@ from acode.engine.world import World, short
 from acode.errors import CannotContinue, SessionLocked, StepStillRunning, TerminalState, Usage
 from acode.events import types as ev
 from acode.events.definition import Approve, Step
-from acode.plan import approval_digest
 from acode.state import Session, State
 
 
@@ -80,15 +80,19 @@ def answer_gate(world: World, text: str, gate: str | None, *, granted: bool, not
         assert isinstance(step.action, Approve)
         waiting = run.session.waiting_for
         asked_by_program = run.session.by_program and waiting is not None
-        allowed = waiting.action_digest if asked_by_program and waiting else approval_digest(run.session, step)
+        allowed = Allowed(digest=waiting.action_digest) if asked_by_program and waiting else allowed_by(run, step)
         question, clean_note = world.redactor.text(step.action.question), world.redactor.text(note)
         if granted:
-            run.say(
-                ev.ApprovalGranted(step=step.id, question=question, action_digest=allowed, note=clean_note),
-                actor="user",
+            grant = ev.ApprovalGranted(
+                step=step.id,
+                question=question,
+                action_digest=allowed.digest,
+                note=clean_note,
+                contents=allowed.contents,
             )
+            run.say(grant, actor="user")
             return run.session, step.id
-        denied = ev.ApprovalDenied(step=step.id, question=question, action_digest=allowed, note=clean_note)
+        denied = ev.ApprovalDenied(step=step.id, question=question, action_digest=allowed.digest, note=clean_note)
         run.say(denied, *after_denial(run, step), actor="user")
         return run.session, step.id
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from acode import lock as locks
+from acode.engine.approved import Allowed, allowed_by, why_not
 from acode.engine.hold import Held
 from acode.engine.survey import begun_elsewhere, leftovers_elsewhere
 from acode.engine.world import Result, short
@@ -27,7 +28,7 @@ from acode.errors import (
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Approve, Step, Task, definition_digest, describe, execution_order
-from acode.plan import approval_digest, covered_by, repeatable
+from acode.plan import covered_by, repeatable
 from acode.state import State
 from acode.steps import kind_of
 from acode.steps.run import private_outputs, put_output
@@ -346,31 +347,38 @@ def wait(run: Held, seconds: float) -> None:
 def pass_gate(run: Held, task: Task, step: Step, *, skipped: int) -> Ending:
     """Ask, unless a grant for exactly this is on record; a grant for anything else is none."""
     assert isinstance(step.action, Approve) and run.session.plan is not None and run.session.records is not None
-    allowed = approval_digest(run.session, step)
+    allowed = allowed_by(run, step)
     question = run.world.redactor.text(step.action.question)
     on_record = run.session.records.approvals.get(step.id)
-    if on_record is not None and on_record.granted and on_record.action_digest == allowed:
-        open_gate(run, task, step, before=())
+    if on_record is not None and on_record.granted and on_record.action_digest == allowed.digest:
+        open_gate(run, task, step, allowed, before=())
         return None
+    why = why_not(run.session, step, on_record, allowed)
+    if why is not None:
+        run.warn(f"{why}: the question is asked again")
     if run.session.state is not State.AWAITING_APPROVAL:
-        run.say(ev.SessionAwaitingApproval(step=step.id, question=question, action_digest=allowed))
+        run.say(ev.SessionAwaitingApproval(step=step.id, question=question, action_digest=allowed.digest))
     covers = [run.world.redactor.text(describe(one)) for _, one in covered_by(execution_order(run.session.plan), step)]
     run.tell("approval_request", step=step.id, question=question, covers=covers)
     match run.world.answers.approve(run.session, step.id, question, covers):
         case "yes":
-            grant = ev.ApprovalGranted(step=step.id, question=question, action_digest=allowed)
-            open_gate(run, task, step, before=(grant,))
+            allowed = allowed_by(run, step)  # what the person has looked at may have been mended meanwhile
+            grant = ev.ApprovalGranted(
+                step=step.id, question=question, action_digest=allowed.digest, contents=allowed.contents
+            )
+            open_gate(run, task, step, allowed, before=(grant,))
             return None
         case "no":
-            return deny(run, step, question, allowed, skipped)
+            return deny(run, step, question, allowed.digest, skipped)
         case "stop":
             run.world.stop.press("SIGINT")
             return pause_by_signal(run, skipped)
         case None:
-            return wait_for_approval(run, step, question, skipped)
+            return wait_for_approval(run, step, question if why is None else f"{question} ({why})", skipped)
 
 
-def open_gate(run: Held, task: Task, step: Step, *, before: tuple[ev.Known, ...]) -> None:
+def open_gate(run: Held, task: Task, step: Step, allowed: Allowed, *, before: tuple[ev.Known, ...]) -> None:
+    """From here on the files behind it are the session's to know: a change by somebody else is seen by a resume."""
     number = run.session.next_attempt(step.id)
     started = ev.StepStarted(
         step=step.id,
@@ -388,7 +396,7 @@ def open_gate(run: Held, task: Task, step: Step, *, before: tuple[ev.Known, ...]
         task,
         step,
         started,
-        Done(),
+        Done(files=tuple(state for state in allowed.files if state.sha256 is not None)),
         took_ms=0,
         durable=True,
         before=(*before, *executing),

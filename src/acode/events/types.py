@@ -260,6 +260,7 @@ class ApprovalGranted(Event, frozen=True, kw_only=True, tag="approval_granted"):
     question: str
     action_digest: str
     note: str = ""
+    contents: dict[str, str | None] = {}  # hashes of the files that are applied behind it; None: there was none
 
 
 class ApprovalDenied(Event, frozen=True, kw_only=True, tag="approval_denied"):

@@ -305,9 +305,12 @@ def _task_completed(session: Session, event: ev.TaskCompleted, envelope: Envelop
 
 def _answered(session: Session, event: ev.ApprovalGranted | ev.ApprovalDenied, envelope: Envelope) -> None:
     if session.records is not None:
-        granted = isinstance(event, ev.ApprovalGranted)
+        contents = event.contents if isinstance(event, ev.ApprovalGranted) else {}
         session.records.approvals[event.step] = Approval(
-            action_digest=event.action_digest, granted=granted, seq=envelope.seq
+            action_digest=event.action_digest,
+            granted=isinstance(event, ev.ApprovalGranted),
+            seq=envelope.seq,
+            contents=contents,
         )
 
 

@@ -101,6 +101,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     action_digest: str
     granted: bool
     seq: int
+    contents: dict[str, str | None] = {}
 
 
 class Records(msgspec.Struct, kw_only=True, omit_defaults=True):
