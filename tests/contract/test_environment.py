@@ -113,7 +113,7 @@ def test_a_file_that_a_pending_step_needs_must_be_there(life: Life) -> None:
     assert life.events(ev.ResumeStarted) == []
 
 
-@pytest.mark.parametrize("stands", ["directory", "fifo", "link"])
+@pytest.mark.parametrize("stands", ["directory", "fifo", "link out of the workspace", "link to nothing"])
 def test_what_stands_in_a_needed_files_place_must_be_a_file(life: Life, stands: str) -> None:
     late = life.path("late.txt")
     late.unlink()
@@ -122,7 +122,8 @@ def test_what_stands_in_a_needed_files_place_must_be_a_file(life: Life, stands: 
     elif stands == "fifo":
         os.mkfifo(late)
     else:
-        late.symlink_to("a.txt")
+        (life.place / "outside.txt").write_text("outside")
+        late.symlink_to("../outside.txt" if stands == "link out of the workspace" else "gone.txt")
     with pytest.raises(EnvironmentInvalid, match=r"late\.txt"):
         life.resume()
 

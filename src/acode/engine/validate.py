@@ -23,7 +23,7 @@ from acode.events.definition import Read, Run, Sql, Write
 from acode.state import AGENT, Session
 from acode.steps.kept import read_status, run_directory
 from acode.steps.shape import Site
-from acode.workspace import ChangedFile, changed, integrity_report, look
+from acode.workspace import ChangedFile, changed, integrity_report, look, way_of
 from acode.workspace.files import open_regular
 
 if TYPE_CHECKING:  # loaded for sessions with sql steps only: its words cost more than the rest of a start
@@ -155,7 +155,8 @@ def _missing_files(
             continue
         match step.action:
             case Read(path=path) | Sql(file=path):
-                if not _can_be_made(made, path) and not _readable(site, path):
+                follows = isinstance(step.action, Read)
+                if not _can_be_made(made, path) and not _readable(site, path, follows=follows):
                     wanted.append(path)
             case Run(cwd=str(path)) if not _can_be_made(made, path) and not _is_directory(site, path):
                 wanted.append(path)
@@ -178,10 +179,16 @@ def _can_be_made(made: set[str], path: str) -> bool:
     return "*" in made or path in made
 
 
-def _readable(site: Site, path: str) -> bool:
-    """A file that can be opened: to know that something stands there is not enough for whoever has to read it."""
+def _readable(site: Site, path: str, *, follows: bool) -> bool:
+    """A file that can be opened: to know that something stands there is not enough for whoever has to read it.
+
+    `follows`: the step goes where a link in the workspace leads, as long as that is in the workspace too.
+    """
     try:
-        with site.root.at(path) as (directory, name), open_regular(directory, name):
+        with (
+            site.root.at(way_of(site.root, path)[-1] if follows else path) as (directory, name),
+            open_regular(directory, name),
+        ):
             return True
     except (AcodeError, OSError):
         return False

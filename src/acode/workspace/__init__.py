@@ -8,6 +8,7 @@ from acode.workspace.agentdir import ensure_agent_dir
 from acode.workspace.beneath import Directory, Root
 from acode.workspace.files import hash_file, look, read_file, remove_temp, temp_name, write_atomic
 from acode.workspace.images import Captured, capture, capture_outputs, missing_parents
+from acode.workspace.links import way_of
 from acode.workspace.listing import Listing, matching_paths
 from acode.workspace.manifest import ChangedFile, changed, restat
 from acode.workspace.names import bytes_of, text_of, visible
@@ -43,5 +44,6 @@ __all__ = [
     "temp_name",
     "text_of",
     "visible",
+    "way_of",
     "write_atomic",
 ]
