@@ -24,7 +24,7 @@ from acode.events import types as ev
 from acode.events.definition import Run, Step, command_line
 from acode.plan import Finding, Outcome
 from acode.redact import looks_secret
-from acode.steps import keeper
+from acode.steps import keeper, probe
 from acode.steps.kept import (
     Status,
     alive_lock_held,
@@ -465,17 +465,12 @@ def _by_probe(step: Step, site: Site, started: ev.StepStarted, ended: str) -> Fi
         )
     line = site.redactor.text(step.action.probe)
     try:
-        code = subprocess.run(
-            ["/bin/sh", "-c", step.action.probe] if sys.platform != "win32" else ["cmd", "/c", step.action.probe],
+        code = probe.ask(
+            step.action.probe,
             cwd=os.path.join(site.root.path, step.action.cwd or ""),
             env=command_env(step, site, started),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=PROBE_TIMEOUT_S,
-            start_new_session=sys.platform != "win32",
-            check=False,
-        ).returncode
+            timeout_s=PROBE_TIMEOUT_S,
+        )
     except subprocess.TimeoutExpired:
         return Finding(outcome=Outcome.UNKNOWN, evidence=f"{ended}; the probe `{line}` took over {PROBE_TIMEOUT_S:g} s")
     except OSError as error:
