@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from acode.cli.screen import Screen
 from acode.cli.world import build_world
 from acode.engine.begin import run_plan, same_plan
 from acode.engine.carry_on import resume
+from acode.engine.listing import Row
 from acode.engine.opening import has_database
 from acode.engine.preview import history, resumable
 from acode.engine.world import Options, World, short
@@ -60,11 +63,16 @@ def command(
 
         return supervise_plan(flags, world, screen, plan, new=new)
     planfile = read_plan(world, plan)
-    if not new and (unfinished := unfinished_of(world, planfile)) is not None and resumes(world, screen, unfinished):
+    there = () if new else all_unfinished(world)
+    unfinished = first_of(world, there, planfile)
+    if unfinished is not None and resumes(world, screen, unfinished):
         session_id = unfinished.session_id
         execution = Execution(flags, world, name=session_id)
         return execution.carry_out(lambda ready: resume(ready, session_id, Options()))
-    return Execution(flags, world).carry_out(lambda ready: run_plan(ready, planfile))
+    if new or unfinished is not None:  # beside another one, because a person wants it so
+        return Execution(flags, world).carry_out(lambda ready: run_plan(ready, planfile))
+    refuse = functools.partial(refuse_second, world, planfile, frozenset(row.session_id for row in there))
+    return Execution(flags, world).carry_out(lambda ready: run_plan(ready, planfile, refuse=refuse))
 
 
 def refuse_what_does_not_fit(plan: str, *, words: bool, model: str | None, approve_plan: bool) -> None:
@@ -95,10 +103,18 @@ def read_plan(world: World, text: str) -> PlanFile:
 
 def unfinished_of(world: World, planfile: PlanFile) -> Session | None:
     """The most recent unfinished session of the same file or the same plan."""
-    if not has_database(world):
-        refuse_lost(world)
-        return None
-    for row in resumable(world):
+    return first_of(world, all_unfinished(world), planfile)
+
+
+def all_unfinished(world: World) -> tuple[Row, ...]:
+    if has_database(world):
+        return tuple(resumable(world))
+    refuse_lost(world)
+    return ()
+
+
+def first_of(world: World, rows: Iterable[Row], planfile: PlanFile) -> Session | None:
+    for row in rows:
         if row.session is None:
             continue
         with closing(history(world, row.session_id)) as events:  # type: ignore[type-var]
@@ -115,15 +131,29 @@ def refuse_lost(world: World) -> None:
         resumable(world)  # raises, and says what was lost
 
 
+def refuse_second(world: World, planfile: PlanFile, known: frozenset[str] = frozenset()) -> None:
+    """Whoever began this plan since it was looked for does the work; nobody is asked while others wait to begin.
+
+    `known`: the sessions that are of other plans, as the first look has shown.
+    """
+    begun = first_of(world, (row for row in all_unfinished(world) if row.session_id not in known), planfile)
+    if begun is not None:
+        raise begun_already(begun, "plan")
+
+
+def begun_already(session: Session, what: str) -> InputRequired:
+    return InputRequired(
+        f"this {what} has an unfinished session here: {in_one_line(session)}",
+        hint=f"Carry it on: acode resume {short(session.session_id)}; or begin anew beside it: acode run --new"
+        f" {what.upper()}",
+        session_id=session.session_id,
+    )
+
+
 def resumes(world: World, screen: Screen, session: Session, what: str = "plan") -> bool:
     """Resume it or begin anew? Doing the work twice is not something to assume."""
-    name = short(session.session_id)
     if not screen.can_ask:
-        raise InputRequired(
-            f"this {what} has an unfinished session here: {in_one_line(session)}",
-            hint=f"Carry it on: acode resume {name}; or begin anew beside it: acode run --new {what.upper()}",
-            session_id=session.session_id,
-        )
+        raise begun_already(session, what)
     screen.insist(f"This {what} has an unfinished session here:")
     show_candidate(world, screen, session.session_id, "  ")
     try:

@@ -71,7 +71,7 @@ def supervise_plan(flags: Flags, world: World, screen: Screen, text: str, *, new
         return Supervisor(flags, world, screen, lambda: session_id).go(None)
     since = world.clock()
     supervisor = Supervisor(flags, world, screen, lambda: session_since(world, planfile, since))
-    return supervisor.go(["run", planfile.path, "--new"])
+    return supervisor.go(["run", planfile.path, *(["--new"] if new else [])])
 
 
 def supervise_task(flags: Flags, world: World, screen: Screen, text: str, *, new: bool, approve_plan: bool) -> int:

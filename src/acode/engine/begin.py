@@ -5,6 +5,8 @@ From its creation on, a session lives by its log alone: the plan file may change
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,29 +18,39 @@ from acode.engine.perform import complete, perform_all
 from acode.engine.trouble import carried_on
 from acode.engine.validate import git_position
 from acode.engine.world import Result, World, short
-from acode.errors import BadPlan
+from acode.errors import BadPlan, SessionLocked
 from acode.events import types as ev
 from acode.events.definition import Plan, Run, digest
 from acode.redact import looks_secret
 from acode.store.journal import Blob
 from acode.store.store import INLINE_BYTES_MAX
+from acode.workspace import Root, ensure_agent_dir
 
 if TYPE_CHECKING:  # a program's session has no plan file, and does not load what reads one
     from acode.planfile import PlanFile
 
 PLAN_IN_LOG_BYTES_MAX = 524_288  # an event holds 1 MiB at the most; a larger plan goes to a blob
 TITLE_CHARACTERS_MAX = 200
+PLANS = "plans"  # the lock of whoever looks for an unfinished session of a plan, and begins one
+BEGIN_WAIT_S = 10.0
 SECRET_CHARACTERS_MIN = 4  # shorter values cannot be told from ordinary text
 
 
-def run_plan(world: World, planfile: PlanFile) -> Result:
-    """A new session from a plan file, from creation to its end."""
+def run_plan(world: World, planfile: PlanFile, *, refuse: Callable[[], None] | None = None) -> Result:
+    """A new session from a plan file, from creation to its end.
+
+    `refuse` raises where this plan must not be begun, because it was begun already; nobody else begins one meanwhile.
+    """
     event, blobs = creation(world, planfile)
     plan = planfile.plan
     steps = sum(len(task.steps) for task in plan.tasks)
     planned = ev.SessionPlanned(tasks=len(plan.tasks), steps=steps, plan_digest=event.plan_digest)
     executing = ev.SessionExecuting(reason="run")
-    with created(world, event, planned, executing, blobs=blobs) as run:
+    with contextlib.ExitStack() as stack:
+        with one_beginner(world, PLANS) if refuse is not None else contextlib.nullcontext():
+            if refuse is not None:
+                refuse()
+            run = stack.enter_context(created(world, event, planned, executing, blobs=blobs))
         run.journal.session.plan = plan
         run.tell(
             "session_start",
@@ -50,6 +62,25 @@ def run_plan(world: World, planfile: PlanFile) -> Result:
             workspace=str(world.workspace),
         )
         return carried_on(run, lambda: perform_all(run, 0, complete))
+
+
+@contextlib.contextmanager
+def one_beginner(world: World, name: str) -> Iterator[None]:
+    """Two that both find no unfinished session would begin two, and do the same work twice."""
+    with Root(world.workspace) as root:
+        directory = ensure_agent_dir(root)
+    try:
+        lock, _ = locks.acquire(directory / "locks", name, lambda: 1, wait_s=BEGIN_WAIT_S, now=world.clock)
+    except SessionLocked as error:
+        raise SessionLocked(
+            "another process is just beginning a session here, and does not come to an end with it",
+            hint="Wait a moment, or end the process that is named, and try again.",
+            **error.details,
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def creation(world: World, planfile: PlanFile) -> tuple[ev.SessionCreated, dict[str, Blob]]:
@@ -108,7 +139,6 @@ def keep_plan(world: World, encoded: bytes, *, sensitive: bool) -> tuple[str, Bl
     import hashlib
 
     from acode.store.blobs import Blobs
-    from acode.workspace import Root, ensure_agent_dir
 
     purpose = "sensitive" if sensitive else "plan"
     if not sensitive and len(encoded) <= INLINE_BYTES_MAX:
