@@ -12,6 +12,7 @@ from acode.cli.run import refuse_second
 from acode.engine import begin, run_plan
 from acode.errors import InputRequired, SessionLocked
 from acode.planfile import PlanFile
+from acode.workspace import Directory, Root, ensure_agent_dir, files
 from tests.lives import Life
 
 WORK = """
@@ -74,3 +75,24 @@ def test_whoever_never_comes_to_an_end_with_beginning_is_named(life: Life, monke
     with taken, pytest.raises(SessionLocked, match="just beginning a session") as caught:
         run_plan(life.world(), life.plan(WORK), refuse=lambda: None)
     assert caught.value.exit_code == 16
+
+
+def test_two_that_make_acodes_directory_at_the_same_moment_both_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one comes between the writing of the new file and its renaming."""
+    rename, others = files._rename_over, 1
+
+    def slowly(directory: Directory, temp: str, name: str, rel: str) -> None:
+        nonlocal others
+        others, first = others - 1, others > 0
+        if first:
+            with Root(tmp_path) as root:
+                ensure_agent_dir(root)
+        rename(directory, temp, name, rel)
+
+    monkeypatch.setattr(files, "_rename_over", slowly)
+    with Root(tmp_path) as root:
+        own = ensure_agent_dir(root)
+    assert (own / ".gitignore").read_text().endswith("*\n!config.yml\n")
+    assert [path.name for path in own.iterdir() if path.name.startswith(files.TEMP_PREFIX)] == []

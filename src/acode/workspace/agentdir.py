@@ -11,10 +11,10 @@ import stat
 import sys
 from pathlib import Path
 
-from acode.errors import UnsafePath, UnsafeWorkspace
+from acode.errors import AcodeError, UnsafePath, UnsafeWorkspace
 from acode.store.durable import naming_what_failed
 from acode.workspace.beneath import Directory, Root
-from acode.workspace.files import kind_in_words, write_atomic
+from acode.workspace.files import hash_file, kind_in_words, write_atomic
 from acode.workspacepath import OWN_DIRECTORY
 
 _PLACES = ("locks", "blobs", "run", "logs")
@@ -32,8 +32,18 @@ def ensure_agent_dir(root: Root) -> Path:
                 _ensure_private(own, name)
             ignored = own.stat(".gitignore") is not None
         if not ignored:
-            write_atomic(root, f"{OWN_DIRECTORY}/.gitignore", _GITIGNORE, None, "first use")
+            _write_gitignore(root)
     return Path(root.path) / OWN_DIRECTORY
+
+
+def _write_gitignore(root: Root) -> None:
+    path = f"{OWN_DIRECTORY}/.gitignore"
+    try:
+        write_atomic(root, path, _GITIGNORE, None, "first use")
+    except AcodeError as error:
+        # Another acode that begins here at the same moment took our new file for a leftover, and put its own in place.
+        if not isinstance(error.__cause__, FileNotFoundError | FileExistsError) or hash_file(root, path).sha256 is None:
+            raise
 
 
 def _ensure_private(directory: Directory, name: str) -> None:
