@@ -261,6 +261,17 @@ def test_each_undo_really_runs_also_after_one_that_had_failed(life: Life) -> Non
     assert len(set(keys)) == 3
 
 
+def test_an_undo_that_is_stopped_is_not_done_even_if_it_then_ends_with_0(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    polite = 'trap "exit 0" TERM; while :; do sleep 0.02; done'
+    life.run(f"tasks: [{{title: t, steps: [{{run: 'true', undo: '{polite}', timeout: 1}}, {{approve: ok?}}]}}]")
+    with pytest.raises(StepFailed, match="ran out of its 1 s"):
+        back(life, None)
+    assert life.look().session.steps_done == 1
+    with pytest.raises(OutcomeUnknown, match="stopped by its time-out"):
+        back(life, None)
+
+
 WAITING = "echo begun; while [ ! -e door ]; do sleep 0.01; done"
 
 

@@ -11,11 +11,12 @@ from acode import lock
 from acode.errors import NotWritable
 from acode.events.definition import Run, Step
 from acode.plan import Outcome
+from acode.steps import keeper
 from acode.steps import run as commands
 from acode.steps.kept import Mark, read_mark, read_status, run_directory
 from acode.steps.shape import Done, Failed
 from tests.disks import on_a_small_disk
-from tests.sites import Bench
+from tests.sites import Bench, Patient
 
 STEP = Step(id="main.one", action=Run(command="echo out; echo ran >> ledger"))
 
@@ -96,8 +97,8 @@ def refuse(place: Path) -> None:
             filler.write(b"\0" * 4096)
     outcome = bench.execute(step, started)
     assert isinstance(outcome, Failed) and "before it could start the command" in outcome.message
-    for keeper in list(commands._KEEPERS.values()):  # it holds the lock until it is really gone
-        keeper.wait()
+    for process in list(commands._KEEPERS.values()):  # it holds the lock until it is really gone
+        process.wait()
     assert bench.look(step, started).outcome is Outcome.NOT_APPLIED
     assert not (bench.workspace / "ledger").exists()
 
@@ -139,3 +140,31 @@ def test_a_machine_that_gives_no_lock_is_not_taken_for_a_command_that_lives(
     with pytest.raises(NotWritable, match="cannot be locked"):
         lock.acquire(locks, bench.session_id, lambda: 1, now=bench.store.clock)
     assert set(os.listdir("/proc/self/fd")) == opened, "nothing stays open"
+
+
+# Stopped, and polite about it.
+
+POLITE = "trap 'echo bye; exit 0' TERM; echo half >> ledger; while :; do sleep 0.02; done"
+
+
+@pytest.mark.parametrize("why", ["timeout", "signal"])
+def test_a_command_that_is_stopped_has_not_done_its_work_even_if_it_then_ends_with_0(bench: Bench, why: str) -> None:
+    step = Step(id="main.one", action=Run(command=POLITE), timeout_s=1.0 if why == "timeout" else None)
+    if why == "signal":  # the second Ctrl+C
+        bench.stop = Patient((bench.workspace / "ledger").exists)
+    started = bench.start(step)
+    outcome = bench.execute(step, started)
+    assert isinstance(outcome, Failed) and outcome.reason == why
+    assert outcome.output is not None and outcome.output.tail.endswith("bye\n")
+    status = read_status(run_directory(bench.agent_dir, started.key))
+    assert status is not None and status.exit == 0 and not status.by_itself
+    found = bench.look(step, started)
+    assert found.outcome is Outcome.UNKNOWN and "was stopped by" in found.evidence
+
+
+def test_a_command_that_has_ended_cannot_be_stopped_any_more(tmp_path: Path) -> None:
+    """Or whoever holds its output open until its time is up would make a step that is done look cut off."""
+    command = keeper.Command(["/bin/sh", "-c", "exit 0"], os.fspath(tmp_path), lambda pid: None)
+    command.process.communicate()
+    command.stop("timeout", 0.0)
+    assert command.stopping is None

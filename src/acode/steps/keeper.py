@@ -111,8 +111,8 @@ class Command:
         self._kill_at: float | None = None
 
     def stop(self, why: str, now: float) -> None:
-        """TERM to the group; KILL to whoever is left after a grace."""
-        if self.stopping is None:
+        """TERM to the group; KILL to whoever is left after a grace. One that has ended by itself was not stopped."""
+        if self.stopping is None and self.process.poll() is None:
             self.stopping = why
             self._kill_at = now + KILL_AFTER_S
             self._signal(terminate=True)

@@ -31,6 +31,11 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     stopped: str | None = None
 
     @property
+    def by_itself(self) -> bool:
+        """It was neither stopped nor killed. One that answers a request to end with status 0 has not done its work."""
+        return self.stopped is None and self.exit is not None
+
+    @property
     def duration_ms(self) -> int:
         return max(0, int((self.ended - self.began) * 1000))
 

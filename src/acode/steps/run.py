@@ -290,7 +290,7 @@ def collect(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
         return Failed(reason="signal", message=f"its keeper ended before it could {told}")
     output, blobs = _output(site, directory, status)
     files, touched = _seen(step, site)
-    if status.exit == 0:
+    if status.by_itself and status.exit == 0:
         return Done(output=output, files=files, touched=touched, blobs=blobs, duration_ms=status.duration_ms)
     reason, message = _why(step, status, site)
     return Failed(
@@ -378,7 +378,7 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
     assert isinstance(step.action, Run)
     directory = run_directory(site.agent_dir, started.key)
     status, mark = read_status(directory), read_mark(directory)
-    if status is not None and status.stopped is None and status.exit is not None:
+    if status is not None and status.by_itself:
         return _by_status(step, status)
     running = still_running(directory, mark)
     if status is None and running is not None:
