@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -168,3 +171,67 @@ def test_a_command_that_has_ended_cannot_be_stopped_any_more(tmp_path: Path) -> 
     command.process.communicate()
     command.stop("timeout", 0.0)
     assert command.stopping is None
+
+
+# Outputs and power cuts.
+
+BUILDS = Step(id="main.one", action=Run(command="mkdir -p out; echo built > out/app", outputs=("out/**",)))
+
+
+def noted(bench: Bench, key: str, **changes: object) -> None:
+    """The keeper's note of the end, as another keeper would have left it."""
+    path = run_directory(bench.agent_dir, key) / "status"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_the_note_of_an_end_says_that_the_outputs_came_to_the_disk_before_it(bench: Bench) -> None:
+    for step, synced in ((BUILDS, True), (STEP, None)):
+        started = bench.start(step)
+        assert isinstance(bench.execute(step, started), Done)
+        status = read_status(run_directory(bench.agent_dir, started.key))
+        assert status is not None and status.synced is (synced if sys.platform == "linux" else None)
+        shutil.rmtree(run_directory(bench.agent_dir, started.key))
+
+
+@pytest.mark.parametrize(
+    ("synced", "boot", "outcome"),
+    [
+        (True, "another", Outcome.APPLIED),
+        (None, "this", Outcome.APPLIED),
+        (None, "another", Outcome.PARTIAL),
+        (False, "this", Outcome.PARTIAL),
+    ],
+)
+def test_an_end_is_believed_after_a_power_cut_where_its_outputs_cannot_have_been_lost(
+    bench: Bench, synced: bool | None, boot: str, outcome: Outcome
+) -> None:
+    started = bench.start(BUILDS)
+    assert isinstance(bench.execute(BUILDS, started), Done)
+    noted(bench, started.key, synced=synced)
+    found = bench.look(BUILDS, started, **({"boot_id": "another"} if boot == "another" else {}))
+    assert found.outcome is outcome
+    assert found.rolls_back == (outcome is Outcome.PARTIAL)
+
+
+def test_outputs_that_cannot_be_brought_to_the_disk_are_not_vouched_for(bench: Bench) -> None:
+    started = bench.start(BUILDS)
+    assert isinstance(bench.execute(BUILDS, started), Done)
+    noted(bench, started.key, synced=False)
+    collected = commands.collect(BUILDS, bench.site(), started)
+    assert isinstance(collected, Failed) and "cannot be brought to the disk" in collected.message
+
+
+def test_outputs_that_no_keeper_has_synced_are_synced_before_the_step_is_done(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = bench.start(BUILDS)
+    assert isinstance(bench.execute(BUILDS, started), Done)
+    synced: list[int] = []
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.fstat(fd).st_ino), sync(fd)))
+    assert isinstance(bench.adopt(BUILDS, started), Done)
+    assert synced == []
+    noted(bench, started.key, synced=None)
+    assert isinstance(bench.adopt(BUILDS, started), Done)
+    wanted = [bench.workspace / "out" / "app", bench.workspace / "out", bench.workspace]
+    assert {path.stat().st_ino for path in wanted} <= set(synced)

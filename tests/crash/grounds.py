@@ -70,6 +70,17 @@ tasks:
         id: kept
       - write: {{path: end.txt, content: "end\\n"}}
 """
+# Like most commands it syncs nothing: what acode says of its outputs must hold all the same.
+BUILT = """
+title: Built
+tasks:
+  - title: work
+    steps:
+      - run: mkdir -p out/deep; echo built > out/deep/built.txt; rm -f old.txt
+        id: built
+        outputs: [out/deep/built.txt, old.txt]
+      - write: {path: end.txt, content: "end\\n"}
+"""
 DATABASES = """
 title: Databases
 tasks:
@@ -150,7 +161,7 @@ MIGRATION = "CREATE TABLE rows (n INTEGER); INSERT INTO rows VALUES (1), (2); CR
 PLANS = {
     "files": FILES, "commands": COMMANDS, "command": ONE_COMMAND, "databases": DATABASES, "server": SERVER,
     "commits": COMMITS, "gate": GATE, "undo": UNDO, "undo lost": UNDO_LOST, "lost": LOST,
-    "probed": LOST_WITH_PROBE, "hung": HUNG, "held": HELD, "kept": KEPT,
+    "probed": LOST_WITH_PROBE, "hung": HUNG, "held": HELD, "kept": KEPT, "built": BUILT,
 }  # fmt: skip
 
 

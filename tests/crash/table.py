@@ -352,4 +352,5 @@ STILL = tuple(name for name in COPIED if not CASES[name].lively)
 ALONE = tuple(name for name, case in CASES.items() if not case.outside)
 # For power cuts: what its keeper and its command do to the disk is recorded with it.
 POWERED = Case(name="run kept", ground=grounds.with_ledger, words=plan("kept"), once=("work.kept",), lively=True)
+UNSYNCED = Case(name="run built", ground=grounds.plain, words=plan("built"), lively=True)
 QUICK = ("run files", "run databases", "program", "resume", "approve", "rollback", "repair", "gc")

@@ -10,7 +10,7 @@ from tests.crash.conftest import Prepare, Tell
 from tests.crash.harness import needs_ptrace
 from tests.crash.harness.power import Metadata, Search
 from tests.crash.sweeps import Tally, power_sweep
-from tests.crash.table import ALONE, CASES, POWERED, STILL
+from tests.crash.table import ALONE, CASES, POWERED, STILL, UNSYNCED
 
 pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
 
@@ -42,11 +42,23 @@ def test_after_a_power_cut_a_command_has_its_effect_once(prepare: Prepare, tell:
     assert total.states > 50
 
 
+@pytest.mark.parametrize("metadata", ["ordered", "strict"])
+def test_after_a_power_cut_a_finished_commands_outputs_are_there(
+    prepare: Prepare, tell: Tell, metadata: Metadata
+) -> None:
+    """The command syncs nothing; that it has succeeded must not outlive what it made, changed or removed."""
+    search = replace(GATE, metadata=metadata, every_op=5, every_state=13)
+    total = power_sweep(prepare(UNSYNCED), search)
+    tell(f"power cuts around a command that syncs nothing, {metadata} names", total)
+    assert total.violations == []
+    assert total.states > 50
+
+
 @pytest.mark.release
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("model", [("ordered", 4096), ("strict", 4096), ("ordered", 512), ("strict", 512)])
-@pytest.mark.parametrize("name", [*STILL, POWERED.name])
+@pytest.mark.parametrize("name", [*STILL, POWERED.name, UNSYNCED.name])
 def test_after_any_power_cut_nothing_acknowledged_is_lost(
     prepare: Prepare, tell: Tell, name: str, model: tuple[Metadata, int], part: int
 ) -> None:
@@ -61,6 +73,7 @@ def test_after_any_power_cut_nothing_acknowledged_is_lost(
         every_op=PARTS,
         first_op=part,
     )
-    total = power_sweep(prepare(CASES.get(name, POWERED)), search)
+    powered = {case.name: case for case in (POWERED, UNSYNCED)}
+    total = power_sweep(prepare(CASES.get(name) or powered[name]), search)
     tell(f"power cuts, {name}, {metadata} names, sectors of {sector_bytes}, part {part + 1} of {PARTS}", total)
     assert total.violations == []

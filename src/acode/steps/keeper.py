@@ -9,6 +9,7 @@ a byte of output that was not redacted.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -17,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 READ_BYTES = 65_536
@@ -192,7 +193,10 @@ def keep(request: dict[str, Any], redacted: Stream) -> None:
         stop()
     _watch(command, capture, request.get("timeout_s"))
     command.end_group()
-    _finish(directory, capture, {**_end(command.process.returncode), "stopped": command.stopping, "began": began})
+    end = {**_end(command.process.returncode), "stopped": command.stopping, "began": began, "ended": time.time()}
+    if end["exit"] == 0 and command.stopping is None:
+        end["synced"] = _synced(request.get("outputs_in", ()))
+    _finish(directory, capture, end)
 
 
 def _name(directory: str, mark: dict[str, Any], pid: int) -> None:
@@ -266,9 +270,40 @@ def _claim(directory: str) -> bool:
     return True
 
 
+def _synced(places: Sequence[str]) -> bool | None:
+    """Whether the file systems that these lie on hold all that the command did; None where that cannot be asked for.
+
+    Most commands sync nothing, so a note of their end would outlive a power cut that their outputs do not. One call
+    brings bytes and names of any number of files to the disk.
+    """
+    if sys.platform != "linux" or not places:
+        return None
+    import ctypes
+
+    done = set[int]()
+    try:
+        sync_file_system = ctypes.CDLL(None, use_errno=True).syncfs
+        for place in map(_nearest_directory, places):
+            fd = os.open(place, os.O_RDONLY)
+            try:
+                device = os.fstat(fd).st_dev
+                if device not in done and sync_file_system(fd) != 0:
+                    return None if ctypes.get_errno() in (errno.EINTR, errno.ENOSYS) else False
+                done.add(device)
+            finally:
+                os.close(fd)
+    except (OSError, AttributeError):  # how the command ended is worth more than who syncs what it made
+        return None
+    return True
+
+
+def _nearest_directory(place: str) -> str:
+    return place if os.path.isdir(place) else _nearest_directory(os.path.dirname(place))
+
+
 def _finish(directory: str, capture: Capture, end: dict[str, Any]) -> None:
     sha256 = capture.close()
-    status = {**end, "ended": time.time(), "sha256": sha256, "bytes": capture.total, "kept": capture.kept}
+    status = {"ended": time.time(), **end, "sha256": sha256, "bytes": capture.total, "kept": capture.kept}
     _write(directory, "status", status, durable=True)
 
 

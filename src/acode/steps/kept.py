@@ -29,6 +29,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     ended: float
     signal: str | None = None
     stopped: str | None = None
+    synced: bool | None = None  # whether its outputs were on the disk before this was noted; None: nobody tried
 
     @property
     def by_itself(self) -> bool:

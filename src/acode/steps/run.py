@@ -36,7 +36,7 @@ from acode.steps.kept import (
 )
 from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site, kept_before
 from acode.store.durable import naming_what_failed
-from acode.workspace import capture_outputs, hash_file, matching_paths, put_back, restat
+from acode.workspace import capture_outputs, hash_file, matching_paths, outputs_in, put_back, restat, sync_paths
 
 PROBE_TIMEOUT_S = 30.0
 OUTPUT_FILES_MAX = 10_000
@@ -172,6 +172,7 @@ def _request(step: Step, site: Site, directory: Path, wake: int) -> dict[str, An
         "secrets": secret_values(step, site.env),
         "strict": site.strict_redaction,
         "path": sys.path,
+        "outputs_in": [os.path.join(site.root.path, place) for place in outputs_in(step.action.outputs)],
         "wake_fd": wake if sys.platform != "win32" else None,
     }
 
@@ -289,8 +290,9 @@ def collect(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
         told = "start the command; is the disk full?" if never_began(directory) else "note how the command ended"
         return Failed(reason="signal", message=f"its keeper ended before it could {told}")
     output, blobs = _output(site, directory, status)
-    files, touched = _seen(step, site)
-    if status.by_itself and status.exit == 0:
+    done = status.by_itself and status.exit == 0 and status.synced is not False
+    files, touched = _seen(step, site, durably=done and status.synced is None)
+    if done:
         return Done(output=output, files=files, touched=touched, blobs=blobs, duration_ms=status.duration_ms)
     reason, message = _why(step, status, site)
     return Failed(
@@ -326,6 +328,8 @@ def _why(step: Step, status: Status, site: Site) -> tuple[Any, str]:
         return "signal", f"`{line}` was stopped"
     if status.exit is None:
         return "signal", f"`{line}` was killed by {status.signal}"
+    if status.exit == 0:
+        return "signal", f"`{line}` ended, but its outputs cannot be brought to the disk"
     return "exit", f"`{line}` ended with exit status {status.exit}"
 
 
@@ -341,11 +345,17 @@ def _output(site: Site, directory: Path, status: Status) -> tuple[ev.Output, dic
     return ev.Output(blob=sha256, bytes=status.bytes, truncated=status.bytes > status.kept, tail=tail), {sha256: blob}
 
 
-def _seen(step: Step, site: Site) -> tuple[tuple[ev.FileState, ...], tuple[str, ...]]:
-    """Changes between start and completion belong to the step: known files that changed, and its outputs."""
+def _seen(step: Step, site: Site, *, durably: bool) -> tuple[tuple[ev.FileState, ...], tuple[str, ...]]:
+    """Changes between start and completion belong to the step: known files that changed, and its outputs.
+
+    durably: the outputs are about to be vouched for, and nobody has brought them to the disk yet.
+    """
     assert isinstance(step.action, Run)
     changed = restat(site.root, site.manifest)
-    outputs = _states(site, _present(step, site))
+    present = _present(step, site)
+    if durably:
+        sync_paths(site.root, present)
+    outputs = _states(site, present)
     declared = {state.path for state in outputs}
     others = tuple(state for state in changed if state.path not in declared)
     return (*outputs, *others), tuple(state.path for state in others if _content_changed(site, state))
@@ -378,12 +388,12 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
     assert isinstance(step.action, Run)
     directory = run_directory(site.agent_dir, started.key)
     status, mark = read_status(directory), read_mark(directory)
-    if status is not None and status.by_itself:
+    same_boot = started.boot_id == site.boot_id
+    if status is not None and status.by_itself and not _outputs_may_be_lost(step, status, same_boot):
         return _by_status(step, status)
     running = still_running(directory, mark)
     if status is None and running is not None:
         return Finding(outcome=Outcome.UNKNOWN, evidence=running, still_running=True)
-    same_boot = started.boot_id == site.boot_id
     if same_boot and never_began(directory):
         return Finding(outcome=Outcome.NOT_APPLIED, evidence="the command was never started", repeatable=True)
     ended = _how_it_was_lost(status, same_boot)
@@ -430,9 +440,18 @@ def _by_status(step: Step, status: Status) -> Finding:
     )
 
 
+def _outputs_may_be_lost(step: Step, status: Status, same_boot: bool) -> bool:
+    """The note that it succeeded is on the disk; whether its outputs are, is another question."""
+    assert isinstance(step.action, Run)
+    kept = status.synced or (status.synced is None and same_boot)
+    return status.exit == 0 and bool(step.action.outputs) and not kept
+
+
 def _how_it_was_lost(status: Status | None, same_boot: bool) -> str:
     if status is not None and status.stopped is not None:
         return "the command was stopped by " + ("its time-out" if status.stopped == "timeout" else "a signal")
+    if status is not None and status.exit == 0:
+        return "the command ended with exit status 0, but its outputs may not have reached the disk"
     if status is not None:
         return f"the command was killed by {status.signal}"
     if not same_boot:
@@ -490,7 +509,7 @@ def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:
         collected = collect(step, site, started)
         if isinstance(collected, Done):
             return collected
-    files, touched = _seen(step, site)
+    files, touched = _seen(step, site, durably=True)
     return Done(files=files, touched=touched)
 
 

@@ -6,10 +6,10 @@ All access goes through `Root`, which opens nothing outside of the workspace and
 
 from acode.workspace.agentdir import ensure_agent_dir
 from acode.workspace.beneath import Directory, Root
-from acode.workspace.files import hash_file, look, read_file, remove_temp, temp_name, write_atomic
+from acode.workspace.files import hash_file, look, read_file, remove_temp, sync_paths, temp_name, write_atomic
 from acode.workspace.images import Captured, capture, capture_outputs, missing_parents
 from acode.workspace.links import way_of
-from acode.workspace.listing import Listing, matching_paths
+from acode.workspace.listing import Listing, matching_paths, outputs_in
 from acode.workspace.manifest import ChangedFile, changed, restat
 from acode.workspace.names import bytes_of, text_of, visible
 from acode.workspace.report import IntegrityReport, SuspiciousFile, diff, integrity_report
@@ -36,11 +36,13 @@ __all__ = [
     "matching_paths",
     "missing_parents",
     "needs_of",
+    "outputs_in",
     "put_back",
     "read_file",
     "remove_temp",
     "restat",
     "restore",
+    "sync_paths",
     "temp_name",
     "text_of",
     "visible",

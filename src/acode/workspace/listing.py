@@ -61,6 +61,11 @@ def matching_paths(root: Root, patterns: Sequence[str], *, paths_max: int, empty
     return Listing(paths=tuple(sorted(found)[:paths_max]), complete=complete, unreadable=tuple(unreadable))
 
 
+def outputs_in(patterns: Sequence[str]) -> list[str]:
+    """Where the outputs lie, as far as the patterns say so in so many words: each of these, or the nearest above it."""
+    return [".", *Patterns(patterns).literal_directories()] if patterns else []
+
+
 class Patterns:
     """Declared outputs as one test."""
 
