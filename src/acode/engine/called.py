@@ -15,7 +15,7 @@ from acode import __version__
 from acode import lock as locks
 from acode.engine.begin import TITLE_CHARACTERS_MAX
 from acode.engine.hold import Held, created
-from acode.engine.perform import NAMES_IN_EVENT_MAX, in_pieces
+from acode.engine.perform import NAMES_IN_EVENT_MAX, in_pieces, warn_of_unrecorded
 from acode.engine.validate import git_position
 from acode.engine.world import SETTLED_BY_ANSWER, World
 from acode.errors import AcodeError
@@ -171,6 +171,7 @@ def end(
         output=done.output,
         files=files,
         touched=done.touched[:NAMES_IN_EVENT_MAX],
+        unrecorded=done.unrecorded,
         result=done.result,
         asked=started.asked,
         spent=done.spent,
@@ -178,6 +179,7 @@ def end(
     synced = durable or settled or not careful(started)
     said = run.say(*before, *seen, completed, durable=synced, blobs=done.blobs, actor=actor)
     run.executed += not settled
+    warn_of_unrecorded(run, completed)
     if heard(run, "step_completed"):
         run.tell(
             "step_completed",

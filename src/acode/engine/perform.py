@@ -207,6 +207,7 @@ def record_done(
         output=done.output,
         files=files,
         touched=done.touched[:NAMES_IN_EVENT_MAX],
+        unrecorded=done.unrecorded,
         result=done.result,
         asked=started.asked,
     )
@@ -218,6 +219,7 @@ def record_done(
     run.begun = begun[0] if begun else None
     keep_output(run, step, done)
     run.executed += not settled
+    warn_of_unrecorded(run, completed)
     run.tell(
         "step_completed",
         seq=said[-1].seq,
@@ -230,6 +232,14 @@ def record_done(
     )
     if task_done:
         run.tell("task_completed", seq=said[-1].seq, task=task.id, duration_ms=task_ms)
+
+
+def warn_of_unrecorded(run: Held, completed: ev.StepCompleted) -> None:
+    if completed.unrecorded:
+        run.warn(
+            f"step {completed.step} left more outputs than are recorded: {completed.unrecorded:,} of them are not"
+            " compared before a resume, and a rollback leaves them where they are"
+        )
 
 
 def in_pieces(

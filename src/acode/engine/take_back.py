@@ -341,6 +341,8 @@ def put_files_back(run: Held, step: Step, past: Past | None) -> tuple[list[str],
         elif outcome == "kept":
             kept.append(image.path)
             run.warn(f"{image.path} was changed since step {step.id}: it is yours and stays as it is")
+    if past is not None and past.completed.unrecorded:
+        run.warn(f"{past.completed.unrecorded:,} outputs of step {step.id} are not recorded and stay where they are")
     return restored, kept
 
 

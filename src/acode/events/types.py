@@ -202,6 +202,7 @@ class StepCompleted(Event, frozen=True, kw_only=True, tag="step_completed"):
     output: Output | None = None
     files: tuple[FileState, ...] = ()
     touched: tuple[str, ...] = ()  # files an undeclared command changed
+    unrecorded: int = 0  # outputs beyond the limit, which nobody compares or takes back; unreadable places count as one
     result: Any = None
     asked: Asked | None = None
     spent: Spent | None = None  # of a request to a model

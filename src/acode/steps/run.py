@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from acode import lock
 from acode.errors import AcodeError, DiskFull, NotWritable, WriteFailed
 from acode.events import types as ev
@@ -36,7 +38,16 @@ from acode.steps.kept import (
 )
 from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site, kept_before
 from acode.store.durable import naming_what_failed
-from acode.workspace import capture_outputs, hash_file, matching_paths, outputs_in, put_back, restat, sync_paths
+from acode.workspace import (
+    Listing,
+    capture_outputs,
+    hash_file,
+    matching_paths,
+    outputs_in,
+    put_back,
+    restat,
+    sync_paths,
+)
 
 PROBE_TIMEOUT_S = 30.0
 OUTPUT_FILES_MAX = 10_000
@@ -291,9 +302,9 @@ def collect(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
         return Failed(reason="signal", message=f"its keeper ended before it could {told}")
     output, blobs = _output(site, directory, status)
     done = status.by_itself and status.exit == 0 and status.synced is not False
-    files, touched = _seen(step, site, durably=done and status.synced is None)
+    seen = _seen(step, site, durably=done and status.synced is None)
     if done:
-        return Done(output=output, files=files, touched=touched, blobs=blobs, duration_ms=status.duration_ms)
+        return msgspec.structs.replace(seen, output=output, blobs=blobs, duration_ms=status.duration_ms)
     reason, message = _why(step, status, site)
     return Failed(
         reason=reason,
@@ -301,8 +312,8 @@ def collect(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
         exit_status=status.exit,
         signal=status.signal,
         output=output,
-        files=files,
-        touched=touched,
+        files=seen.files,
+        touched=seen.touched,
         blobs=blobs,
     )
 
@@ -345,27 +356,29 @@ def _output(site: Site, directory: Path, status: Status) -> tuple[ev.Output, dic
     return ev.Output(blob=sha256, bytes=status.bytes, truncated=status.bytes > status.kept, tail=tail), {sha256: blob}
 
 
-def _seen(step: Step, site: Site, *, durably: bool) -> tuple[tuple[ev.FileState, ...], tuple[str, ...]]:
+def _seen(step: Step, site: Site, *, durably: bool) -> Done:
     """Changes between start and completion belong to the step: known files that changed, and its outputs.
 
     durably: the outputs are about to be vouched for, and nobody has brought them to the disk yet.
     """
     assert isinstance(step.action, Run)
     changed = restat(site.root, site.manifest)
-    present = _present(step, site)
+    present = _present(step.action, site)
     if durably:
-        sync_paths(site.root, present)
-    outputs = _states(site, present)
+        sync_paths(site.root, present.paths)
+    outputs = _states(site, present.paths[:OUTPUT_FILES_MAX])
     declared = {state.path for state in outputs}
     others = tuple(state for state in changed if state.path not in declared)
-    return (*outputs, *others), tuple(state.path for state in others if _content_changed(site, state))
+    return Done(
+        files=(*outputs, *others),
+        touched=tuple(state.path for state in others if _content_changed(site, state)),
+        unrecorded=max(0, len(present.paths) - OUTPUT_FILES_MAX) + len(present.unreadable),
+    )
 
 
-def _present(step: Step, site: Site) -> tuple[str, ...]:
-    assert isinstance(step.action, Run)
-    if not step.action.outputs:
-        return ()
-    return tuple(matching_paths(site.root, step.action.outputs, paths_max=OUTPUT_FILES_MAX).paths)
+def _present(action: Run, site: Site) -> Listing:
+    """All of them: a rollback that knew only some would leave the others behind, and nobody would see it."""
+    return matching_paths(site.root, action.outputs) if action.outputs else Listing(paths=(), complete=True)
 
 
 def _states(site: Site, paths: tuple[str, ...]) -> tuple[ev.FileState, ...]:
@@ -399,7 +412,9 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
     ended = _how_it_was_lost(status, same_boot)
     if step.action.probe is not None:
         return _by_probe(step, site, started, ended)
-    if step.action.outputs and started.before_complete:
+    if step.action.outputs and started.before_complete and (unseen := _present(step.action, site).unreadable):
+        ended = f"{ended}; its outputs cannot be put back, because {unseen[0]} cannot be read"
+    elif step.action.outputs and started.before_complete:
         return Finding(
             outcome=Outcome.PARTIAL,
             evidence=f"{ended}; its only effects are its outputs, which can be put back",
@@ -509,8 +524,7 @@ def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:
         collected = collect(step, site, started)
         if isinstance(collected, Done):
             return collected
-    files, touched = _seen(step, site, durably=True)
-    return Done(files=files, touched=touched)
+    return _seen(step, site, durably=True)
 
 
 def roll_back(step: Step, site: Site, started: ev.StepStarted) -> RolledBack:
@@ -518,10 +532,16 @@ def roll_back(step: Step, site: Site, started: ev.StepStarted) -> RolledBack:
     assert isinstance(step.action, Run)
     if not step.action.outputs:
         return RolledBack()
+    present = _present(step.action, site)
+    if started.before_complete and present.unreadable:  # what is in there may be new, and would stay
+        raise NotWritable(
+            f"the outputs of step {step.id} cannot be put back: {present.unreadable[0]} cannot be read",
+            hint="Make it readable or take it away, then resume. Nothing was put back.",
+        )
     put = put_back(
         site.root,
         started.before,
-        _present(step, site),
+        present.paths,
         lambda sha256: site.store.blob(site.session_id, sha256),
         lambda chunks: site.store.blobs.put(chunks, sensitive=True),
         complete=started.before_complete,

@@ -68,6 +68,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     output: ev.Output | None = None
     files: tuple[ev.FileState, ...] = ()
     touched: tuple[str, ...] = ()
+    unrecorded: int = 0  # outputs that are not among the files, because there are too many
     result: Any = None
     blobs: dict[str, Blob] = {}
     duration_ms: int | None = None  # where the evidence knows better than the clock

@@ -29,8 +29,10 @@ class Listing:
     unreadable: tuple[str, ...] = ()
 
 
-def matching_paths(root: Root, patterns: Sequence[str], *, paths_max: int, empty: bool = False) -> Listing:
-    """Every path that the patterns match now, and the directories above it.
+def matching_paths(
+    root: Root, patterns: Sequence[str], *, paths_max: int | None = None, empty: bool = False
+) -> Listing:
+    """Every path that the patterns match now, and the directories above it; at most so many, where that is enough.
 
     `empty`: also the empty directories in which a match could come to stand. Recorded before a step, they tell its new
     directories from those that were there and empty.
@@ -55,9 +57,9 @@ def matching_paths(root: Root, patterns: Sequence[str], *, paths_max: int, empty
                 _add_with_parents(found, rel)
             if is_directory and matches.may_lie_in(rel):
                 waiting.append(rel)
-        if len(found) > paths_max:
+        if paths_max is not None and len(found) > paths_max:
             break
-    complete = len(found) <= paths_max and not unreadable
+    complete = (paths_max is None or len(found) <= paths_max) and not unreadable
     return Listing(paths=tuple(sorted(found)[:paths_max]), complete=complete, unreadable=tuple(unreadable))
 
 
