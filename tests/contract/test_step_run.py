@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from acode import lock
-from acode.errors import NotWritable
+from acode.errors import NotWritable, OutcomeUnknown
 from acode.events.definition import Run, Step
 from acode.plan import Outcome
 from acode.steps import keeper
@@ -19,6 +19,7 @@ from acode.steps import run as commands
 from acode.steps.kept import Mark, read_mark, read_status, run_directory
 from acode.steps.shape import Done, Failed
 from tests.disks import on_a_small_disk
+from tests.lives import Life, end_all_in
 from tests.sites import Bench, Patient
 
 STEP = Step(id="main.one", action=Run(command="echo out; echo ran >> ledger"))
@@ -235,3 +236,32 @@ def test_outputs_that_no_keeper_has_synced_are_synced_before_the_step_is_done(
     assert isinstance(bench.adopt(BUILDS, started), Done)
     wanted = [bench.workspace / "out" / "app", bench.workspace / "out", bench.workspace]
     assert {path.stat().st_ino for path in wanted} <= set(synced)
+
+
+# Effects that are no outputs.
+
+
+@pytest.mark.parametrize("output", ["log.txt", "out", "out/**"])
+def test_a_command_that_may_have_written_through_a_link_is_no_command_with_outputs_only(
+    tmp_path: Path, output: str
+) -> None:
+    life = Life(tmp_path)
+    life.put("data/real.txt", "old\n")
+    written = {"log.txt": "log.txt", "out": "out/f", "out/**": "out/cache/f"}[output]
+    if output == "log.txt":
+        life.path("log.txt").symlink_to("data/real.txt")
+    elif output == "out":
+        life.path("out").symlink_to("data")
+    else:
+        life.path("out").mkdir()
+        life.path("out/cache").symlink_to("../data")
+    command = f"echo effect >> {written}; echo begun; while [ ! -e door ]; do sleep 0.01; done"
+    life.cut_off(
+        f"tasks: [{{title: t, steps: [{{run: '{command}', id: work, outputs: ['{output}']}}]}}]", "step_output"
+    )
+    end_all_in(tmp_path)
+    life.put("door", "")
+    with pytest.raises(OutcomeUnknown, match=r"through the link .* cannot be put back"):
+        life.resume()
+    assert [one for one in life.ears.events("step_warning") if "through the link" in str(one.data["message"])]
+    assert life.text(written).count("effect") == 1

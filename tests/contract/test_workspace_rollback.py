@@ -390,8 +390,39 @@ def test_outputs_behind_a_link_are_not_captured_and_that_is_said(
     (workspace / "build").symlink_to(tmp_path / "outside")
     captured = keep(root, blobs, "build/**")
     assert not captured.complete
-    assert captured.skipped == ("build",)
+    assert captured.skipped == captured.astray == ("build",)
     assert "build/f" not in {image.path for image in captured.images}
+
+
+@pytest.mark.parametrize(
+    ("link", "astray"),
+    [
+        (("build/log", "../source.c"), True),
+        (("build/log", "../nowhere"), True),
+        (("build/log", "/etc/passwd"), True),
+        (("build/log", ".."), True),
+        (("build/log", "../.agent/config.yml"), True),
+        (("build/log", "../other"), True),
+        (("build/log", "small.txt"), False),
+        (("build/log", "not-yet"), False),
+        (("build/log", "sub"), False),
+        (("build/log", "sub/../small.txt"), False),
+        (("other/log", "../build/small.txt"), False),
+        (("kept.txt", "source.c"), True),
+        (("kept.txt", "build/small.txt"), False),
+    ],
+)
+def test_a_link_that_leads_out_of_the_outputs_is_named(
+    root: Root, blobs: Blobs, build: Path, link: tuple[str, str], astray: bool
+) -> None:
+    """What a command writes through it is no output, so putting the outputs back does not undo the command."""
+    (at, to), workspace = link, build.parent
+    (build / "dangling").unlink()
+    (workspace / "other").mkdir()
+    (workspace / at).symlink_to(to)
+    captured = keep(root, blobs, "build/**", "other/*.o", "other/log", "kept.txt")
+    assert captured.astray == ((at,) if astray else ())
+    assert captured.complete, "what is captured can be put back all the same"
 
 
 def test_an_output_directory_that_became_a_link_is_put_back_without_following_it(

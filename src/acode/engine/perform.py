@@ -172,6 +172,7 @@ def start_of(step: Step, task: Task, attempt_number: int, key: str, prepared: Pr
         boot_id=locks.boot_id(),
         before=prepared.before,
         before_complete=prepared.before_complete,
+        astray=prepared.astray[:NAMES_IN_EVENT_MAX],
         after_sha256=prepared.after_sha256,
         after_mode=prepared.after_mode,
         target=prepared.target,

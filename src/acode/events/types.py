@@ -184,6 +184,7 @@ class StepStarted(Event, frozen=True, kw_only=True, tag="step_started"):
     boot_id: str = ""
     before: tuple[PreImage, ...] = ()
     before_complete: bool = True  # False: the outputs were over the budget, so a rollback cannot promise anything
+    astray: tuple[str, ...] = ()  # links among the outputs: what the step writes through them cannot be put back
     after_sha256: str | None = None  # what a write will leave behind
     after_mode: int | None = None
     target: dict[str, Any] = {}  # kind-specific evidence: a database's name, a commit's parent

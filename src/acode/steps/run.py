@@ -39,6 +39,7 @@ from acode.steps.kept import (
 from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site, kept_before
 from acode.store.durable import naming_what_failed
 from acode.workspace import (
+    Captured,
     Listing,
     capture_outputs,
     hash_file,
@@ -47,6 +48,7 @@ from acode.workspace import (
     put_back,
     restat,
     sync_paths,
+    visible,
 )
 
 PROBE_TIMEOUT_S = 30.0
@@ -77,16 +79,23 @@ def prepare(step: Step, site: Site) -> Prepared:
     )
     named = [image.blob for image in captured.images if image.kind == "file" and image.blob]
     blobs = kept_before(site, {name: captured.inline.get(name) for name in named})
-    warning = (
-        None if captured.complete else "its outputs are too large to keep: an interrupted run cannot be rolled back"
-    )
     return Prepared(
         before=captured.images,
         before_complete=captured.complete,
+        astray=captured.astray,
         blobs=blobs,
         changes_workspace=True,
-        warning=warning,
+        warning=_why_not_put_back(captured),
     )
+
+
+def _why_not_put_back(captured: Captured) -> str | None:
+    if captured.astray:
+        through = visible(captured.astray[0])
+        return f"what it writes through the link {through} is not kept: an interrupted run cannot be rolled back"
+    if not captured.complete:
+        return "its outputs are too large to keep: an interrupted run cannot be rolled back"
+    return None
 
 
 UNDECLARED = (
@@ -412,9 +421,9 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
     ended = _how_it_was_lost(status, same_boot)
     if step.action.probe is not None:
         return _by_probe(step, site, started, ended)
-    if step.action.outputs and started.before_complete and (unseen := _present(step.action, site).unreadable):
-        ended = f"{ended}; its outputs cannot be put back, because {unseen[0]} cannot be read"
-    elif step.action.outputs and started.before_complete:
+    if (lasting := _lasting_effects(step.action, site, started)) is not None:
+        ended = f"{ended}{lasting}"
+    else:
         return Finding(
             outcome=Outcome.PARTIAL,
             evidence=f"{ended}; its only effects are its outputs, which can be put back",
@@ -424,6 +433,16 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
     if step.idempotent:
         return Finding(outcome=Outcome.UNKNOWN, evidence=f"{ended}; it is declared idempotent", repeatable=True)
     return Finding(outcome=Outcome.UNKNOWN, evidence=f"{ended}; nothing shows whether it took effect")
+
+
+def _lasting_effects(action: Run, site: Site, started: ev.StepStarted) -> str | None:
+    """What it may have done that no rollback takes back, in words; None: its only effects are its outputs."""
+    if started.astray:
+        return f"; what it wrote through the link {visible(started.astray[0])} cannot be put back"
+    if not action.outputs or not started.before_complete:
+        return ""
+    unseen = _present(action, site).unreadable
+    return f"; its outputs cannot be put back, because {visible(unseen[0])} cannot be read" if unseen else None
 
 
 def forestall(site: Site, started: ev.StepStarted) -> bool:

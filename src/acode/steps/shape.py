@@ -56,6 +56,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
     before: tuple[ev.PreImage, ...] = ()
     before_complete: bool = True
+    astray: tuple[str, ...] = ()
     after_sha256: str | None = None
     after_mode: int | None = None
     target: dict[str, Any] = {}

@@ -21,7 +21,7 @@ from acode.store.blobs import Blobs
 from acode.workspace.beneath import Directory, Root
 from acode.workspace.files import CHUNK_BYTES, chunks_of, hash_of_link, open_regular
 from acode.workspace.listing import Patterns, matching_paths
-from acode.workspace.names import parent_of
+from acode.workspace.names import below, bytes_of, parent_of, text_of
 
 INLINE_BYTES_MAX = 65_536
 
@@ -37,6 +37,7 @@ class Captured:
     inline: dict[str, bytes]
     complete: bool
     skipped: tuple[str, ...]  # what cannot be put back: over the budget, unreadable, or a FIFO, socket or device
+    astray: tuple[str, ...] = ()  # links: what a step writes through them lands where nothing is captured
 
 
 def capture(
@@ -78,7 +79,8 @@ def capture_outputs(
         if image.kind == "other" or (image.kind == "file" and image.blob is None):
             skipped.append(rel)
             complete = complete and image.kind == "other"
-    for rel in Patterns(patterns).literal_directories():
+    matches = Patterns(patterns)
+    for rel in matches.literal_directories():
         if rel in images:
             continue
         try:
@@ -91,7 +93,18 @@ def capture_outputs(
                 skipped.append(rel)
                 complete = False
     ordered = tuple(images[rel] for rel in sorted(images))
-    return Captured(images=ordered, inline=keeper.inline, complete=complete, skipped=tuple(skipped))
+    astray = tuple(one.path for one in ordered if one.kind == "link" and _leads_astray(root, one.path, matches))
+    return Captured(images=ordered, inline=keeper.inline, complete=complete, skipped=tuple(skipped), astray=astray)
+
+
+def _leads_astray(root: Root, rel: str, matches: Patterns) -> bool:
+    """Whether it leads to something that is no output. Most links in a build lead to another output of it."""
+    top = os.fsencode(root.path)
+    target = os.path.realpath(os.path.join(top, bytes_of(rel)))
+    inside = text_of(target.removeprefix(os.path.join(top, b""))).replace(os.sep, "/")
+    if os.path.isabs(inside):
+        return True
+    return not matches(below(inside, "anything") if os.path.isdir(target) else inside)
 
 
 def missing_parents(root: Root, rel: str) -> tuple[PreImage, ...]:
