@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -307,6 +308,16 @@ def cut_off_for_good(life: Life) -> None:
     with pytest.raises(OutcomeUnknown, match="its outcome is unknown") as caught:
         back(life, None)
     assert f"acode session resolve {life.id[-8:]} t.1 --applied, --not-applied or --retry" in (caught.value.hint or "")
+
+
+def test_notes_that_were_removed_are_no_proof_that_an_undo_never_ran(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    cut_off_for_good(life)
+    shutil.rmtree(life.path(".agent/run"))
+    life.put("door", "")
+    with pytest.raises(OutcomeUnknown, match=r"the notes of its keeper in .* are gone"):
+        back(life, None)
+    assert life.effects() == {"t.1~undo": 1}
 
 
 @pytest.mark.parametrize(("answer", "runs"), [("applied", 1), ("not_applied", 2), ("retry", 2)])

@@ -265,3 +265,46 @@ def test_a_command_that_may_have_written_through_a_link_is_no_command_with_outpu
         life.resume()
     assert [one for one in life.ears.events("step_warning") if "through the link" in str(one.data["message"])]
     assert life.text(written).count("effect") == 1
+
+
+# Where the notes are kept.
+
+COUNTED = """
+tasks:
+  - title: t
+    steps:
+      - run: echo "$ACODE_STEP_ID" >> "$LEDGER"; echo begun; while [ ! -e door ]; do sleep 0.01; done
+        id: work
+"""
+
+
+def test_notes_that_were_removed_are_no_proof_that_a_command_never_ran(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.cut_off(COUNTED, "step_output", "t.work")
+    end_all_in(tmp_path)
+    shutil.rmtree(life.path(".agent/run"))
+    life.put("door", "")
+    with pytest.raises(OutcomeUnknown, match=r"the notes of its keeper in .* are gone"):
+        life.resume()
+    assert life.effects() == {"t.work": 1}
+
+
+def test_a_place_without_a_note_is_the_proof_that_a_command_never_ran(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.cut_off(COUNTED, "step_started", "t.work")
+    life.put("door", "")
+    survey = life.look().survey
+    assert survey is not None
+    (found,) = survey.continuation.in_flight
+    assert (found.outcome, found.evidence) == (Outcome.NOT_APPLIED, "the command was never started")
+    shutil.rmtree(life.path(".agent/run"))
+    with pytest.raises(OutcomeUnknown):
+        life.resume()
+    assert life.effects() == {}
+
+
+def test_a_start_that_promises_no_place_is_believed_as_before(bench: Bench) -> None:
+    """Sessions of an acode that made the place later are carried on as it would have done."""
+    started = bench.start(STEP)
+    assert not started.place_made and not run_directory(bench.agent_dir, started.key).exists()
+    assert bench.look(STEP, started).outcome is Outcome.NOT_APPLIED

@@ -23,6 +23,7 @@ from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Approve, Commit, Run, Step, Write, describe, digest
 from acode.state import AGENT, NESTED, State
+from acode.steps.run import make_place
 from acode.steps.shape import Done, Prepared
 from acode.workspace import restat
 
@@ -73,15 +74,17 @@ def begin(
     """Say what is going to happen; durably, unless nothing can come of repeating it."""
     prepared, session = prepared if prepared is not None else NOTHING, run.session
     number = session.next_attempt(step.id)
+    key = make_key(session.session_id, step.id, number)
     started = ev.StepStarted(
         step=step.id,
         task=step.task,
         kind=step.kind,
         attempt=number,
-        key=make_key(session.session_id, step.id, number),
+        key=key,
         action_digest="",
         idempotent=step.idempotent,
         boot_id=locks.boot_id(),
+        place_made=step.kind == "run" and make_place(run.world.agent_dir, key),
         before=prepared.before,
         before_complete=prepared.before_complete,
         astray=prepared.astray[:NAMES_IN_EVENT_MAX],

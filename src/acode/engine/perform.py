@@ -31,7 +31,7 @@ from acode.events.definition import Approve, Step, Task, definition_digest, desc
 from acode.plan import covered_by, repeatable
 from acode.state import State
 from acode.steps import kind_of
-from acode.steps.run import private_outputs, put_output
+from acode.steps.run import make_place, private_outputs, put_output
 from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
 
 Ending = Result | None  # None: go on
@@ -135,6 +135,8 @@ def begin_step(run: Held, task: Task, step: Step, prepared: Prepared) -> tuple[e
         run.tell("step_warning", step=step.id, message=prepared.warning)
     careful = prepared.changes_workspace or not harmless(step)
     started = start_of(step, task, number, make_key(run.session.session_id, step.id, number), prepared)
+    if step.kind == "run" and make_place(run.world.agent_dir, started.key):
+        started = msgspec.structs.replace(started, place_made=True)
     run.say(started, durable=careful, blobs=prepared.blobs)
     return started, careful
 

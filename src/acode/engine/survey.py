@@ -19,6 +19,7 @@ from acode.policy import Decision, Facts, decide
 from acode.resume import Interruption, Scenario, classify, detect_scenario, find_resume_point, half_undone
 from acode.state import Mark, Session
 from acode.steps import kind_of
+from acode.steps.keeper import CLAIM
 from acode.steps.kept import run_directory
 from acode.steps.shape import Site
 from acode.store.outbox import cursor_of
@@ -118,7 +119,10 @@ def begun_elsewhere(site: Site, seq: int, started: ev.StepStarted) -> bool:
     """Whether a step that the log knows from event `seq` ran on another machine: what it left, and what stood there
     before, is there. Rows that came down were written there, unless the command has left its own traces here."""
     taken_seq = cursor_of(site.store, site.session_id).taken_seq
-    return seq <= taken_seq and not run_directory(site.agent_dir, started.key).exists()
+    place = run_directory(site.agent_dir, started.key)
+    # The place alone is made before the start is said: one killed in between leaves it, and may begin elsewhere.
+    trace = place / CLAIM if started.place_made else place
+    return seq <= taken_seq and not trace.exists()
 
 
 def leftovers_elsewhere(step: str) -> str:

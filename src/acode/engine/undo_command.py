@@ -30,7 +30,10 @@ def run_undo(run: Held, step: Step, to: str | None) -> None:
         return  # it is done, and the step is about to be recorded as taken back
     attempt = undos_so_far(run, step.id) + 1
     key = make_key(run.session.session_id, undo.id, attempt)
-    event = ev.UndoStarted(step=step.id, attempt=attempt, key=key, to=to, boot_id=locks.boot_id())
+    place_made = commands.make_place(run.world.agent_dir, key)
+    event = ev.UndoStarted(
+        step=step.id, attempt=attempt, key=key, to=to, boot_id=locks.boot_id(), place_made=place_made
+    )
     run.say(event, actor="user")
     run.journal.refuse_if_fenced()
     outcome = commands.execute(undo, run.site(), as_started(undo, event))
@@ -73,6 +76,7 @@ def as_started(undo: Step, event: ev.UndoStarted) -> ev.StepStarted:
         key=event.key,
         action_digest="",
         boot_id=event.boot_id,
+        place_made=event.place_made,
     )
 
 

@@ -182,6 +182,7 @@ class StepStarted(Event, frozen=True, kw_only=True, tag="step_started"):
     action_digest: str
     idempotent: bool = False
     boot_id: str = ""
+    place_made: bool = False  # where its keeper makes its notes stood ready: if it is gone, so is what was noted there
     before: tuple[PreImage, ...] = ()
     before_complete: bool = True  # False: the outputs were over the budget, so a rollback cannot promise anything
     astray: tuple[str, ...] = ()  # links among the outputs: what the step writes through them cannot be put back
@@ -420,6 +421,7 @@ class UndoStarted(Event, frozen=True, kw_only=True, tag="undo_started"):
     key: str
     to: str | None = None
     boot_id: str = ""
+    place_made: bool = False
 
 
 class UndoSettled(Event, frozen=True, kw_only=True, tag="undo_settled"):

@@ -70,12 +70,21 @@ def _read(path: Path, kind: type[_T]) -> _T | None:
 
 
 def never_began(directory: Path) -> bool:
-    """No mark, not even a torn one: on the same boot that means that the command was not started."""
+    """No mark, not even a torn one: on the same boot, and with the place still there, the command was not started."""
+    return not _stands(directory / "started")
+
+
+def place_is_there(directory: Path) -> bool:
+    """Whether the place of the notes is the one that was made: whoever removed it took the notes along."""
+    return _stands(directory / "alive")
+
+
+def _stands(path: Path) -> bool:
     try:
-        os.lstat(directory / "started")
+        os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
-        return True
-    return False
+        return False
+    return True
 
 
 def still_running(directory: Path, mark: Mark | None) -> str | None:

@@ -31,6 +31,7 @@ from acode.steps.kept import (
     Status,
     alive_lock_held,
     never_began,
+    place_is_there,
     read_mark,
     read_status,
     run_directory,
@@ -130,6 +131,21 @@ def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
         return collect(step, site, started)
     except OSError as error:  # it has run: what cannot be seen now, the next start settles by what the keeper noted
         return Failed(reason="signal", message=f"what became of it cannot be read: {error.strerror}")
+
+
+def make_place(agent_dir: Path, key: str) -> bool:
+    """Where the keeper of an attempt makes its notes, before it is said that the attempt begins; True: it stands ready.
+
+    So a place that is missing later was removed, and does not show that nothing ran.
+    """
+    directory = run_directory(agent_dir, key)
+    try:
+        with naming_what_failed(f"{directory} cannot be made"):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(directory / "alive", os.O_RDWR | os.O_CREAT, 0o600))
+    except NotWritable:
+        return False  # its start finds that too, and then the step has failed
+    return True
 
 
 def start(step: Step, site: Site, started: ev.StepStarted, directory: Path) -> int:
@@ -416,9 +432,10 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
     running = still_running(directory, mark)
     if status is None and running is not None:
         return Finding(outcome=Outcome.UNKNOWN, evidence=running, still_running=True)
-    if same_boot and never_began(directory):
+    gone = same_boot and started.place_made and not place_is_there(directory)
+    if same_boot and never_began(directory) and not gone:
         return Finding(outcome=Outcome.NOT_APPLIED, evidence="the command was never started", repeatable=True)
-    ended = _how_it_was_lost(status, same_boot)
+    ended = f"the notes of its keeper in {directory} are gone" if gone else _how_it_was_lost(status, same_boot)
     if step.action.probe is not None:
         return _by_probe(step, site, started, ended)
     if (lasting := _lasting_effects(step.action, site, started)) is not None:
