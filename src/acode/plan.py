@@ -134,9 +134,10 @@ def _action(finding: Finding, strategy: Strategy, retry_unknown: bool) -> Action
         return Action.WAIT
     if finding.outcome is Outcome.APPLIED:
         return Action.SKIP
-    if finding.outcome is Outcome.UNKNOWN and not finding.repeatable:
-        return Action.RETRY if retry_unknown else Action.ASK
-    if strategy is Strategy.PROMPT:
+    unknown = finding.outcome is Outcome.UNKNOWN and not finding.repeatable
+    if unknown and not retry_unknown:
+        return Action.ASK
+    if strategy is Strategy.PROMPT and not unknown:
         return Action.ASK
     if finding.rolls_back and strategy is Strategy.ROLLBACK:
         return Action.ROLLBACK_AND_RETRY

@@ -168,6 +168,14 @@ def test_an_unknown_outcome_is_repeated_only_where_that_was_configured(strategy:
     assert settle("a.1", "run", found, strategy=strategy, retry_unknown=True).action is Action.RETRY
 
 
+@pytest.mark.parametrize("strategy", Strategy)
+def test_an_unknown_outcome_is_repeated_over_what_it_left_only_where_the_strategy_says_so(strategy: Strategy) -> None:
+    found = finding("unknown", rolls_back=True)
+    assert settle("a.1", "run", found, strategy=strategy, retry_unknown=False).action is Action.ASK
+    action = Action.ROLLBACK_AND_RETRY if strategy is Strategy.ROLLBACK else Action.RETRY
+    assert settle("a.1", "run", found, strategy=strategy, retry_unknown=True).action is action
+
+
 @pytest.mark.parametrize("outcome", Outcome)
 @pytest.mark.parametrize("strategy", Strategy)
 def test_a_command_that_still_runs_is_waited_for_whatever_else_is_known(outcome: Outcome, strategy: Strategy) -> None:

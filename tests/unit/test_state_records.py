@@ -240,6 +240,21 @@ def test_an_attempt_that_was_cleared_has_left_nothing_behind() -> None:
     assert record(session(created("a"), started("a"), failed("a"))).left_behind is None
 
 
+@pytest.mark.parametrize("answer", ["not_applied", "retry_accepted"])
+@pytest.mark.parametrize("ended", ["cut off", "failed", "timeout"])
+def test_a_command_that_a_person_wants_repeated_has_left_its_outputs_behind(ended: str, answer: str) -> None:
+    begun = started("a", before=BEFORE)
+    words = {"cut off": [], "failed": failed("a"), "timeout": failed("a", reason="timeout")}[ended]
+    now = session(created("a"), begun, *words, by_user(settled("a", answer)))
+    assert record(now).left_behind == begun
+    assert record(session(created("a"), begun, *words, by_user(settled("a", "rolled_back")))).left_behind is None
+
+
+def test_a_repeat_that_the_strategy_accepts_is_one_over_what_was_left() -> None:
+    now = session(created("a"), started("a", before=BEFORE), settled("a", "retry_accepted"))
+    assert record(now).left_behind is None
+
+
 def test_an_answer_is_kept_with_its_place() -> None:
     yes = ev.ApprovalGranted(step="main.a", question="Go?", action_digest="d")
     assert kept(session(created(gate("a")), awaiting("a"), yes)).approvals["main.a"].seq == 5

@@ -48,7 +48,7 @@ from acode.events import types as ev
 from acode.plan import Action
 from acode.policy import Reason, counted
 from acode.state import State
-from acode.steps.run import holds_output, private_outputs, put_output
+from acode.steps.passing_on import holds_output, private_outputs, put_output
 from acode.workspace import ChangedFile, changed, diff, restat
 
 

@@ -31,7 +31,8 @@ from acode.events.definition import Approve, Step, Task, definition_digest, desc
 from acode.plan import covered_by, repeatable
 from acode.state import State
 from acode.steps import kind_of
-from acode.steps.run import make_place, private_outputs, put_output
+from acode.steps.passing_on import private_outputs, put_output
+from acode.steps.run import make_place
 from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
 
 Ending = Result | None  # None: go on
@@ -317,7 +318,7 @@ def record_failure(
 
 
 def put_back_leftovers(run: Held, step: Step) -> None:
-    """A failed attempt left its outputs for the person to look at; before the next one they are put back."""
+    """An attempt that failed, or that a person settled, left its outputs to look at; now they are put back."""
     record = run.session.record(step.id)
     left = record.left_behind if record is not None else None
     if record is None or left is None or not left.before:
@@ -326,7 +327,7 @@ def put_back_leftovers(run: Held, step: Step) -> None:
         run.warn(leftovers_elsewhere(step.id))
         return
     rolled = kind_of(step.kind).roll_back(step, run.site(), left)
-    evidence = "the outputs of the failed attempt were put back"
+    evidence = "the outputs of the attempt before were put back"
     settled = ev.StepSettled(step=step.id, attempt=record.attempt, outcome=ev.Settled.ROLLED_BACK, evidence=evidence)
     run.say(*with_what_was_put_back(settled, rolled))
     if rolled.restored:

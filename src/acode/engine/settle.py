@@ -144,7 +144,7 @@ def failed_by_itself(run: Held, settlement: Settlement) -> bool:
 
 
 def settled_as(settlement: Settlement) -> ev.Settled:
-    if settlement.action is Action.ROLLBACK_AND_RETRY:
+    if settlement.action is Action.ROLLBACK_AND_RETRY and settlement.outcome is not Outcome.UNKNOWN:
         return ev.Settled.ROLLED_BACK
     return ev.Settled.NOT_APPLIED if settlement.outcome is Outcome.NOT_APPLIED else ev.Settled.RETRY_ACCEPTED
 

@@ -288,10 +288,24 @@ def _settled_record(session: Session, flight: InFlight | None, event: ev.StepSet
         seq=envelope.seq,
         resume_approved=not failed,
         failures=flight.failures if flight else (known.failures if known else 0),
-        left_behind=flight.started
-        if failed and flight is not None and (flight.started.before or session.by_program)
-        else None,
+        left_behind=_left_behind(session, flight, event, envelope, failed=failed),
     )
+
+
+def _left_behind(
+    session: Session, flight: InFlight | None, event: ev.StepSettled, envelope: Envelope, *, failed: bool
+) -> ev.StepStarted | None:
+    """The attempt whose outputs are put back before the next one: it failed, or a person wants a command repeated.
+
+    What the evidence cleared was put back with it, or the strategy said to repeat it over what it left.
+    """
+    if failed and flight is not None:
+        return flight.started if flight.started.before or session.by_program else None
+    if envelope.actor != "user" or event.outcome is ev.Settled.ROLLED_BACK:
+        return None
+    known = session.record(event.step)
+    left = flight.started if flight is not None else (known.left_behind if known is not None else None)
+    return left if left is not None and left.kind == "run" and left.before else None
 
 
 def _see_files(records: Records, files: tuple[ev.FileState, ...]) -> None:

@@ -7,7 +7,6 @@ could begin without the lock being held: no lock, no mark and the same boot prov
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import select
@@ -37,6 +36,7 @@ from acode.steps.kept import (
     run_directory,
     still_running,
 )
+from acode.steps.passing_on import outputs_directory
 from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site, kept_before
 from acode.store.durable import naming_what_failed
 from acode.workspace import (
@@ -234,36 +234,6 @@ def command_env(step: Step, site: Site, started: ev.StepStarted) -> dict[str, st
     }
 
 
-def outputs_directory(site: Site) -> Path:
-    return site.agent_dir / "run" / site.session_id / "outputs"
-
-
-def private_outputs(site: Site) -> Path:
-    """The directory, made if need be; every level of it is ours alone."""
-    directory = outputs_directory(site)
-    for level in (directory.parent, directory):
-        level.mkdir(mode=0o700, exist_ok=True)
-    return directory
-
-
-def put_output(directory: Path, step: str, data: bytes) -> None:
-    """The output of a finished step as a file that only we can read, whatever the umask is; whole or not at all."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
-    temp = directory / f".{step}.new"
-    with open(os.open(temp, flags, 0o600), "wb") as file:
-        file.write(data)
-    os.replace(temp, directory / step)
-
-
-def holds_output(directory: Path, step: str, sha256: str) -> bool:
-    """Whether the file is there and is what the log says; nobody may put other words into a finished step's mouth."""
-    try:
-        with open(os.open(directory / step, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb") as file:
-            return hashlib.sha256(file.read()).hexdigest() == sha256
-    except OSError:
-        return False
-
-
 def _follow(step: Step, site: Site, directory: Path, watch: int) -> None:
     """Show the output as it comes, until the keeper is gone; pass a wish to stop on to it."""
     shown, asked, idle_at = 0, False, time.monotonic() + IDLE_S
@@ -449,7 +419,11 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
         )
     if step.idempotent:
         return Finding(outcome=Outcome.UNKNOWN, evidence=f"{ended}; it is declared idempotent", repeatable=True)
-    return Finding(outcome=Outcome.UNKNOWN, evidence=f"{ended}; nothing shows whether it took effect")
+    return Finding(
+        outcome=Outcome.UNKNOWN,
+        evidence=f"{ended}; nothing shows whether it took effect",
+        rolls_back=bool(started.astray) and started.before_complete,
+    )
 
 
 def _lasting_effects(action: Run, site: Site, started: ev.StepStarted) -> str | None:
@@ -534,6 +508,7 @@ def _by_probe(step: Step, site: Site, started: ev.StepStarted, ended: str) -> Fi
             outcome=Outcome.UNKNOWN, evidence=f"{ended}; its probe will tell", repeatable=True, probe_pending=True
         )
     line = site.redactor.text(step.action.probe)
+    rolls_back = bool(step.action.outputs) and started.before_complete
     try:
         code = probe.ask(
             step.action.probe,
@@ -542,16 +517,17 @@ def _by_probe(step: Step, site: Site, started: ev.StepStarted, ended: str) -> Fi
             timeout_s=PROBE_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
-        return Finding(outcome=Outcome.UNKNOWN, evidence=f"{ended}; the probe `{line}` took over {PROBE_TIMEOUT_S:g} s")
+        said = f"{ended}; the probe `{line}` took over {PROBE_TIMEOUT_S:g} s"
+        return Finding(outcome=Outcome.UNKNOWN, evidence=said, rolls_back=rolls_back)
     except OSError as error:
-        return Finding(outcome=Outcome.UNKNOWN, evidence=f"{ended}; the probe `{line}` failed: {error.strerror}")
+        said = f"{ended}; the probe `{line}` failed: {error.strerror}"
+        return Finding(outcome=Outcome.UNKNOWN, evidence=said, rolls_back=rolls_back)
     said = f"{ended}; the probe `{line}` answered {code}"
     if code == 0:
         return Finding(outcome=Outcome.APPLIED, evidence=said)
     if code == 1:
-        rolls_back = bool(step.action.outputs) and started.before_complete
         return Finding(outcome=Outcome.NOT_APPLIED, evidence=said, repeatable=True, rolls_back=rolls_back)
-    return Finding(outcome=Outcome.UNKNOWN, evidence=f"{said}, which says nothing")
+    return Finding(outcome=Outcome.UNKNOWN, evidence=f"{said}, which says nothing", rolls_back=rolls_back)
 
 
 def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:
