@@ -6,7 +6,6 @@ reported, never repaired here; accepting changes is a person's decision and an e
 
 from __future__ import annotations
 
-import math
 import stat
 import subprocess
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from acode.errors import AcodeError
 from acode.events import make_key
 from acode.events.definition import Read, Run, Sql, Write
 from acode.state import AGENT, Session
-from acode.steps.kept import read_status, run_directory
+from acode.steps.kept import Status, end_on_disk, read_status, run_directory
 from acode.steps.shape import Site
 from acode.workspace import ChangedFile, changed, integrity_report, look, way_of
 from acode.workspace.files import open_regular
@@ -32,7 +31,7 @@ if TYPE_CHECKING:  # loaded for sessions with sql steps only: its words cost mor
 GIT_TIMEOUT_S = 5.0
 GIT_ASKED = ("--no-optional-locks", "-c", "core.fsmonitor=false")
 GIT_QUESTION = ("status", "--porcelain=v2", "--branch", "--untracked-files=no")
-CLOCK_SLACK_S = 1.0  # file systems and clocks do not agree to the last tick
+CLOCK_SLACK_NS = 1_000_000_000  # file systems and clocks do not agree to the last tick
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,24 +105,29 @@ def _changed_files(session: Session, site: Site, out_of_time: Callable[[], bool]
             in_flight.update(str(flight.started.target.get("database")) + ending for ending in BESIDE)
     manifest = {path: state for path, state in site.manifest.items() if path not in in_flight}
     found = changed(site.root, manifest, deadline=out_of_time)
-    until = _command_ended_at(session, site)
-    return found if until is None else tuple(change for change in found if _later_than(change, until))
+    return tuple(change for change in found if not _by_command_in_flight(session, site, change))
 
 
-def _command_ended_at(session: Session, site: Site) -> float | None:
-    """Up to when a command in flight without declared outputs may have changed any file; None: there is none."""
+def _by_command_in_flight(session: Session, site: Site, change: ChangedFile) -> bool:
+    """Whether a command in flight without declared outputs may have changed the file: up to its end, any."""
     for flight in session.in_flight.values():
         if flight.started.kind not in ("run", "commit", "call") or flight.started.before:
             continue
-        status = read_status(run_directory(site.agent_dir, flight.started.key))
-        return status.ended + CLOCK_SLACK_S if status is not None else math.inf
-    return None
+        directory = run_directory(site.agent_dir, flight.started.key)
+        status = read_status(directory)
+        return status is None or not _later_than(site, change, directory, status)
+    return False
 
 
-def _later_than(change: ChangedFile, until: float) -> bool:
-    if change.modified_at is None:
+def _later_than(site: Site, change: ChangedFile, directory: Path, status: Status) -> bool:
+    found = look(site.root, change.path) if change.modified_at is not None else None
+    if found is None or change.modified_at is None:
         return False  # a deletion has no time: it may well have been the command
-    return datetime.fromisoformat(change.modified_at).timestamp() > until
+    end = end_on_disk(directory, status)
+    later = end.is_before(found, CLOCK_SLACK_NS) if end is not None else None
+    if later is None:
+        return datetime.fromisoformat(change.modified_at).timestamp() > status.ended + CLOCK_SLACK_NS / 1e9
+    return later
 
 
 def _database_doubts(session: Session, site: Site) -> list[Doubt]:

@@ -304,6 +304,8 @@ def _nearest_directory(place: str) -> str:
 def _finish(directory: str, capture: Capture, end: dict[str, Any]) -> None:
     sha256 = capture.close()
     status = {"ended": time.time(), **end, "sha256": sha256, "bytes": capture.total, "kept": capture.kept}
+    with contextlib.suppress(FileNotFoundError):  # where room was taken for it
+        status["inode"] = os.stat(os.path.join(directory, "status.new")).st_ino
     _write(directory, "status", status, durable=True)
 
 

@@ -7,6 +7,7 @@ shows nothing, so it is an error of the machine and never taken for absent.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import TypeVar
@@ -29,6 +30,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     ended: float
     signal: str | None = None
     stopped: str | None = None
+    inode: int = 0  # of this note itself: a copy of it says nothing about when files were changed here
     synced: bool | None = None  # whether its outputs were on the disk before this was noted; None: nobody tried
 
     @property
@@ -39,6 +41,23 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def duration_ms(self) -> int:
         return max(0, int((self.ended - self.began) * 1000))
+
+
+class EndOnDisk(msgspec.Struct, frozen=True, kw_only=True):
+    """When a command's end was noted, by the clock of the file system that the note stands on."""
+
+    device: int
+    ctime_ns: int
+
+    def is_before(self, found: os.stat_result, slack_ns: int) -> bool | None:
+        """Whether what stands there came later; None where that cannot be told.
+
+        Only the time of the change counts, which nobody can set: a copy that keeps its times was made later all the
+        same. Another file system has another clock, and Windows keeps no such time.
+        """
+        if sys.platform == "win32" or found.st_dev != self.device:
+            return None
+        return found.st_ctime_ns > self.ctime_ns + slack_ns
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +74,15 @@ def run_directory(agent_dir: Path, key: str) -> Path:
 
 def read_status(directory: Path) -> Status | None:
     return _read(directory / "status", Status)
+
+
+def end_on_disk(directory: Path, status: Status) -> EndOnDisk | None:
+    """None: the note was copied or restored, with the whole workspace perhaps, and so the times are of that."""
+    try:
+        found = os.stat(directory / "status")
+    except FileNotFoundError:
+        return None
+    return EndOnDisk(device=found.st_dev, ctime_ns=found.st_ctime_ns) if found.st_ino == status.inode else None
 
 
 def read_mark(directory: Path) -> Mark | None:
