@@ -334,7 +334,7 @@ def seen_again(run: Held, changes: tuple[ChangedFile, ...]) -> tuple[ev.FileStat
     """What is accepted is what was shown: a file that somebody swapped meanwhile is refused."""
     assert run.session.records is not None
     manifest = run.session.records.manifest
-    states = restat(run.root, {one.path: manifest[one.path] for one in changes})
+    states = restat(run.root, {one.path: manifest.get(one.path, ev.FileState(path=one.path)) for one in changes})
     found = {state.path: state.sha256 or None for state in states}
     for one in changes:
         if found.get(one.path, one.expected_hash) != one.found_hash:
@@ -350,10 +350,11 @@ def differ(run: Held) -> Callable[[str], str]:
     """A real diff of a changed file against the content the session knows, where it holds that content."""
 
     def view(path: str) -> str:
-        known = run.session.records.manifest[path] if run.session.records else None
+        known = run.session.records.manifest.get(path) if run.session.records else None
         old = known_content(run, path, known.sha256) if known and known.sha256 else None
         if old is None:
-            return f"{path}: the session knows the hash of the earlier content, not the content itself"
+            held = "the hash of the earlier content" if known is not None else "that its command had ended before"
+            return f"{path}: the session knows {held}, not the content itself"
         return diff(run.root, path, old)
 
     return view

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import stat
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from acode.engine.survey import step_named
 from acode.engine.world import World
 from acode.errors import AcodeError
 from acode.events import make_key
 from acode.events.definition import Read, Run, Sql, Write
+from acode.events.types import FileState
 from acode.state import AGENT, Session
 from acode.steps.kept import Status, end_on_disk, read_status, run_directory
 from acode.steps.shape import Site
-from acode.workspace import ChangedFile, changed, integrity_report, look, way_of
+from acode.workspace import ChangedFile, changed, integrity_report, look, matching_paths, way_of
 from acode.workspace.files import open_regular
 
 if TYPE_CHECKING:  # loaded for sessions with sql steps only: its words cost more than the rest of a start
@@ -63,7 +65,7 @@ def validate(world: World, session: Session, site: Site, *, pending: tuple[str, 
     """All checks; a lenient validation turns missing files into warnings, never changed ones into silence."""
     errors, warnings, checks = list[Finding](), list[Finding](), list[Check]()
     until = world.monotonic() + world.config.settings.resume.validation_timeout_seconds
-    changes = _changed_files(session, site, lambda: world.monotonic() > until)
+    changes = _changed_files(session, site, pending, lambda: world.monotonic() > until)
     missing = _missing_files(session, site, pending, changes)
     checks.append(Check(name="Working directory exists", ok=True))
     checks.append(Check(name="Required files accessible", ok=not missing, detail=", ".join(missing[:5])))
@@ -95,17 +97,41 @@ def validate(world: World, session: Session, site: Site, *, pending: tuple[str, 
     )
 
 
-def _changed_files(session: Session, site: Site, out_of_time: Callable[[], bool]) -> tuple[ChangedFile, ...]:
-    """Changed by somebody else: files of a step in flight are settled with that step, not reported here."""
+def _changed_files(
+    session: Session, site: Site, pending: tuple[str, ...], out_of_time: Callable[[], bool]
+) -> tuple[ChangedFile, ...]:
+    """Changed by somebody else: files of a step in flight are settled with that step, not reported here.
+
+    Unless it has ended, and they were changed since: what is adopted as its work must be its work.
+    """
     in_flight = {image.path for flight in session.in_flight.values() for image in flight.started.before}
     for flight in session.in_flight.values():
         if flight.started.kind == "sql":
             from acode.steps.sql import BESIDE
 
             in_flight.update(str(flight.started.target.get("database")) + ending for ending in BESIDE)
+    later = {path: site.manifest.get(path, FileState(path=path)) for path in _outputs_since_end(session, site, pending)}
+    in_flight.update(later)
     manifest = {path: state for path, state in site.manifest.items() if path not in in_flight}
     found = changed(site.root, manifest, deadline=out_of_time)
-    return tuple(change for change in found if not _by_command_in_flight(session, site, change))
+    by_others = (change for change in found if not _by_command_in_flight(session, site, change))
+    return (*by_others, *changed(site.root, later, deadline=out_of_time))
+
+
+def _outputs_since_end(session: Session, site: Site, pending: tuple[str, ...]) -> Iterator[str]:
+    """Outputs of commands that have ended, and are going to be adopted, which came to stand there after that end."""
+    for step_id, flight in session.in_flight.items():
+        if flight.started.kind != "run" or step_id in pending:
+            continue
+        step, directory = step_named(session, step_id), run_directory(site.agent_dir, flight.started.key)
+        status = read_status(directory)
+        end = end_on_disk(directory, status) if status is not None and status.alone else None
+        if end is None or not isinstance(step.action, Run):
+            continue
+        for path in matching_paths(site.root, step.action.outputs).paths:
+            found = look(site.root, path)
+            if found is not None and not stat.S_ISDIR(found.st_mode) and end.is_before(found, CLOCK_SLACK_NS):
+                yield path
 
 
 def _by_command_in_flight(session: Session, site: Site, change: ChangedFile) -> bool:

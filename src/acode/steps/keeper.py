@@ -195,8 +195,33 @@ def keep(request: dict[str, Any], redacted: Stream) -> None:
     command.end_group()
     end = {**_end(command.process.returncode), "stopped": command.stopping, "began": began, "ended": time.time()}
     if end["exit"] == 0 and command.stopping is None:
-        end["synced"] = _synced(request.get("outputs_in", ()))
+        places = request.get("outputs_in", ())
+        end["alone"] = _left_nobody(command.process.pid) if places else None
+        end["synced"] = _synced(places)
     _finish(directory, capture, end)
+
+
+def _left_nobody(group: int) -> bool | None:
+    """Whether nobody whom the command started lives on: such a one may still write, and is no stranger.
+
+    They are in its group or, if they have left that, bear its key.
+    """
+    if sys.platform != "linux":
+        return None
+    key = b"ACODE_IDEMPOTENCY_KEY=" + os.environb.get(b"ACODE_IDEMPOTENCY_KEY", b"?")
+    try:
+        others = [name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
+        return not _has_living_member(group) and not any(key in _environment(name) for name in others)
+    except OSError:  # how the command ended is worth more than who lives on
+        return None
+
+
+def _environment(pid: str) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # gone, or somebody else's
+        return []
 
 
 def _name(directory: str, mark: dict[str, Any], pid: int) -> None:

@@ -31,6 +31,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     signal: str | None = None
     stopped: str | None = None
     inode: int = 0  # of this note itself: a copy of it says nothing about when files were changed here
+    alone: bool | None = None  # whether nobody whom it had started lived on, to write to its outputs; None: not known
     synced: bool | None = None  # whether its outputs were on the disk before this was noted; None: nobody tried
 
     @property
