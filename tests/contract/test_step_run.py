@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -14,11 +15,11 @@ from acode import lock
 from acode.errors import NotWritable, OutcomeUnknown
 from acode.events.definition import Run, Step
 from acode.plan import Outcome
-from acode.steps import keeper
+from acode.steps import keeper, kept
 from acode.steps import run as commands
 from acode.steps.kept import Mark, read_mark, read_status, run_directory
 from acode.steps.shape import Done, Failed
-from tests.disks import on_a_small_disk
+from tests.disks import on_a_small_disk, remount
 from tests.lives import Life, end_all_in
 from tests.sites import Bench, Patient
 
@@ -105,6 +106,27 @@ def refuse(place: Path) -> None:
         process.wait()
     assert bench.look(step, started).outcome is Outcome.NOT_APPLIED
     assert not (bench.workspace / "ledger").exists()
+
+
+def look_on(place: Path) -> None:
+    step = Step(id="main.one", action=Run(command="kill -9 $PPID; sleep 30"))
+    bench = bench_in(place, step)
+    started = bench.start(step)
+    bench.execute(step, started)
+    directory = run_directory(bench.agent_dir, started.key)
+    mark = read_mark(directory)
+    assert mark is not None and mark.command is not None
+    bench.close()
+    remount(place, "ro")
+    assert "still running" in (kept.still_running(directory, mark) or "")
+    os.killpg(mark.command, signal.SIGKILL)
+    while kept.still_running(directory, mark) is not None:
+        pass
+    assert not kept.alive_lock_held(directory)
+
+
+def test_whether_a_command_lives_can_be_seen_where_nothing_can_be_written(tmp_path: Path) -> None:
+    on_a_small_disk(tmp_path / "small", look_on)
 
 
 def test_on_a_full_disk_a_command_is_not_begun(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ shows nothing, so it is an error of the machine and never taken for absent.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
@@ -134,9 +135,19 @@ def _command_lives(mark: Mark) -> bool:
     return lock.process_started(mark.command) == mark.command_started
 
 
+def _open_to_lock(path: Path) -> int:
+    """Where nothing can be written one can still look; elsewhere network file systems lock only what may be written."""
+    try:
+        return os.open(path, os.O_RDWR)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        return os.open(path, os.O_RDONLY)
+
+
 def alive_lock_held(directory: Path) -> bool:
     try:
-        fd = os.open(directory / "alive", os.O_RDWR)
+        fd = _open_to_lock(directory / "alive")
     except (FileNotFoundError, NotADirectoryError):
         return False
     try:
