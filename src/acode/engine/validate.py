@@ -19,7 +19,7 @@ from acode.engine.survey import step_named
 from acode.engine.world import World
 from acode.errors import AcodeError
 from acode.events import make_key
-from acode.events.definition import Read, Run, Sql, Write
+from acode.events.definition import Read, Run, Sql, Step, Write
 from acode.events.types import FileState
 from acode.state import AGENT, Session
 from acode.steps.kept import Status, end_on_disk, read_status, run_directory
@@ -72,7 +72,7 @@ def validate(world: World, session: Session, site: Site, *, pending: tuple[str, 
     (warnings if lenient else errors).extend(
         Finding(code="ACODE-RESUME-004", message=f"{path} is needed by a step and cannot be read") for path in missing
     )
-    doubts = _database_doubts(session, site)
+    doubts = _database_doubts(session, site, pending)
     for doubt in doubts:
         finding = Finding(code="ACODE-RESUME-004", message=doubt.message)
         (errors if doubt.certain and not lenient else warnings).append(finding)
@@ -156,19 +156,41 @@ def _later_than(site: Site, change: ChangedFile, directory: Path, status: Status
     return later
 
 
-def _database_doubts(session: Session, site: Site) -> list[Doubt]:
+def _database_doubts(session: Session, site: Site, pending: tuple[str, ...]) -> list[Doubt]:
     """Targets of finished sql steps that do not hold the step's key any more."""
     doubts: list[Doubt] = []
     if session.plan is None or not site.probes:
         return doubts
-    for step in session.steps():
+    steps = list(session.steps())
+    for at, step in enumerate(steps):
         record = session.record(step.id)
         if isinstance(step.action, Sql) and record is not None and record.status == "completed":
             from acode.steps.sql import missing_record
 
             doubt = missing_record(step, site, make_key(session.session_id, step.id, record.attempt))
+            if (
+                doubt is not None
+                and doubt.certain
+                and _is_the_plans_own(doubt, step, steps[at + 1 :], session, pending)
+            ):
+                said = f"{doubt.message} (a command of the plan, which ran since, may have done that)"
+                doubt = msgspec.structs.replace(doubt, message=said, certain=False)
             doubts.extend([doubt] if doubt is not None else [])
     return doubts
+
+
+def _is_the_plans_own(doubt: Doubt, step: Step, after: list[Step], session: Session, pending: tuple[str, ...]) -> bool:
+    """A command behind the step may have removed its database, or put another there; that is no reason to stop.
+
+    Another one that is there is, where it is going to be changed: an older copy must not get the next change alone.
+    """
+    assert isinstance(step.action, Sql)
+    begun = (one.id for one in after if isinstance(one.action, Run))
+    if not any(session.record(one) is not None or one in session.in_flight for one in begun):
+        return False
+    place = (step.action.database, step.action.database_env)
+    to_change = (one.action for one in after if one.id in pending and isinstance(one.action, Sql))
+    return doubt.gone or all((action.database, action.database_env) != place for action in to_change)
 
 
 def _missing_files(

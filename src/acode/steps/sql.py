@@ -34,6 +34,7 @@ from acode.steps.sql_target import Applied, Order, Refused, Target, Unreachable,
 from acode.steps.sql_words import Dialect, refusal
 from acode.store.store import DATABASE
 from acode.workspace import hash_file, read_file, restat
+from acode.workspace import look as look_at
 from acode.workspacepath import Outside, inside_workspace
 
 FILE_BYTES_MAX = 16 * 1_048_576
@@ -359,6 +360,7 @@ class Doubt(msgspec.Struct, frozen=True, kw_only=True):
 
     message: str
     certain: bool
+    gone: bool = False  # there is no database at all
 
 
 def missing_record(step: Step, site: Site, key: str) -> Doubt | None:
@@ -374,5 +376,7 @@ def missing_record(step: Step, site: Site, key: str) -> Doubt | None:
         return Doubt(message=f"the database of step {step.id} cannot be asked: {why}", certain=False)
     if any(row.key == key for row in rows):
         return None
+    if database.dialect == "sqlite" and look_at(site.root, database.place) is None:
+        return Doubt(message=f"{database.name} is gone, and what step {step.id} did to it", certain=True, gone=True)
     message = f"{database.name} does not record step {step.id} any more: was it restored from an older copy?"
     return Doubt(message=message, certain=True)
