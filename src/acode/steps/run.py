@@ -1,7 +1,8 @@
 """run: a command under a keeper. Found in flight, the keeper is asked first, then the declarations of the step.
 
-The lock on `alive` is taken before the keeper is started and handed to it, so there is no moment at which a command
-could begin without the lock being held: no lock, no mark and the same boot prove that the command never ran.
+The place of the notes is made before the start is said, and the lock on `alive` is taken before the keeper is started
+and handed to it, so there is no moment at which a command could begin without the lock being held: the place, no lock,
+no mark and the same boot prove that the command never ran.
 """
 
 from __future__ import annotations
