@@ -229,7 +229,7 @@ def outputs_there_taken_for_done(patch: Patch) -> None:
 
     def wrong(step: Any, site: Any, started: Any) -> Finding:
         found = right(step, site, started)
-        if found.outcome is Outcome.PARTIAL and commands._present(step, site):
+        if found.outcome is Outcome.PARTIAL and commands._present(step.action, site).paths:
             return Finding(outcome=Outcome.APPLIED, evidence="its outputs are there")
         return found
 

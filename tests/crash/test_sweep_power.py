@@ -9,7 +9,7 @@ import pytest
 from tests.crash.conftest import Prepare, Tell
 from tests.crash.harness import needs_ptrace
 from tests.crash.harness.power import Metadata, Search
-from tests.crash.sweeps import Tally, power_sweep
+from tests.crash.sweeps import Tally, power_sweep, recorded
 from tests.crash.table import ALONE, CASES, POWERED, STILL, UNSYNCED
 
 pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
@@ -52,6 +52,14 @@ def test_after_a_power_cut_a_finished_commands_outputs_are_there(
     tell(f"power cuts around a command that syncs nothing, {metadata} names", total)
     assert total.violations == []
     assert total.states > 50
+
+
+def test_a_keeper_that_forgot_to_sync_the_outputs_would_be_caught(prepare: Prepare) -> None:
+    ready = prepare(UNSYNCED)
+    recording = recorded(ready)
+    (sync,) = [index for index, op in enumerate(recording.ops) if op.kind == "sync_all"]
+    search = replace(GATE, window=range(sync, len(recording.ops)))
+    assert power_sweep(ready, search, recording=recording.without(sync), limit=1).violations
 
 
 @pytest.mark.release
