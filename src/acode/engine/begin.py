@@ -23,7 +23,6 @@ from acode.events import types as ev
 from acode.events.definition import Plan, Run, digest
 from acode.redact import looks_secret
 from acode.store.journal import Blob
-from acode.store.store import INLINE_BYTES_MAX
 from acode.workspace import Root, ensure_agent_dir
 
 if TYPE_CHECKING:  # a program's session has no plan file, and does not load what reads one
@@ -93,7 +92,7 @@ def creation(world: World, planfile: PlanFile) -> tuple[ev.SessionCreated, dict[
     blobs: dict[str, Blob] = {}
     plan_blob = None
     if sensitive or len(encoded) > PLAN_IN_LOG_BYTES_MAX:
-        plan_blob, blob = keep_plan(world, encoded, sensitive=sensitive)
+        plan_blob, blob = keep_plan(encoded, sensitive=sensitive)
         blobs[plan_blob] = blob
     event = ev.SessionCreated(
         title=world.redactor.text(plan.title)[:TITLE_CHARACTERS_MAX],
@@ -134,18 +133,11 @@ def refuse_secret_names(world: World, plan: Plan) -> None:
             )
 
 
-def keep_plan(world: World, encoded: bytes, *, sensitive: bool) -> tuple[str, Blob]:
-    """A secret plan is a private file of its own, never a row: rows are synced, and linger in the database."""
+def keep_plan(encoded: bytes, *, sensitive: bool) -> tuple[str, Blob]:
+    """A secret plan becomes a private file of its own, never a row: rows are synced, and linger in the database."""
     import hashlib
 
-    from acode.store.blobs import Blobs
-
-    purpose = "sensitive" if sensitive else "plan"
-    if not sensitive and len(encoded) <= INLINE_BYTES_MAX:
-        return hashlib.sha256(encoded).hexdigest(), (purpose, encoded)
-    with Root(world.workspace) as root:
-        directory = ensure_agent_dir(root)
-    return Blobs(directory / "blobs").put([encoded], sensitive=sensitive), (purpose, None)
+    return hashlib.sha256(encoded).hexdigest(), ("sensitive" if sensitive else "plan", encoded)
 
 
 def same_plan(session: ev.SessionCreated, planfile: PlanFile) -> bool:

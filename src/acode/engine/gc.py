@@ -214,7 +214,7 @@ def collect(world: World, plan: GcPlan) -> Collected:
                 store.forget_preimages(session_id)
         # Looked at anew: the blobs of the sessions that went are nobody's now.
         before = world.clock() - timedelta(days=plan.older_than_days)
-        for litter in _litter(world, store, set(), before):
+        for litter in _still_litter(store, list(_litter(world, store, set(), before))):
             path = world.agent_dir / litter.path
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -225,6 +225,18 @@ def collect(world: World, plan: GcPlan) -> Collected:
         if gone:
             removal.shrink(store)
     return Collected(sessions=tuple(gone), files=files, bytes=freed, kept=tuple(kept))
+
+
+def _still_litter(store: Store, found: list[Litter]) -> Iterator[Litter]:
+    """Blobs come last, some at a time under the write lock: one that was nobody's may be somebody's by now."""
+    yield from (one for one in found if one.kind != "blob")
+    blobs: dict[str, list[Litter]] = {}
+    for one in found:
+        if one.kind == "blob":
+            blobs.setdefault(Path(one.path).name, []).append(one)
+    for some in removal.nobodys(store, list(blobs)):
+        for name in some:
+            yield from blobs[name]
 
 
 def _remove(world: World, store: Store, session_id: str, *, unpushed: bool) -> None:
@@ -238,9 +250,8 @@ def _remove(world: World, store: Store, session_id: str, *, unpushed: bool) -> N
         files = store.file_blobs(session_id)
         seal.forget_anchor(seal.anchor_directory(world.state_dir, world.workspace), session_id)
         removal.remove_session(store, session_id)
-        wanted = removal.files_wanted(store)
-        for sha256 in files:
-            if sha256 not in wanted:
+        for some in removal.nobodys(store, files):
+            for sha256 in some:
                 store.blobs.remove(sha256)
     # The lock's file may go now: whoever waits for it finds that the session is gone, and holds nothing.
     for path in (world.agent_dir / "locks").glob(f"{session_id}.*"):

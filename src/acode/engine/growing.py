@@ -34,7 +34,7 @@ def plan_change(run: Held, plan: Plan, *, reason: str) -> tuple[ev.PlanChanged, 
     """The event that makes this the session's plan, and what must be stored with it, for whoever says more with it."""
     encoded = msgspec.json.encode(plan)
     sensitive = holds_secret(run.world, plan, encoded)
-    name, blob = keep_plan(run.world, encoded, sensitive=sensitive)
+    name, blob = keep_plan(encoded, sensitive=sensitive)
     event = ev.PlanChanged(
         plan_blob=name,
         plan_digest=digest(plan),

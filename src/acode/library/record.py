@@ -17,9 +17,9 @@ from acode.library.scope import Scope, Taken
 from acode.library.work import OnChange
 from acode.state import AGENT, StepRecord
 from acode.steps.shape import Done
+from acode.store.blobs import INLINE_BYTES_MAX
 from acode.store.finished import Finished
 from acode.store.outbox import cursor_of
-from acode.store.store import INLINE_BYTES_MAX
 
 
 class Record:

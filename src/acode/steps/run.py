@@ -556,7 +556,7 @@ def roll_back(step: Step, site: Site, started: ev.StepStarted) -> RolledBack:
         started.before,
         present.paths,
         lambda sha256: site.store.blob(site.session_id, sha256),
-        lambda chunks: site.store.blobs.put(chunks, sensitive=True),
+        lambda chunks: site.store.blobs.bring(chunks, sensitive=True),
         complete=started.before_complete,
         announce=lambda saved: site.keeping(ev.RollbackStarted(step=step.id, attempt=started.attempt, saved=saved)),
     )

@@ -98,16 +98,14 @@ class RolledBack(msgspec.Struct, frozen=True, kw_only=True):
 def kept_before(site: Site, images: Mapping[str, bytes | None]) -> dict[str, Blob]:
     """Where the bytes of pre-images go: into the start's transaction; those with a secret in them to a private file.
 
-    Bytes that are None were too large for a row, and are such a file already.
+    Bytes that are None were too large for a row, and were brought as such a file already.
     """
-    return {sha256: ("sensitive", None) if data is None else _kept(site, data) for sha256, data in images.items()}
+    return {sha256: (_purpose(site, data), data) for sha256, data in images.items()}
 
 
-def _kept(site: Site, data: bytes) -> Blob:
-    if not site.redactor.matches(data.decode("utf-8", "surrogateescape")):
-        return "preimage", data
-    site.store.blobs.put([data], sensitive=True)
-    return "sensitive", None
+def _purpose(site: Site, data: bytes | None) -> str:
+    secret = data is None or site.redactor.matches(data.decode("utf-8", "surrogateescape"))
+    return "sensitive" if secret else "preimage"
 
 
 class Kind(Protocol):

@@ -3,13 +3,18 @@
 A blob is whole or absent: it is written beside its place, synced and renamed. What comes out was hashed on the way, so
 damaged bytes are never used. Sensitive blobs stand in a directory of their own, so that they can be kept from leaving
 the machine. Nothing here decides how long a blob lives.
+
+Sessions share what is in its place: equal bytes are one file. So a blob gets its place under the database's write lock,
+in the transaction of the row that names it, and loses it under that lock too. Until then it is its writer's alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -18,6 +23,7 @@ from acode.store.durable import naming_what_failed, sync_directory, sync_file, w
 
 CHUNK_BYTES = 1_048_576
 LEFTOVER_AGE_S = 3600
+INLINE_BYTES_MAX = 65_536  # larger blobs become files
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TEMP_PREFIX = ".writing-"
@@ -31,24 +37,69 @@ class Blobs:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.sensitive_directory = directory / "sensitive"
+        self.writer = ""  # the session whose blobs are brought: what a killed writer left is found by it
+        self._waiting: dict[str, Path] = {}
+        self._turn = threading.Lock()
 
     def put(self, chunks: Iterable[bytes], *, sensitive: bool = False) -> str:
-        """Store the bytes durably and return their SHA-256; storing them again changes nothing."""
+        """Store the bytes durably in their place and return their SHA-256; storing them again changes nothing."""
+        sha256 = self.bring(chunks, sensitive=sensitive)
+        self.place([sha256])
+        return sha256
+
+    def bring(self, chunks: Iterable[bytes], *, sensitive: bool = False) -> str:
+        """Store the bytes durably under a name of their own, and return their SHA-256; `place` gives them their place.
+
+        In its place already, and not yet named by a row, a blob would be taken for nobody's by a session that ends.
+        """
         place = self.sensitive_directory if sensitive else self.directory
         with naming_what_failed("a blob cannot be stored"):
             _make_private(place)
-            temp = place / f"{_TEMP_PREFIX}{os.urandom(8).hex()}"
+            temp = place / f"{_TEMP_PREFIX}{self.writer}-{os.urandom(8).hex()}"
             try:
                 sha256 = _write_hashed(temp, chunks)
-                shard = place / sha256[:2]
-                _make_private(shard)
-                # Renamed even where the blob exists: the bytes at hand are known to be good, those on the disk are not.
-                os.replace(temp, shard / sha256)
-                sync_directory(shard)
             except BaseException:
                 temp.unlink(missing_ok=True)
                 raise
+        with self._turn:
+            before, self._waiting[sha256] = self._waiting.get(sha256), temp
+            if before is not None:
+                with contextlib.suppress(OSError):  # a collection finds it
+                    before.unlink(missing_ok=True)
         return sha256
+
+    def place(self, names: Iterable[str]) -> None:
+        """What was brought gets its place, durably; called under the database's write lock, with the rows that name it.
+
+        A name whose bytes are nowhere is refused: no row names what is not there.
+        """
+        shards: set[Path] = set()
+        with self._turn, naming_what_failed("a blob cannot be stored"):
+            for sha256 in names:
+                temp = self._waiting.pop(sha256, None)
+                if temp is None:
+                    if not any(path.is_file() for path in self._places(sha256)):
+                        raise _damaged(sha256, "it is gone")
+                    continue
+                shard = temp.parent / sha256[:2]
+                try:
+                    _make_private(shard)
+                    # Renamed even where the blob exists: the bytes at hand are known to be good, those there are not.
+                    os.replace(temp, shard / sha256)
+                except BaseException:
+                    temp.unlink(missing_ok=True)
+                    raise
+                shards.add(shard)
+            for shard in sorted(shards):
+                sync_directory(shard)
+
+    def let_go(self) -> None:
+        """What was brought and never named: its step was not begun."""
+        with self._turn:
+            for temp in self._waiting.values():
+                with contextlib.suppress(OSError):
+                    temp.unlink(missing_ok=True)
+            self._waiting.clear()
 
     def read(self, sha256: str, bytes_max: int) -> bytes:
         """The blob's bytes, verified, where they fit into memory."""
@@ -76,7 +127,7 @@ class Blobs:
             raise _damaged(sha256, f"its content has the hash {digest.hexdigest()}")
 
     def has(self, sha256: str) -> bool:
-        return any(path.is_file() for path in self._places(sha256))
+        return any(path.is_file() for path in self._places(sha256)) or sha256 in self._waiting
 
     def remove(self, sha256: str) -> bool:
         """Remove the blob, sensitive or not; whether there was one."""
@@ -114,6 +165,15 @@ class Blobs:
                 removed += 1
         return removed
 
+    def remove_brought_by(self, writer: str) -> None:
+        """What killed processes of this session left; the caller knows that none of them lives any more."""
+        with self._turn:
+            ours = set(self._waiting.values())
+            for place in (self.directory, self.sensitive_directory):
+                for path in place.glob(f"{_TEMP_PREFIX}{writer}-*"):
+                    if path not in ours:
+                        path.unlink(missing_ok=True)
+
     def _places(self, sha256: str) -> tuple[Path, Path]:
         # The name may come from an edited log, so nothing but a hash becomes a path.
         if not _SHA256.fullmatch(sha256):
@@ -124,6 +184,8 @@ class Blobs:
         for path in self._places(sha256):
             if path.is_file():
                 return path
+        if sha256 in self._waiting:
+            return self._waiting[sha256]
         raise _damaged(sha256, "it is gone")
 
 

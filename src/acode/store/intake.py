@@ -15,9 +15,10 @@ import msgspec
 from acode.errors import AcodeError, BlobDamaged, ChainBroken, KeyMissing, StaysAtHome, UnreadableEvent
 from acode.events import decode
 from acode.store import database, outbox
+from acode.store.blobs import INLINE_BYTES_MAX
 from acode.store.journal import stamp
 from acode.store.schema import SEQ_SPAN
-from acode.store.store import INLINE_BYTES_MAX, Store
+from acode.store.store import Store
 from acode.store.verification import Problem, verify
 
 Row = tuple[int, bytes, bytes]
@@ -57,7 +58,7 @@ def keep_blob(store: Store, sha256: str, purpose: str, data: bytes) -> tuple[str
     assert hashlib.sha256(data).hexdigest() == sha256
     if len(data) <= INLINE_BYTES_MAX:
         return sha256, purpose, data
-    store.blobs.put([data])
+    store.blobs.bring([data])
     return sha256, purpose, None
 
 
@@ -78,6 +79,7 @@ def _insert(store: Store, arrival: Arrival, blobs: list[tuple[str, str, bytes | 
         store.db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?)", (base + seq, session_id, seq, body))
     for sha256, purpose, data in blobs:
         store.db.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?, ?)", (session_id, sha256, purpose, data))
+    store.blobs.place([sha256 for sha256, _, data in blobs if data is None])
     return last
 
 

@@ -23,6 +23,7 @@ from acode.events import types as ev
 from acode.state import Session, advance, begin
 from acode.store import checkpoints as ck
 from acode.store import database
+from acode.store.blobs import INLINE_BYTES_MAX
 from acode.store.schema import SEQ_SPAN
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ INSERT_FINISHED = "INSERT OR REPLACE INTO finished VALUES (?, ?, ?)"
 ONE_TICK = timedelta(microseconds=1)
 
 Execute = Callable[..., apsw.Cursor]
-Blob = tuple[str, bytes | None]  # purpose, and the bytes unless they are a file already
+Blob = tuple[str, bytes | None]  # purpose, and the bytes unless they were brought as a file already
 
 
 class Journal:
@@ -85,6 +86,7 @@ class Journal:
         self._execute = store.db.cursor().execute  # one cursor for all appends: making one costs as much as its row
         self._dead = False
         self._base = store.base(session.session_id) if session else 0
+        store.blobs.writer = session.session_id if session else session_id or ""
         self.durable_seq = session.seq if session else 0
 
     @property
@@ -221,9 +223,22 @@ class Journal:
         return envelope
 
     def _insert_blobs(self, blobs: Mapping[str, Blob]) -> None:
+        """The rows, and the files they name in their places: a session that ends sees both or neither.
+
+        A secret never stands in a row: rows are copied by backups, and linger in the WAL.
+        """
+        files = list[str]()
         for sha256, (purpose, data) in blobs.items():
-            row = (self.session.session_id, sha256, purpose, data)
-            self._store.db.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?, ?)", row)
+            row = data
+            if data is not None and (purpose == "sensitive" or len(data) > INLINE_BYTES_MAX):
+                self._store.blobs.bring([data], sensitive=purpose == "sensitive")
+                row = None
+            if row is None:
+                files.append(sha256)
+            self._store.db.execute(
+                "INSERT OR IGNORE INTO blobs VALUES (?, ?, ?, ?)", (self.session.session_id, sha256, purpose, row)
+            )
+        self._store.blobs.place(files)
 
     def _begin_anew(self) -> None:
         """After a repair no checkpoint that stood there is needed: the next one carries a full snapshot."""

@@ -1,13 +1,17 @@
 """Remove an ended session's rows: the one place where the log becomes shorter. The engine decides which, and when.
 
-What was deleted is overwritten (secure_delete) and the WAL is cut, so that its bytes do not linger.
+What was deleted is overwritten (secure_delete) and the WAL is cut, so that its bytes do not linger. A blob's file goes
+under the database's write lock, where no row of any session names it: whoever is about to name it waits for that lock.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import apsw
+import msgspec
 
 from acode.store import database
 from acode.store.schema import SEQ_SPAN
@@ -36,19 +40,65 @@ def remove_session(store: Store, session_id: str) -> None:
     """All rows of one session in one transaction: a crash leaves all of them or none."""
     with database.translated(store.path):
         first = store.base(session_id)
-        store.db.execute("BEGIN IMMEDIATE")
-        try:
+        with _writing_alone(store):
             for table in TABLES:
                 store.db.execute(f"DELETE FROM {table} WHERE id > ? AND id < ?", (first, first + SEQ_SPAN))
             for table in ("blobs", "sync_cursor"):
                 store.db.execute(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))
             store.db.execute("DELETE FROM finished WHERE session = ?", (first // SEQ_SPAN,))
             store.db.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
-            store.db.execute("COMMIT")
-        except BaseException:
-            if store.db.in_transaction:
-                store.db.execute("ROLLBACK")
-            raise
+
+
+# Blobs.
+
+FILES_AT_ONCE_MAX = 500  # for so many the write lock is held: others wait for some milliseconds
+GO_WITH_THE_END = ("preimage", "sensitive")
+_GOING = "session_id = ? AND purpose IN ('preimage', 'sensitive')"
+_AMONG = "sha256 IN (SELECT value FROM json_each(?))"
+FILES_OF = f"SELECT DISTINCT sha256 FROM blobs WHERE {_GOING} AND data IS NULL LIMIT ?"
+FORGET = f"DELETE FROM blobs WHERE {_GOING}"
+NAMED = f"SELECT DISTINCT sha256 FROM blobs WHERE data IS NULL AND {_AMONG}"
+
+
+def forget(store: Store, session_id: str) -> None:
+    """What stood in the user's files before, and secrets: files first, then the rows that know of them.
+
+    The other way round, a crash in between would leave a secret that nothing names until the next collection.
+    """
+    with database.translated(store.path):
+        while files := [row[0] for row in store.db.execute(FILES_OF, (session_id, FILES_AT_ONCE_MAX))]:
+            with _writing_alone(store):
+                some = msgspec.json.encode(files).decode()
+                # Its own rows of other purposes count as well: an output, say, may have the bytes of a pre-image.
+                others = store.db.execute(f"{NAMED} AND NOT ({_GOING})", (some, session_id))
+                named = {row[0] for row in others}
+                for sha256 in files:
+                    if sha256 not in named:
+                        store.blobs.remove(sha256)
+                store.db.execute(f"{FORGET} AND {_AMONG}", (session_id, some))
+        store.db.execute(FORGET, (session_id,))
+        store.blobs.remove_brought_by(session_id)
+
+
+def nobodys(store: Store, names: Sequence[str]) -> Iterator[list[str]]:
+    """Some at a time, the files among these that no row names; until the next are asked for, nobody can name them."""
+    for at in range(0, len(names), FILES_AT_ONCE_MAX):
+        some = names[at : at + FILES_AT_ONCE_MAX]
+        with database.translated(store.path), _writing_alone(store):
+            named = {row[0] for row in store.db.execute(NAMED, (msgspec.json.encode(some).decode(),))}
+            yield [sha256 for sha256 in some if sha256 not in named]
+
+
+@contextlib.contextmanager
+def _writing_alone(store: Store) -> Iterator[None]:
+    store.db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        store.db.execute("COMMIT")
+    except BaseException:
+        if store.db.in_transaction:
+            store.db.execute("ROLLBACK")
+        raise
 
 
 def files_wanted(store: Store) -> set[str]:

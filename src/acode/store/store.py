@@ -33,8 +33,8 @@ from acode.events.definition import Plan
 from acode.seal import GENESIS, Keyring
 from acode.state import Session, advance, begin
 from acode.store import checkpoints as ck
-from acode.store import database
-from acode.store.blobs import Blobs
+from acode.store import database, removal
+from acode.store.blobs import INLINE_BYTES_MAX, Blobs
 from acode.store.journal import CHECKPOINTED, Clock, Journal, NewId, stamp
 from acode.store.room import Room
 from acode.store.scan import Stored
@@ -42,7 +42,6 @@ from acode.store.schema import SEQ_SPAN
 from acode.store.verification import Verified, believed, verify
 
 DATABASE = "workspace.db"
-INLINE_BYTES_MAX = 65_536  # larger blobs become files
 BLOB_BYTES_MAX = 256 * 1_048_576  # what is read into memory at once; larger pre-images are streamed
 
 
@@ -75,6 +74,7 @@ class Store:
 
     def close(self) -> None:
         self.room.close()
+        self.blobs.let_go()
         with database.translated(self.path):
             self.db.close()
 
@@ -300,14 +300,11 @@ class Store:
     # Blobs.
 
     def keep(self, data: bytes, purpose: str) -> tuple[str, tuple[str, bytes | None]]:
-        """Bytes for the next append: small ones go with the transaction, large or secret ones are a synced file now.
-
-        A secret never stands in a row: rows are copied by backups, and linger in the WAL.
-        """
+        """Bytes for the next append: small ones go with its transaction, large ones are a synced file before it."""
         sha256 = hashlib.sha256(data).hexdigest()
-        if len(data) <= INLINE_BYTES_MAX and purpose != "sensitive":
+        if len(data) <= INLINE_BYTES_MAX:
             return sha256, (purpose, data)
-        self.blobs.put([data], sensitive=purpose == "sensitive")
+        self.blobs.bring([data], sensitive=purpose == "sensitive")
         return sha256, (purpose, None)
 
     def blob(self, session_id: str, sha256: str) -> bytes:
@@ -346,15 +343,8 @@ class Store:
 
     def forget_preimages(self, session_id: str) -> None:
         """A finished session needs no way back: what stood in the user's files before is not kept a day longer."""
+        removal.forget(self, session_id)
         with database.translated(self.path):
-            purposes = ("preimage", "sensitive")
-            query = "SELECT DISTINCT sha256 FROM blobs WHERE session_id = ? AND purpose IN (?, ?) AND data IS NULL"
-            files: list[tuple[str]] = list(self.db.execute(query, (session_id, *purposes)))
-            self.db.execute("DELETE FROM blobs WHERE session_id = ? AND purpose IN (?, ?)", (session_id, *purposes))
-            for (sha256,) in files:
-                query = "SELECT 1 FROM blobs WHERE sha256 = ? AND data IS NULL LIMIT 1"
-                if self.db.execute(query, (sha256,)).fetchone() is None:
-                    self.blobs.remove(sha256)
             self.truncate_wal()
 
     def back_up(self) -> Path:

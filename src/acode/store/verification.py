@@ -16,6 +16,7 @@ from acode.events import types as ev
 from acode.seal import GENESIS
 from acode.store import checkpoints as ck
 from acode.store import outbox
+from acode.store.removal import GO_WITH_THE_END
 from acode.store.scan import Gap, Judged, Noted, Past, scan
 
 if TYPE_CHECKING:
@@ -40,9 +41,9 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify(store: Store, session_id: str) -> Verified:
-    macs, wanted, problems, noted = _events(store, session_id)
+    macs, wanted, ended, problems, noted = _events(store, session_id)
     checkpoints, bad_checkpoints = _checkpoints(store, session_id, macs)
-    blobs, bad_blobs = _blobs(store, session_id, wanted)
+    blobs, bad_blobs = _blobs(store, session_id, wanted, ended=ended)
     return Verified(
         events=len(macs),
         checkpoints=checkpoints,
@@ -111,7 +112,7 @@ def past_changed(session_id: str, through: int) -> ChainBroken:
     )
 
 
-def _events(store: Store, session_id: str) -> tuple[dict[int, bytes], set[str], list[Problem], list[Problem]]:
+def _events(store: Store, session_id: str) -> tuple[dict[int, bytes], set[str], bool, list[Problem], list[Problem]]:
     noted, past = noted_of(store, session_id), Past()
     macs: dict[int, bytes] = {}
     wanted: set[str] = set()
@@ -138,7 +139,7 @@ def _events(store: Store, session_id: str) -> tuple[dict[int, bytes], set[str], 
     if noted.accepted is not None and past.sha256 != noted.accepted.past_sha256:
         changed = past_changed(session_id, noted.accepted.through)
         problems.append(Problem(code=changed.code, seq=1, message=changed.message))
-    return macs, set() if ended else wanted, problems, known
+    return macs, set() if ended else wanted, ended, problems, known
 
 
 def blobs_named(envelope: Envelope) -> set[str]:
@@ -174,10 +175,14 @@ def _checkpoints(store: Store, session_id: str, macs: dict[int, bytes]) -> tuple
     return count, problems
 
 
-def _blobs(store: Store, session_id: str, wanted: set[str]) -> tuple[int, list[Problem]]:
+def _blobs(store: Store, session_id: str, wanted: set[str], *, ended: bool) -> tuple[int, list[Problem]]:
     problems: list[Problem] = []
-    stored = store.blob_names(session_id)
-    for sha256 in stored:
+    stored: dict[str, set[str]] = {}
+    for sha256, purpose in store.blob_purposes(session_id):
+        stored.setdefault(sha256, set()).add(purpose)
+    for sha256, purposes in stored.items():
+        if ended and purposes.issubset(GO_WITH_THE_END) and not store.has_blob(session_id, sha256):
+            continue  # its file went with the end, and a crash kept the row from going too
         try:
             store.blob(session_id, sha256)
         except AcodeError as error:

@@ -1,7 +1,8 @@
 """Pre-images: what stands at a path before a step touches it, kept so that it can be put back.
 
-Small files come back as bytes, for the transaction that starts the step; larger ones are durable blobs before this
-returns. What does not fit the budget is named, never left out in silence: a rollback would take it for new.
+Small files come back as bytes, for the transaction that starts the step; larger ones are durable before this returns,
+and become blobs with that transaction. What does not fit the budget is named, never left out in silence: a rollback
+would take it for new.
 Owners, access lists and extended attributes are not kept.
 """
 
@@ -193,7 +194,7 @@ class _Keeper:
         for chunk in chunks:
             start += chunk
             if len(start) > self._inline_bytes_max:
-                return self._blobs.put(_joined(start, chunks), sensitive=self._sensitive)
+                return self._blobs.bring(_joined(start, chunks), sensitive=self._sensitive)
         sha256 = hashlib.sha256(start).hexdigest()
         self.inline[sha256] = start
         return sha256
