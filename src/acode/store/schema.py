@@ -135,6 +135,21 @@ CREATE TABLE graph_writes(
         "decisions about the shared copy that the log does not say yet",
         "ALTER TABLE sync_cursor ADD COLUMN unsaid TEXT;",
     ),
+    (
+        "what rollbacks set aside outlives its session's end",
+        """
+CREATE TABLE blobs_with_what_is_saved(
+  session_id TEXT NOT NULL,
+  sha256 TEXT NOT NULL CHECK (length(sha256) = 64),
+  purpose TEXT NOT NULL CHECK (purpose IN ('preimage', 'output', 'plan', 'sensitive', 'saved')),
+  data BLOB, -- NULL: the bytes are a file under .agent/blobs
+  PRIMARY KEY (session_id, sha256, purpose)
+) STRICT, WITHOUT ROWID;
+INSERT INTO blobs_with_what_is_saved SELECT session_id, sha256, purpose, data FROM blobs;
+DROP TABLE blobs;
+ALTER TABLE blobs_with_what_is_saved RENAME TO blobs;
+""",
+    ),
 )
 VERSION = len(MIGRATIONS)
 NOT_USED = "Nothing in it is used. Look at it with another tool, or bring back a backup."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -308,12 +308,21 @@ class Store:
         return sha256, (purpose, None)
 
     def blob(self, session_id: str, sha256: str) -> bytes:
+        data = self._blob_in_row(session_id, sha256)
+        return self.blobs.read(sha256, bytes_max=BLOB_BYTES_MAX) if data is None else data
+
+    def blob_in_pieces(self, session_id: str, sha256: str) -> Iterable[bytes]:
+        """However large it is. Only when the last piece has come without an error are they known to be good."""
+        data = self._blob_in_row(session_id, sha256)
+        return self.blobs.stream(sha256) if data is None else (data,)
+
+    def _blob_in_row(self, session_id: str, sha256: str) -> bytes | None:
         with database.translated(self.path):
             row = self.db.execute(
                 "SELECT data FROM blobs WHERE session_id = ? AND sha256 = ? AND data IS NOT NULL", (session_id, sha256)
             ).fetchone()
         if row is None:
-            return self.blobs.read(sha256, bytes_max=BLOB_BYTES_MAX)
+            return None
         if hashlib.sha256(row[0]).hexdigest() != sha256:
             raise BlobDamaged(
                 f"blob {sha256[:12]} of session {session_id[-8:]} was changed outside acode", sha256=sha256

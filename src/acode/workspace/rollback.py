@@ -29,6 +29,7 @@ TEMP_TOKEN = "put back"  # one name per path, so that the next run finds what a 
 
 ReadBlob = Callable[[str], bytes | Iterable[bytes]]
 Save = Callable[[Iterable[bytes]], str]
+Announce = Callable[[tuple[PreImage, ...]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +68,12 @@ def put_back(
     save: Save,
     *,
     complete: bool = True,
-    announce: Callable[[tuple[PreImage, ...]], None] | None = None,
+    announce: Announce | None = None,
 ) -> PutBack:
     """The declared paths as they were before the step.
 
     `present` are the paths that the declaration matches now: those without a pre-image did not exist and go, unless
-    the pre-images are not `complete`. `announce` is told what was saved before anything changes.
+    the pre-images are not `complete`. `announce` is told what was saved before it is replaced.
     """
     before = {image.path: image for image in images}
     differences, kept = _survey(root, before, sorted({*before, *present}), complete=complete)
@@ -81,7 +82,7 @@ def put_back(
         _verify(difference, read_blob)
     if announce is not None:
         announce(tuple(saved))
-    rollback = _Rollback(root, read_blob, save)
+    rollback = _Rollback(root, read_blob, save, announce)
     with naming_what_failed("the rollback cannot go on"):
         rollback.apply(differences)
     return PutBack(
@@ -218,10 +219,11 @@ def _chunks(read_blob: ReadBlob, want: PreImage) -> Iterable[bytes]:
 class _Rollback:
     """The changes, in the order in which they are possible: clear the way, directories, files, directories' modes."""
 
-    def __init__(self, root: Root, read_blob: ReadBlob, save: Save | None) -> None:
+    def __init__(self, root: Root, read_blob: ReadBlob, save: Save | None, announce: Announce | None = None) -> None:
         self.root = root
         self.read_blob = read_blob
         self.save = save
+        self.announce = announce
         self.restored: set[str] = set()
         self.kept: set[str] = set()
         self.saved_late: list[PreImage] = []
@@ -332,7 +334,10 @@ class _Rollback:
             return False
         now = image_now(self.root, difference.want.path)
         late = _Difference(want=difference.want, now=now, seen=(), listed=difference.listed)
-        self.saved_late.extend(_save(self.root, late, self.save))
+        saved = tuple(_save(self.root, late, self.save))
+        self.saved_late.extend(saved)
+        if saved and self.announce is not None:
+            self.announce(saved)
         return True
 
     def _did(self, path: str) -> None:
