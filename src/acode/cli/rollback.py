@@ -107,3 +107,5 @@ def show(screen: Screen, name: str, to: str | None, undoing: tuple[Undoing, ...]
         if one.missing:
             paths = ", ".join(map(one_line, one.missing))
             screen.warn(f"{one.step}: what stood in {paths} before is on the machine that ran it, not here")
+        for path, why in one.damaged.items():
+            screen.warn(f"{one.step}: what stood in {one_line(path)} before cannot be put back: {one_line(why)}")

@@ -28,6 +28,7 @@ from acode.store.verification import Verified
 
 ID = click.argument("session", metavar="[ID]", required=False)
 LISTED_MAX = 20
+BYTES_ARE_GONE = "Put them back from a backup of .agent/blobs. Until then, whatever needs them is refused by name."
 
 
 # Verify.
@@ -79,7 +80,11 @@ def show_verdict(screen: Screen, session_id: str, found: Verified, *, bundle: bo
         screen.data(f"  {problem.code} {where}{one_line(problem.message)}")
     for problem in found.noted:
         screen.data(f"  set aside by a repair: event {problem.seq}: {one_line(problem.message)}")
-    if found.problems and not bundle:
+    if bundle or not found.problems:
+        return
+    if all(problem.code == BlobDamaged.code for problem in found.problems):  # which no repair makes again
+        screen.insist(f"hint: {BYTES_ARE_GONE}")
+    else:
         screen.insist(f"hint: the audited way out is: acode session repair {name}")
 
 
@@ -178,6 +183,10 @@ def show_repair(screen: Screen, found: Repaired) -> None:
     name = short(found.session_id or "")
     for line in found.remaining[:LISTED_MAX]:
         screen.warn(f"cannot be mended: {one_line(line)}")
+    if found.kind == "nothing" and found.remaining:
+        screen.say(f"Session {name}: its log is whole, and there is nothing that a repair could mend.")
+        screen.say(f"  {BYTES_ARE_GONE}")
+        return
     if found.kind == "nothing":
         screen.say(f"Session {name} is whole: nothing to repair.")
         return

@@ -19,6 +19,7 @@ from acode.engine.opening import opened, resolve_id
 from acode.engine.settle import resolve as settle_by_person
 from acode.engine.sharing import is_anothers
 from acode.engine.survey import look_at, step_named
+from acode.engine.take_back import let_be_done
 from acode.engine.undo_command import answer_undo, is_being_undone
 from acode.engine.world import World, short
 from acode.errors import CannotContinue, SessionLocked, StepStillRunning, TerminalState, Usage
@@ -34,7 +35,10 @@ def resolve(
     with held(world, text) as run:
         if is_being_undone(run.session, step_id):
             undo = run.session.undoing
-            answer_undo(run, answer, note=world.redactor.text(note), force=force)
+            if undo is not None and not undo.key and answer == "not_applied":
+                let_be_done(run, note=world.redactor.text(note))
+            else:
+                answer_undo(run, answer, note=world.redactor.text(note), force=force)
             return run.session, undo
         flight, record = run.session.in_flight.get(step_id), run.session.record(step_id)
         if flight is None and (record is None or record.status != "failed"):

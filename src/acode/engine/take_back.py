@@ -20,14 +20,15 @@ from acode.engine.opening import opened, resolve_id
 from acode.engine.survey import step_named
 from acode.engine.undo_command import UNDO, is_being_undone, run_undo, unknown_undo
 from acode.engine.world import World, rollback_again, short
-from acode.errors import CannotContinue, Usage
+from acode.errors import BlobDamaged, CannotContinue, Usage
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Call, Commit, Run, Sql, Step, Write, command_line, describe, execution_order
 from acode.resume import half_undone
 from acode.state import AGENT, NESTED, Session, State
+from acode.store.outbox import cursor_of
 from acode.store.store import Store
-from acode.workspace import Root, hash_file, needs_of, restore
+from acode.workspace import Root, hash_file, is_back, needs_of, restore
 from acode.workspace.listing import Patterns
 
 Way = Literal["files", "undo", "nothing", "stays"]
@@ -42,6 +43,7 @@ class Undoing(msgspec.Struct, frozen=True, kw_only=True):
     paths: tuple[str, ...] = ()
     detail: str = ""
     missing: tuple[str, ...] = ()  # paths of which this machine does not have what stood there before
+    damaged: dict[str, str] = {}  # paths of which it had it, and why it cannot be used
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +52,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     started: ev.StepStarted
     completed: ev.StepCompleted
     left: tuple[ev.FileState, ...]
+    started_seq: int = 0
 
 
 UndoCall = Callable[[Held, Step, Past], None]
@@ -66,7 +69,10 @@ def plan_rollback(world: World, text: str, to: str | None) -> tuple[Session, tup
     with opened(world, look_only=True) as store, Root(world.workspace) as root:
         session_id = resolve_id(world, store, text)
         session = store.load(session_id).session
-        return session, with_what_is_missing(store, root, session, steps_to_undo(store, session, to))
+        undoing = steps_to_undo(store, session, to)
+        if session.terminal:  # nothing of it is taken back any more, and what that would need is gone by intent
+            return session, undoing
+        return session, with_what_is_missing(store, root, session, undoing)
 
 
 def roll_back(world: World, text: str, to: str | None, call: UndoCall | None = None) -> TakenBack:
@@ -186,22 +192,23 @@ def title_of(session: Session, step: Step, past: Past | None) -> str:
 
 def finished_steps(store: Store, session: Session) -> dict[str, Past]:
     """Start and completion of every finished step, from the verified log."""
-    starts: dict[str, ev.StepStarted] = {}
+    starts: dict[str, tuple[ev.StepStarted, int]] = {}
     seen: dict[str, tuple[ev.FileState, ...]] = {}
     past: dict[str, Past] = {}
     for envelope, _, _ in store.events(session.session_id):
         match envelope.event:
             case ev.StepStarted() as started:
-                starts[started.step] = started
+                starts[started.step] = started, envelope.seq
                 seen.pop(started.step, None)
             case ev.Quarantined(opened=opened):  # a repair has opened what a damaged event may have been about
-                starts.update({started.step: started for started in opened})
+                starts.update({started.step: (started, envelope.seq) for started in opened})
             case ev.FilesSeen(step=step, files=files):
                 seen[step] = (*seen.get(step, ()), *files)
             case ev.StepCompleted() as completed if completed.step in starts:
                 files = (*seen.pop(completed.step, ()), *completed.files)
                 past.pop(completed.step, None)  # a step that was done again has its place where it ended last
-                past[completed.step] = Past(started=starts[completed.step], completed=completed, left=files)
+                started, seq = starts[completed.step]
+                past[completed.step] = Past(started=started, completed=completed, left=files, started_seq=seq)
     return past
 
 
@@ -232,11 +239,13 @@ def with_what_is_missing(
     """What the steps would need to put back and this machine does not have, found out before anything is changed.
 
     Only where a path still is what the step left: what is as before needs nothing, what is somebody else's stays.
+    What is there is read to its end: a rollback that meets rotten bytes in the middle could not be finished.
     """
+    taken_seq = cursor_of(store, session.session_id).taken_seq
     past, found = finished_steps(store, session), list[Undoing]()
     going_to_be: dict[str, str | None] = {}  # the content a path will have by then; None: somebody else's, it stays
     for one in undoing:
-        missing = []
+        missing, damaged = list[str](), dict[str, str]()
         known = past.get(one.step)
         left = {state.path: state for state in known.left} if known else {}
         for image in images(step_taken_back(session, one.step, past), known):
@@ -248,10 +257,25 @@ def with_what_is_missing(
                 needed = image.kind == "file" and going_to_be[image.path] not in (None, image.sha256)
                 if going_to_be[image.path] is not None:
                     going_to_be[image.path] = image.sha256
-            if needed and not (image.blob and store.has_blob(session.session_id, image.blob)):
+            trouble = unusable(store, session, image) if needed else None
+            if trouble is not None and known is not None and known.started_seq <= taken_seq:
                 missing.append(image.path)
-        found.append(msgspec.structs.replace(one, missing=tuple(missing)))
+            elif trouble is not None:
+                damaged[image.path] = trouble
+        found.append(msgspec.structs.replace(one, missing=tuple(missing), damaged=damaged))
     return tuple(found)
+
+
+def unusable(store: Store, session: Session, image: ev.PreImage) -> str | None:
+    """Why the bytes that stood there cannot be put back; None: they are there, to the last one."""
+    if image.blob is None:
+        return "its bytes were not kept"
+    try:
+        for _ in store.blob_in_pieces(session.session_id, image.blob):
+            pass
+    except BlobDamaged as error:
+        return error.message
+    return None
 
 
 def refuse_incomplete(session: Session, undoing: tuple[Undoing, ...]) -> None:
@@ -266,6 +290,55 @@ def refuse_incomplete(session: Session, undoing: tuple[Undoing, ...]) -> None:
             f" want them: then acode session rollback {short(session.session_id)} leaves them alone.",
             missing={step: list(some) for step, some in missing.items()},
         )
+    damaged = {path: why for one in undoing for path, why in one.damaged.items()}
+    if damaged:
+        steps = [one.step for one in undoing if one.damaged]
+        raise BlobDamaged(
+            f"what stood in {', '.join(damaged)} before {', '.join(steps)} cannot be put back:"
+            f" {next(iter(damaged.values()))}; nothing was changed",
+            hint="Bring that blob back from a backup of .agent/blobs, or roll back to a later step (--to). Or put those"
+            " files back yourself as they were, or as you want them:"
+            f" then acode session rollback {short(session.session_id)} leaves them alone.{leave_it_done(session)}",
+            damaged=damaged,
+        )
+
+
+def leave_it_done(session: Session) -> str:
+    """The other way out of a rollback that was begun, for as long as it has not put anything back."""
+    undo = session.undoing
+    if undo is None or undo.key:
+        return ""
+    return (
+        f" Or let step {undo.step} be done, if nothing of it was put back yet: acode session resolve"
+        f" {short(session.session_id)} {undo.step} --not-applied"
+    )
+
+
+def let_be_done(run: Held, *, note: str) -> None:
+    """A person calls a rollback off that has said it begins and has put nothing back: its step stays done."""
+    undo = run.session.undoing
+    assert undo is not None
+    past = finished_steps(run.store, run.session)
+    step, known = step_taken_back(run.session, undo.step, past), past.get(undo.step)
+    left = {state.path: state for state in known.left} if known else {}
+    back = [
+        image.path
+        for image in images(step, known)
+        if changed_by_step(image, left.get(image.path)) and is_back(run.root, image)
+    ]
+    if back:
+        raise Usage(
+            f"the rollback has put {', '.join(back)} back already, so step {undo.step} is not done any more",
+            hint=f"Finish it: {rollback_again(run.session, undo)}",
+        )
+    outcome = ev.Settled.NOT_APPLIED
+    run.say(ev.UndoSettled(step=undo.step, attempt=undo.attempt, outcome=outcome, note=note), actor="user")
+
+
+def changed_by_step(image: ev.PreImage, left: ev.FileState | None) -> bool:
+    if image.kind == "directory":
+        return False
+    return image.kind == "absent" or left is None or (image.sha256, image.mode) != (left.sha256, left.mode)
 
 
 def take_back(
@@ -334,7 +407,7 @@ def put_files_back(run: Held, step: Step, past: Past | None) -> tuple[list[str],
     for image in sorted(images(step, past), key=lambda one: one.path, reverse=True):
         post = left.get(image.path, ev.FileState(path=image.path))
         outcome = restore(
-            run.root, image, post, read_blob=lambda sha256: run.store.blob(run.session.session_id, sha256)
+            run.root, image, post, read_blob=lambda sha256: run.store.blob_in_pieces(run.session.session_id, sha256)
         )
         if outcome == "restored":
             restored.append(image.path)

@@ -118,7 +118,7 @@ def answer_undo(run: Held, answer: str, *, note: str, force: bool) -> None:
     if not event.key:
         raise Usage(
             f"the files of step {event.step} are being put back: that is done by looking at them, nobody needs to say",
-            hint=f"Finish it: {rollback_again(run.session, event)}",
+            hint=f"Finish it: {rollback_again(run.session, event)}. Or call it off: --not-applied",
         )
     undo = Step(id=f"{event.step}{UNDO}", action=Run(command=""))  # its keeper is found by its key alone
     finding = commands.look(undo, run.site(probes=False), as_started(undo, event))

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from acode import lock
-from acode.errors import AcodeError, DiskFull, NotWritable, WriteFailed
+from acode.errors import AcodeError, BlobDamaged, DiskFull, NotWritable, WriteFailed
 from acode.events import types as ev
 from acode.events.definition import Run, Step, command_line
 from acode.plan import Finding, Outcome
@@ -553,17 +553,26 @@ def roll_back(step: Step, site: Site, started: ev.StepStarted) -> RolledBack:
             hint="Make it readable or take it away, then resume. Nothing was put back.",
         )
     aside = Aside(site.store.blobs, _rules_for(step.action, step, site))
-    put = put_back(
-        site.root,
-        started.before,
-        present.paths,
-        lambda sha256: site.store.blob(site.session_id, sha256),
-        aside.save,
-        complete=started.before_complete,
-        announce=lambda saved: site.keeping(
-            ev.RollbackStarted(step=step.id, attempt=started.attempt, saved=aside.named(saved))
-        ),
-    )
+    try:
+        put = put_back(
+            site.root,
+            started.before,
+            present.paths,
+            lambda sha256: site.store.blob_in_pieces(site.session_id, sha256),
+            aside.save,
+            complete=started.before_complete,
+            announce=lambda saved: site.keeping(
+                ev.RollbackStarted(step=step.id, attempt=started.attempt, saved=aside.named(saved))
+            ),
+        )
+    except BlobDamaged as error:
+        name = site.session_id[-8:]
+        hint = (
+            "Bring the blob back from a backup of .agent/blobs, or put the file back as it was yourself. Or do the step"
+            f" by hand and say so: acode session resolve {name} {step.id} --applied. One that was cut off can also be"
+            f" repeated on what stands there now: acode resume {name} --strategy retry"
+        )
+        raise BlobDamaged(error.message, hint=hint, **error.details) from error
     # A directory that went is nobody's content: remembered as absent, it would look changed when it is made again.
     states = tuple(one for one in _states(site, put.restored) if one.sha256 or one.path in site.manifest)
     return RolledBack(restored=put.restored, saved=aside.named(put.saved), files=states)

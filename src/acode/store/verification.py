@@ -184,7 +184,8 @@ def _blobs(store: Store, session_id: str, wanted: set[str], *, ended: bool) -> t
         if ended and purposes.issubset(GO_WITH_THE_END) and not store.has_blob(session_id, sha256):
             continue  # its file went with the end, and a crash kept the row from going too
         try:
-            store.blob(session_id, sha256)
+            for _ in store.blob_in_pieces(session_id, sha256):
+                pass
         except AcodeError as error:
             problems.append(Problem(code=error.code, seq=None, message=error.message))
     for sha256 in sorted(wanted.difference(stored)):

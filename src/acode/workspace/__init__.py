@@ -13,7 +13,7 @@ from acode.workspace.listing import Listing, matching_paths, outputs_in
 from acode.workspace.manifest import ChangedFile, changed, restat
 from acode.workspace.names import bytes_of, text_of, visible
 from acode.workspace.report import IntegrityReport, SuspiciousFile, diff, integrity_report
-from acode.workspace.rollback import PutBack, needs_of, put_back, restore
+from acode.workspace.rollback import PutBack, is_back, needs_of, put_back, restore
 
 __all__ = [
     "Captured",
@@ -32,6 +32,7 @@ __all__ = [
     "ensure_agent_dir",
     "hash_file",
     "integrity_report",
+    "is_back",
     "look",
     "matching_paths",
     "missing_parents",

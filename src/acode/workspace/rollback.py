@@ -107,6 +107,11 @@ def restore(
     return "restored" if rollback.restored and not rollback.kept else "kept"
 
 
+def is_back(root: Root, pre: PreImage) -> bool:
+    """Whether the path is as it was before the step."""
+    return _to_restore(root, pre, FileState(path=pre.path)) == "nothing"
+
+
 def needs_of(root: Root, pre: PreImage, post: FileState) -> Literal["content", "nothing", "kept"]:
     """What `restore` needs of one path: the bytes that stood there, nothing, or it is somebody else's and stays."""
     difference = _to_restore(root, pre, post)
@@ -196,15 +201,18 @@ def _save(root: Root, difference: _Difference, save: Save) -> Iterator[PreImage]
 def _verify(difference: _Difference, read_blob: ReadBlob) -> None:
     """Before anything changes: a damaged pre-image would leave the workspace half rolled back for good."""
     if difference.want.kind == "file" and difference.bytes_differ:
-        digest = hashlib.sha256()
-        for chunk in _chunks(read_blob, difference.want):
-            digest.update(chunk)
+        path, digest = difference.want.path, hashlib.sha256()
+        try:
+            for chunk in _chunks(read_blob, difference.want):
+                digest.update(chunk)
+        except BlobDamaged as error:
+            reason = f"what stood in {visible(path)} before cannot be put back: {error.message}; nothing was put back"
+            raise BlobDamaged(reason, hint=error.hint, path=path) from error
         if digest.hexdigest() != difference.want.sha256:
             raise BlobDamaged(
-                f"the stored bytes of {visible(difference.want.path)} are not those that were recorded; "
-                "nothing was put back",
+                f"the stored bytes of {visible(path)} are not those that were recorded; nothing was put back",
                 hint="Look with: acode session verify",
-                path=difference.want.path,
+                path=path,
                 expected=difference.want.sha256,
                 found=digest.hexdigest(),
             )
