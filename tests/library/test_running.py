@@ -299,6 +299,55 @@ def test_what_became_of_an_undo_that_was_cut_off_is_said_and_the_rollback_goes_o
     assert place.effects().count("cancel flight") == cancelled and place.effects()[-1] == "cancel hotel"
 
 
+BOOKING = """
+import asyncio
+
+async def book(what):
+    note("book", what)
+    return what
+
+async def cancel(what):
+    await asyncio.sleep(0)
+    note("cancel", what)
+    if "refused" in os.environ:
+        raise ConnectionError("the hotel does not answer")
+
+async def trip():
+    async with acode.session("trip") as s:
+        await s.step("hotel", book, "hotel", undo=cancel)
+        raise RuntimeError("the card was refused")
+
+async def undo():
+    tell(taken_back=acode.rollback("trip").steps)
+
+if __name__ == "__main__":
+    if "undo" in sys.argv:
+        asyncio.run(undo())
+    else:
+        asyncio.run(trip())
+"""
+
+
+@pytest.mark.parametrize("by", ["the command line", "a program with a loop of its own"])
+def test_an_async_undo_has_run_to_its_end_before_it_is_recorded(place: Place, by: str) -> None:
+    assert place.run(BOOKING).status == 1
+    (row,) = place.json("session", "list")
+    if by == "the command line":
+        assert place.acode("session", "rollback", row["short_id"], "--yes").returncode == 0
+    else:
+        assert place.run(BOOKING, "undo").told == [{"taken_back": ["hotel"]}]
+    assert place.effects() == ["book hotel", "cancel hotel"]
+    assert place.json("status", row["short_id"])["steps_done"] == 0
+
+
+def test_an_async_undo_that_fails_takes_nothing_back(place: Place) -> None:
+    assert place.run(BOOKING).status == 1
+    refused = place.run(BOOKING, "undo", refused="yes")
+    assert refused.status == 1 and "the hotel does not answer" in refused.errors
+    (row,) = place.json("session", "list")
+    assert place.json("status", row["short_id"])["steps_done"] == 1
+
+
 def test_an_undo_that_no_later_process_could_find_is_refused_before_the_step_runs(place: Place) -> None:
     work = Counted()
     with pytest.raises(Usage, match="undo"), acode.session("k") as s:

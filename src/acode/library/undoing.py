@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Awaitable
+from typing import Any
 
 from acode.engine.hold import Held
 from acode.engine.take_back import Past, TakenBack, roll_back
@@ -33,10 +36,31 @@ def call(run: Held, step: Step, past: Past) -> None:
     function = find_function(step.action.undo, f"the undo of step {step.id}")
     result = Record(run, "raise").unpack(past.completed)
     try:
-        function(result)
+        undone = function(result)
+        if hasattr(undone, "__await__"):  # it has done nothing yet: recorded as undone, it never would
+            to_its_end(undone)
     except Exception as error:
         raise StepFailed(
             f"the undo of step {step.id} failed: {type(error).__name__}: {error}",
             hint="Finish it by hand, then abandon the session and begin anew under another key.",
             step=step.id,
         ) from error
+
+
+def to_its_end(work: Awaitable[Any]) -> None:
+    """Run it in an event loop of its own; in another thread where this one runs a loop, which cannot run a second."""
+    import asyncio
+
+    async def ended() -> None:
+        try:
+            await work
+        except asyncio.CancelledError as error:
+            raise RuntimeError("it was cancelled before it had ended") from error
+
+    if sys.modules["asyncio.events"]._get_running_loop() is None:
+        asyncio.run(ended())
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1, thread_name_prefix="acode-undo") as thread:
+        thread.submit(asyncio.run, ended()).result()
