@@ -6,14 +6,14 @@ import random
 import re
 import signal
 from collections import Counter
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import acode
 from acode.engine.preview import preview, resumable
 from acode.engine.world import Options
-from acode.errors import Usage
+from acode.errors import StepStillRunning, Usage
 from acode.library.world import world_of
 from acode.plan import Action
 from tests.library.programs import Ended, Place
@@ -115,6 +115,33 @@ def test_the_keeper_knows_how_a_command_ended_after_its_program_was_killed(place
     second = place.run(COMMAND)
     assert second.status == 0, second.errors
     assert place.effects() == ["ran"] and (place.workspace / "end.txt").read_text() == "end\n"
+
+
+OUTLIVES = """
+import signal, threading, time
+
+def die_when_it_runs():
+    while not Path("began").exists():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if "DIE" in os.environ:
+    threading.Thread(target=die_when_it_runs, daemon=True).start()
+with acode.session("k") as s:
+    s.run("touch began; until test -e go; do sleep 0.05; done; echo ran >> $LEDGER", name="job")
+"""
+
+
+@pytest.mark.parametrize("answer", ["applied", "not_applied", "retry"])
+def test_nobody_says_what_became_of_a_command_that_still_runs(
+    place: Place, answer: Literal["applied", "not_applied", "retry"]
+) -> None:
+    assert killed(place.run(OUTLIVES, DIE="yes"))
+    with pytest.raises(StepStillRunning, match="job"):
+        acode.resolve("k", "job", answer)
+    (place.workspace / "go").touch()
+    assert place.run(OUTLIVES).status == 0
+    assert place.effects() == ["ran"]
 
 
 STEPS, KILLS_WANTED = 120, 20

@@ -50,15 +50,21 @@ def resolve(
             )
         if answer == "applied":
             refuse_unsayable(run.session, step_id)
-        if flight is not None:
-            finding = look_at(step_named(run.session, step_id), run.site(probes=False), run.session)
-            if finding.still_running and not force:
-                raise StepStillRunning(
-                    f"the command of step {step_id} is {finding.evidence}",
-                    hint="Wait for it or stop it; --force settles it all the same.",
-                )
+        if flight is not None and not force:
+            refuse_running(run, step_id)
         settle_by_person(run, step_id, answer, evidence="said by a person", note=world.redactor.text(note))
         return run.session, None
+
+
+def refuse_running(run: Held, step_id: str) -> None:
+    """Of a command that still runs nobody can say what became of it; settled now, it would run beside its repeat."""
+    finding = look_at(step_named(run.session, step_id), run.site(probes=False), run.session)
+    if finding.still_running:
+        raise StepStillRunning(
+            f"the command of step {step_id} is {finding.evidence}",
+            hint="Wait for it or stop it; acode session resolve --force settles it all the same.",
+            step=step_id,
+        )
 
 
 def refuse_unsayable(session: Session, step_id: str) -> None:

@@ -17,10 +17,12 @@ import msgspec
 from acode import lock as locks
 from acode import seal
 from acode.engine import called
+from acode.engine.actions import refuse_running
 from acode.engine.carry_on import escalate_if_due, finish_resume, make_ready
 from acode.engine.hold import Held, ended, held, load_verified
 from acode.engine.opening import has_database, opened
 from acode.engine.perform import complete, ending
+from acode.engine.settle import resolve as settle_by_person
 from acode.engine.settle import settle_flights
 from acode.engine.survey import chosen_strategy, retries_unknown
 from acode.engine.trouble import lay_ballast, stop_for_disk
@@ -400,20 +402,18 @@ def resolve(
     known = find_session(world, key)
     if known is None:
         raise UnknownSession(f"there is no session under the key {key}")
+    words = world.redactor.text(note)
     with held(world, known[0]) as run:
         if is_being_undone(run.session, step):
-            answer_undo(run, answer, note=world.redactor.text(note), force=False)
+            answer_undo(run, answer, note=words, force=False)
             return
         if step not in run.session.in_flight:
             open_steps = ", ".join(run.session.in_flight) or "none"
             raise Usage(f"step {step} of {key} is not open", hint=f"Open steps: {open_steps}")
+        refuse_running(run, step)
+        said = "said by the program's caller"
+        if run.session.in_flight[step].started.kind != "call":  # what it left, and what may still begin, is looked at
+            settle_by_person(run, step, answer, evidence=said, note=words)
+            return
         done = Record(run, "raise").pack(result) if answer == "applied" else None
-        called.settle(
-            run,
-            step,
-            answer,
-            evidence="said by the program's caller",
-            note=world.redactor.text(note),
-            actor="user",
-            done=done,
-        )
+        called.settle(run, step, answer, evidence=said, note=words, actor="user", done=done)
