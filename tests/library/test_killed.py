@@ -144,6 +144,37 @@ def test_nobody_says_what_became_of_a_command_that_still_runs(
     assert place.effects() == ["ran"]
 
 
+DEPLOYS = """
+with acode.session("k") as s:
+    s.run(
+        os.environ["COMMAND"] + '; kill -9 $PPID $PROGRAM $$',
+        name="deploy",
+        probe=os.environ["PROBE"],
+        outputs=["deploy.log"],
+        env={"API_TOKEN": "tok-93a1f06be2", "PROGRAM": str(os.getpid())},
+    )
+"""
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_command_with_a_secret_is_settled_by_its_own_probe_or_by_a_person(place: Place, kept: bool) -> None:
+    words = {
+        "COMMAND": "DB_PASSWORD=hunter2hunter2x sh -c 'echo ran >> $LEDGER'; echo log > deploy.log",
+        "PROBE": "test $API_TOKEN = tok-93a1f06be2 && grep -q ran $LEDGER",
+    }
+    assert killed(place.run(DEPLOYS, **words))
+    (row,) = place.json("session", "list")
+    if kept:
+        assert place.run(DEPLOYS, **words).status == 0
+    else:
+        for blob in place.workspace.glob(".agent/blobs/sensitive/**/*"):
+            if blob.is_file():
+                blob.unlink()
+        assert "acode.errors.OutcomeUnknown" in place.run(DEPLOYS, **words).errors
+    assert place.effects() == ["ran"]
+    assert "hunter2hunter2x" not in place.acode("session", "history", row["short_id"], "--json").stdout
+
+
 STEPS, KILLS_WANTED = 120, 20
 LONG = (
     KILLS

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 
 import acode
-from acode.errors import CannotContinue, StepTimeout, Usage
+from acode.errors import CannotContinue, MissingArtifacts, StepTimeout, Usage
 from tests.library.counted import Counted, Stop, interrupted
 from tests.library.programs import Place
 
@@ -297,6 +297,33 @@ def test_what_became_of_an_undo_that_was_cut_off_is_said_and_the_rollback_goes_o
     acode.resolve("trip", "flight", answer)
     assert place.run(TRIP, "undo").status == 0
     assert place.effects().count("cancel flight") == cancelled and place.effects()[-1] == "cancel hotel"
+
+
+SECRET_UNDO = """
+with acode.session("k") as s:
+    undo = "PGPASSWORD=s3cr3ts3cr3tq rm provisioned"
+    s.run("DB_PASSWORD=hunter2hunter2x touch provisioned", name="provision", undo=undo)
+    s.step("call", len, "four", undo="PGPASSWORD=s3cr3ts3cr3tq touch called-off")
+    raise RuntimeError("later")
+"""
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_undo_with_a_secret_is_run_as_declared_or_nothing_is_taken_back(place: Place, kept: bool) -> None:
+    assert place.run(SECRET_UNDO).status == 1
+    (row,) = place.json("session", "list")
+    shown = place.acode("session", "history", row["short_id"], "--json").stdout
+    preview = place.json("session", "rollback", row["short_id"], "--dry-run")
+    assert [one["way"] for one in preview["steps"]] == ["undo", "undo"]
+    assert not any(secret in shown + str(preview) for secret in ("hunter2hunter2x", "s3cr3ts3cr3tq"))
+    if not kept:
+        for blob in Path(".agent/blobs/sensitive").rglob("*"):
+            if blob.is_file():
+                blob.unlink()
+    done = place.acode("session", "rollback", row["short_id"], "--yes")
+    assert done.returncode == (0 if kept else MissingArtifacts.exit_code), done.stderr
+    assert Path("provisioned").exists() is not kept and Path("called-off").exists() is kept
+    assert place.json("status", row["short_id"])["steps_done"] == (0 if kept else 2)
 
 
 BOOKING = """

@@ -21,7 +21,7 @@ from acode.engine.world import SETTLED_BY_ANSWER, World
 from acode.errors import AcodeError
 from acode.events import make_key
 from acode.events import types as ev
-from acode.events.definition import Approve, Commit, Run, Step, Write, describe, digest
+from acode.events.definition import Approve, Commit, Run, Step, Write, command_line, describe, digest
 from acode.state import AGENT, NESTED, State
 from acode.steps.run import make_place
 from acode.steps.shape import Done, Prepared
@@ -75,6 +75,8 @@ def begin(
     prepared, session = prepared if prepared is not None else NOTHING, run.session
     number = session.next_attempt(step.id)
     key = make_key(session.session_id, step.id, number)
+    fit = fit_for_the_log(run, step)
+    whole, blobs = kept_whole(run, step) if fit is not step and needs_secrets(step) else ("", {})
     started = ev.StepStarted(
         step=step.id,
         task=step.task,
@@ -92,10 +94,11 @@ def begin(
         after_mode=prepared.after_mode,
         target=prepared.target,
         asked=asked,
-        definition=fit_for_the_log(run, step),
+        definition=fit,
+        definition_blob=whole,
         shown=shown,
     )
-    run.say(*before, *awake(run), started, durable=careful(started), blobs=prepared.blobs)
+    run.say(*before, *awake(run), started, durable=careful(started), blobs={**prepared.blobs, **blobs})
     if heard(run, "step_started"):
         run.tell(
             "step_started",
@@ -134,19 +137,40 @@ def awake(run: Held) -> tuple[ev.Known, ...]:
 
 
 def fit_for_the_log(run: Held, step: Step) -> Step:
-    """The definition as a later settlement needs it: without the content, and without anything secret."""
+    """The definition as people and policies read it: without the content, and without anything secret."""
+    redactor = run.world.redactor
     match step.action:
         case Write(path=path, mode=mode):
             return msgspec.structs.replace(step, action=Write(path=path, content="", mode=mode))
-        case Run() as action if run.world.redactor.matches(msgspec.json.encode(step).decode()):
-            line = run.world.redactor.text(describe(step).removeprefix("Run "))
-            bare = Run(command=line, outputs=action.outputs, cwd=action.cwd, secret_env=action.secret_env)
-            return msgspec.structs.replace(step, action=bare, undo=None)
-        case Commit(message=message) as action if run.world.redactor.matches(message):
-            named = msgspec.structs.replace(action, message=run.world.redactor.text(message))
-            return msgspec.structs.replace(step, action=named)
+        case Run() as action if redactor.matches(msgspec.json.encode(step).decode()):
+            bare = msgspec.structs.replace(
+                action,
+                command=redactor.text(command_line(action.command)),
+                probe=None if action.probe is None else redactor.text(action.probe),
+                env={},
+            )
+            return msgspec.structs.replace(step, action=bare, undo=shown_undo(run, step))
+        case Commit(message=message) as action if redactor.matches(message):
+            return msgspec.structs.replace(step, action=msgspec.structs.replace(action, message=redactor.text(message)))
+        case _ if step.undo is not None and redactor.matches(command_line(step.undo)):
+            return msgspec.structs.replace(step, undo=shown_undo(run, step))
         case _:
             return step
+
+
+def shown_undo(run: Held, step: Step) -> str | None:
+    return None if step.undo is None else run.world.redactor.text(command_line(step.undo))
+
+
+def needs_secrets(step: Step) -> bool:
+    """Whether a later process executes something of the definition: its undo, or the probe that settles it."""
+    return step.undo is not None or (isinstance(step.action, Run) and step.action.probe is not None)
+
+
+def kept_whole(run: Held, step: Step) -> tuple[str, dict[str, tuple[str, bytes | None]]]:
+    """The definition with its secrets, as a private file: without it a probe or an undo would be as if undeclared."""
+    name, blob = run.store.keep(msgspec.json.encode(step), "sensitive")
+    return name, {name: blob}
 
 
 def end(

@@ -13,7 +13,7 @@ import msgspec
 from acode.engine.world import Options, World
 from acode.errors import AcodeError, CannotContinue, IdempotencyConflict
 from acode.events import types as ev
-from acode.events.definition import Call, Step
+from acode.events.definition import Call, Run, Step
 from acode.plan import Action, Continuation, Finding, Outcome, Strategy, continue_plan, repeatable
 from acode.policy import Decision, Facts, decide
 from acode.resume import Interruption, Scenario, classify, detect_scenario, find_resume_point, half_undone
@@ -103,7 +103,10 @@ def look_at(step: Step, site: Site, session: Session) -> Finding:
     if elsewhere:  # that nothing is found here says nothing about what ran there, and its outputs are there too
         started = msgspec.structs.replace(started, boot_id="", before_complete=False)
     try:
-        found = kind_of(started.kind).look(step, site, started)
+        whole = whole_definition(site.store, session, step, started)
+        if whole is None:  # that its outputs can be put back proves nothing where its own probe cannot be asked
+            started = msgspec.structs.replace(started, before_complete=False)
+        found = kind_of(started.kind).look(whole or without_probe(step), site, started)
         return (
             msgspec.structs.replace(found, evidence=f"begun on another machine; {found.evidence}")
             if elsewhere
@@ -156,6 +159,24 @@ def step_asked_for(session: Session, step_id: str) -> Step:
         return started.definition
     idempotent = started is not None and started.idempotent
     return Step(id=step_id, action=Call(function=""), idempotent=idempotent)
+
+
+def whole_definition(store: Store, session: Session, step: Step, started: ev.StepStarted) -> Step | None:
+    """The step with the secrets of its probe and its undo, which never stand in the log; None where they are gone.
+
+    What the log shows in their stead must not be executed: it is another command.
+    """
+    if not started.definition_blob:
+        return step
+    if not store.has_blob(session.session_id, started.definition_blob):
+        return None
+    return msgspec.json.decode(store.blob(session.session_id, started.definition_blob), type=Step)
+
+
+def without_probe(step: Step) -> Step:
+    if not isinstance(step.action, Run):
+        return step
+    return msgspec.structs.replace(step, action=msgspec.structs.replace(step.action, probe=None))
 
 
 def facts_of(

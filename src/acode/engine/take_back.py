@@ -17,10 +17,10 @@ from acode import lock as locks
 from acode.engine.called import settle
 from acode.engine.hold import Held, held
 from acode.engine.opening import opened, resolve_id
-from acode.engine.survey import step_named
+from acode.engine.survey import step_named, whole_definition
 from acode.engine.undo_command import UNDO, is_being_undone, run_undo, unknown_undo
 from acode.engine.world import World, rollback_again, short
-from acode.errors import BlobDamaged, CannotContinue, Usage
+from acode.errors import BlobDamaged, CannotContinue, MissingArtifacts, Usage
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Call, Commit, Run, Sql, Step, Write, command_line, describe, execution_order
@@ -88,13 +88,13 @@ def roll_back(world: World, text: str, to: str | None, call: UndoCall | None = N
         undoing = steps_to_undo(run.store, run.session, to)
         refuse_incomplete(run.session, with_what_is_missing(run.store, run.root, run.session, undoing))
         past = finished_steps(run.store, run.session)
+        defined = {one.step: step_to_execute(run, one.step, past) for one in undoing}
         for task in list(run.session.in_flight):
             settle(run, task, "retry", evidence="steps of it, or before it, are taken back", actor="user")
         restored: list[str] = []
         kept: list[str] = []
         for one in undoing:
-            defined = step_taken_back(run.session, one.step, past)
-            some, others = take_back(run, defined, past.get(one.step), to, call)
+            some, others = take_back(run, defined[one.step], past.get(one.step), to, call)
             restored.extend(some)
             kept.extend(others)
         return TakenBack(steps=tuple(one.step for one in undoing), restored=tuple(restored), kept=tuple(kept))
@@ -151,6 +151,21 @@ def changed_for_good(step: Step, past: Past | None) -> bool:
 def step_taken_back(session: Session, step: str, past: dict[str, Past]) -> Step:
     defined = past[step].started.definition if session.by_program and step in past else None
     return defined if defined is not None else step_named(session, step)
+
+
+def step_to_execute(run: Held, step: str, past: dict[str, Past]) -> Step:
+    """The step with the undo that is executed; asked for every step before the first one is taken back."""
+    shown = step_taken_back(run.session, step, past)
+    if step not in past or shown.undo is None:
+        return shown
+    whole = whole_definition(run.store, run.session, shown, past[step].started)
+    if whole is None:
+        raise MissingArtifacts(
+            f"the undo of step {step} holds a secret, and stays on the machine where the step ran; nothing was changed",
+            hint="Roll back there, or to a later step (--to); or undo it by hand, and begin a new session.",
+            step=step,
+        )
+    return whole
 
 
 def how_to_undo(session: Session, step: Step, past: Past | None) -> Undoing:

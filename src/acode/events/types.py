@@ -191,8 +191,9 @@ class StepStarted(Event, frozen=True, kw_only=True, tag="step_started"):
     after_sha256: str | None = None  # what a write will leave behind
     after_mode: int | None = None
     target: dict[str, Any] = {}  # kind-specific evidence: a database's name, a commit's parent
-    asked: Asked | None = None  # of a library session's step, as are the next two
+    asked: Asked | None = None  # of a library session's step, as are the next three
     definition: Step | None = None  # there is no plan to find it in
+    definition_blob: str = ""  # the whole of it, where what may stand in the log is not enough to settle or undo it
     shown: str = ""  # the arguments, for people
 
 
