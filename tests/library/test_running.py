@@ -167,6 +167,61 @@ def test_decorated_functions_are_steps_inside_a_session_and_functions_outside(pl
         acode.current()
 
 
+TAKEN: list[str] = []
+
+
+@acode.durable(key="job-{n}")
+def bill(n: int, currency: str = "EUR") -> str:
+    TAKEN.append(f"bill {n} {currency}")
+    if n == 2 and len(TAKEN) == 1:
+        raise Stop
+    return f"billed {n}"
+
+
+@acode.durable(key="job-{n}")
+def mail(n: int) -> str:
+    TAKEN.append(f"mail {n}")
+    return f"mailed {n}"
+
+
+def report(day: str) -> str:
+    TAKEN.append(day)
+    return f"report of {day}"
+
+
+def test_a_key_gives_no_function_what_another_one_returned(place: Place) -> None:
+    TAKEN.clear()
+    assert bill(1) == "billed 1"
+    for _ in range(4):  # a call that is refused is no attempt of the session
+        with pytest.raises(acode.NonDeterminism) as caught:
+            mail(1)
+    assert caught.value.details["recorded"].endswith(":bill") and caught.value.details["asked"].endswith(":mail")
+    assert TAKEN == ["bill 1 EUR"]
+
+
+def test_a_key_gives_no_arguments_what_was_returned_for_others(place: Place) -> None:
+    TAKEN.clear()
+    nightly = acode.durable(key="nightly")(report)
+    assert nightly("mon") == "report of mon"
+    with pytest.raises(acode.NonDeterminism) as caught:
+        nightly("tue")
+    assert (caught.value.details["recorded"], caught.value.details["asked"]) == ("('mon')", "('tue')")
+    assert acode.durable(key="nightly", on_change="keep")(report)("tue") == "report of mon"
+    assert acode.durable(key="nightly", on_completed="new")(report)("tue") == "report of tue"
+    assert TAKEN == ["mon", "tue"]
+
+
+def test_the_same_arguments_by_place_name_or_default_are_the_same_call(place: Place) -> None:
+    TAKEN.clear()
+    with pytest.raises(Stop):
+        bill(2)
+    for _ in range(4):
+        with pytest.raises(acode.NonDeterminism, match="arguments"):
+            bill(2, "USD")
+    assert bill(n=2, currency="EUR") == bill(2, "EUR") == bill(2) == "billed 2"
+    assert TAKEN == ["bill 2 EUR", "bill 2 EUR"]
+
+
 def test_a_decorated_step_in_a_thread_without_a_session_is_refused_not_run_in_silence(place: Place) -> None:
     caught: list[BaseException] = []
 

@@ -14,9 +14,10 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import msgspec
 
+from acode.engine.hold import Held
 from acode.engine.world import Options, Result, World, short
-from acode.errors import AcodeError, CannotContinue, NotStorable, Usage
-from acode.events.types import SessionCreated
+from acode.errors import AcodeError, CannotContinue, NonDeterminism, NotStorable, Usage
+from acode.events.types import Noted, SessionCreated
 from acode.library import values
 from acode.library.naming import find_function, name_to_find
 from acode.library.opening import OPEN, OnCompleted, Opening
@@ -98,7 +99,9 @@ def durable(
     """Make a whole function survive: it runs in a session of its own, and `acode resume` can call it again.
 
     key: a format string over the function's arguments, such as `"nightly-{day}"`. What the function returns is
-    recorded; a completed one returns it without running. The arguments must be values that can be stored.
+    recorded; a completed one returns it without running. The arguments must be values that can be stored. A key is one
+    call's: with another function or other arguments than on record, NonDeterminism is raised; with on_change="keep" the
+    session on record goes on, or gives what it returned.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -114,6 +117,7 @@ def durable(
                 options=options,
                 entry=name_to_find(function),
                 arguments=stored_arguments(args, kwargs),
+                check=lambda run: as_first_called(run, function, args, kwargs, on_change),
             )
 
         if is_async(function):
@@ -176,6 +180,72 @@ def stored_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str,
         return {"args": values.plain(list(args), 0), "kwargs": values.plain(kwargs, 0)} if args or kwargs else {}
     except NotStorable as error:
         raise Usage(f"the arguments of a durable function are recorded with its session: {error.message}") from error
+
+
+# The same call as on record.
+
+
+def as_first_called(
+    run: Held, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], on_change: OnChange
+) -> Noted | None:
+    """Refuse to give one call's record to another; what to note where that was decided on."""
+    created, clean = run.session.created, run.world.redactor.text
+    if created is None or (created.entry is None and not created.entry_arguments):
+        return None  # it was begun without a durable function
+    entry, then = name_to_find(function), created.entry_arguments
+    if entry is not None and created.entry is not None and plain_name(entry) != plain_name(created.entry):
+        what, sides = "function", (created.entry, entry)
+    elif not same_arguments(function, then, stored_arguments(args, kwargs)):
+        first = values.decode(then)
+        recorded = values.shown(tuple(first.get("args", ())), first.get("kwargs", {}))
+        what, sides = "arguments", (clean(f"({recorded})"), clean(f"({values.shown(args, kwargs)})"))
+    else:
+        return None
+    if on_change == "keep" or (on_change == "rerun" and not run.session.terminal):
+        data = {"of": what, "recorded": sides[0], "asked": sides[1]}
+        return Noted(what="change_kept" if on_change == "keep" else "change_taken", data=data)
+    raise NonDeterminism(
+        f"the key {run.session.run_id} belongs to another call: recorded {what} {sides[0]}, called with {sides[1]}",
+        hint="Let the key name what differs, such as key='nightly-{day}'; or decide: on_change='keep' takes what is on"
+        " record, on_completed='new' begins anew once it is complete.",
+        what=what,
+        recorded=sides[0],
+        asked=sides[1],
+    )
+
+
+def plain_name(entry: str) -> tuple[str, str]:
+    """Module and function, whether it was run as a script or imported, and wherever its directory stands today."""
+    place, _, name = entry.rpartition(":")
+    module = os.path.basename(place).removesuffix(".py") if place.endswith(".py") else place.rpartition(".")[2]
+    return module, name
+
+
+def same_arguments(function: Callable[..., Any], then: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Whether the function is given the same, by position, by name or by default."""
+    if then == now:
+        return True
+    import inspect
+
+    signature = inspect.signature(function)
+    try:
+        first, second = (signature.bind(*one.get("args", ()), **one.get("kwargs", {})).arguments for one in (then, now))
+    except TypeError:
+        return False
+    for name, parameter in signature.parameters.items():
+        given = [one[name] for one in (first, second) if name in one]
+        if len(given) == 2 and given[0] != given[1]:
+            return False
+        if len(given) == 1 and not is_default(parameter.default, given[0]):
+            return False
+    return True
+
+
+def is_default(default: Any, stored: Any) -> bool:
+    try:
+        return bool(values.plain(default, 0) == stored)
+    except NotStorable:
+        return False
 
 
 # From the command line.

@@ -54,6 +54,7 @@ from acode.workspace import Root, ensure_agent_dir
 KEY_CHARACTERS_MAX = 200
 OnCompleted = Literal["return", "new"]
 Answer = Literal["applied", "not_applied", "retry"]
+Check = Callable[[Held], ev.Noted | None]  # may refuse the session on record, or note what was decided
 Probe = Callable[[str], Any]  # given the idempotency key: "applied", "not_applied", None, or ("applied", result)
 
 
@@ -152,6 +153,7 @@ def open_session(
     entry: str | None,
     arguments: dict[str, Any],
     model: dict[str, Any] | None = None,
+    check: Check | None = None,
 ) -> Session:
     lent = LENT.get()
     world = lent.world if lent is not None else with_second_tier(stack, world_of(workspace))
@@ -173,9 +175,15 @@ def open_session(
     if found.terminal:
         if found.state is not State.COMPLETED:
             raise ended(found)
-        return made(stack.enter_context(finished(world, session_id)), on_change, resumed=True)
+        ready = stack.enter_context(finished(world, session_id))
+        if check is not None:
+            check(ready)
+        return made(ready, on_change, resumed=True)
     run = stack.enter_context(held(world, session_id, wait=options.wait))
+    note = check(run) if check is not None else None  # a call that is refused is no attempt to resume
     carry_on(run, options, probes)
+    if note is not None:
+        run.say(note, actor="user", durable=False)
     return made(run, on_change, resumed=True)
 
 
