@@ -12,6 +12,8 @@ import pytest
 import acode
 from acode.engine.called import careful
 from acode.errors import ChainBroken, LogRolledBack
+from acode.events import types as ev
+from acode.store.finished import places
 from tests.library.counted import Counted, Stop, interrupted
 from tests.library.programs import Place
 
@@ -160,3 +162,20 @@ def test_an_exported_and_a_collected_session_leave_nothing_wrong_behind(place: P
         assert list(db.execute("SELECT count(*) FROM finished")) == [(0,)]
     finally:
         db.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (ev.Asked(after="w", ordered=True), [("b", "x"), ("", "b")]),
+        (ev.Asked(ordered=True), [("b", "x"), ("", "b")]),
+        (ev.Asked(after="w"), [("b", "x")]),  # as logs were written before they said what is certain
+        (ev.Asked(), []),
+        (None, []),
+    ],
+)
+def test_a_step_has_a_place_only_where_the_log_is_certain_of_it(
+    asked: ev.Asked | None, expected: list[tuple[str, str]]
+) -> None:
+    completed = ev.StepCompleted(step="b.x", task="", attempt=1, key="", asked=asked)
+    assert list(places(completed)) == expected

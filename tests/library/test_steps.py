@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 from collections.abc import Callable
@@ -66,11 +67,131 @@ def test_a_step_inserted_in_the_middle_is_done_and_nothing_else_is(place: Place)
         interrupted(
             "k",
             lambda s: s.step("a", old),
-            lambda s: s.step("inserted", new),
+            lambda s: s.step("inserted", new, on_change="insert"),
             lambda s: s.step("b", old),
             lambda s: s.step("c", old),
         )
     assert (len(old.calls), len(new.calls)) == (3, 1)
+
+
+def in_branch(name: str, *steps: Callable[[acode.Session], object]) -> Callable[[acode.Session], object]:
+    def enter(s: acode.Session) -> None:
+        with s.branch(name):
+            for step in steps:
+                step(s)
+
+    return enter
+
+
+def asks(name: str, work: Counted, **declared: Any) -> Callable[[acode.Session], object]:
+    return lambda s: s.step(name, work, **declared)
+
+
+@pytest.mark.parametrize(
+    "way", ["renamed", "the first one renamed", "into a branch", "out of a branch", "branch renamed"]
+)
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_step_that_was_renamed_or_moved_is_not_done_again_before_a_person_decides(
+    place: Place, way: str, goes_on: bool
+) -> None:
+    charge, other = Counted("paid"), Counted()
+    prepare, last = asks("prepare", other), asks("last", other)
+    paid = asks("charge", charge)
+    then, now, recorded, asked = {
+        "renamed": ([prepare, paid], [prepare, asks("charge-card", charge)], "charge", "charge-card"),
+        "the first one renamed": ([paid], [asks("charge-card", charge)], "charge", "charge-card"),
+        "into a branch": ([prepare, paid], [prepare, in_branch("b", paid)], "charge", "b.charge"),
+        "out of a branch": ([prepare, in_branch("b", paid)], [prepare, paid], "b.charge", "charge"),
+        "branch renamed": ([prepare, in_branch("b", paid)], [prepare, in_branch("c", paid)], "b.charge", "c.charge"),
+    }[way]
+    interrupted("k", *then, *([last] if goes_on else []))
+    for on_change in ("raise", "keep"):
+        with pytest.raises(acode.NonDeterminism) as caught, acode.session("k", on_change=on_change) as s:
+            for step in (*now, last):
+                step(s)
+        assert (caught.value.details["recorded"], caught.value.details["asked"]) == (recorded, asked)
+        assert "on_change='insert'" in str(caught.value.hint) and recorded in str(caught.value.hint)
+    assert len(charge.calls) == 1
+
+
+def test_a_step_whose_surroundings_were_renamed_is_not_done_again(place: Place) -> None:
+    charge = Counted("paid")
+
+    def outer(s: acode.Session) -> None:
+        s.step("charge", charge)
+        raise Stop
+
+    with pytest.raises(Stop), acode.session("k") as s:
+        s.step("outer", outer, s, idempotent=True)
+    with pytest.raises(acode.NonDeterminism, match=r"outer\.charge"), acode.session("k") as s:
+        s.step("renamed", outer, s, idempotent=True)
+    assert len(charge.calls) == 1
+
+
+def test_that_a_step_is_new_is_said_and_on_record(place: Place) -> None:
+    old, new = Counted(1), Counted(2)
+    interrupted("k", asks("a", old), asks("b", old))
+    with acode.session("k", on_change="insert") as s:
+        s.step("a", old)
+        s.step("new", new)
+        s.step("b", old)
+        s.step("after", new)
+    assert (len(old.calls), len(new.calls)) == (2, 2)
+    noted = [event for event in place.json("session", "history", s.id) if event["type"] == "noted"]
+    assert len(noted) == 1 and "step_inserted" in str(noted) and "new" in str(noted)
+
+
+def test_what_threads_and_tasks_have_not_done_yet_is_no_change_of_the_program(place: Place) -> None:
+    work = Counted()
+
+    def page(s: acode.Session, n: int) -> None:
+        with s.branch(f"page-{n}"):
+            s.step("fetch", work, n)
+            s.step("store", work, n)
+
+    def program(s: acode.Session, *pages: int) -> None:
+        s.step("first", work)
+        with ThreadPoolExecutor(1) as pool:
+            for n in pages:
+                pool.submit(page, s, n).result()
+        s.step("last", work)
+
+    interrupted("k", lambda s: program(s, 1))
+    with acode.session("k") as s:
+        program(s, 0, 1, 2)
+
+    async def several(s: acode.Session, *numbers: int) -> None:
+        async def fetch(n: int) -> int:
+            return n
+
+        await asyncio.gather(*(s.step(f"fetch-{n}", fetch, n) for n in numbers))
+        s.step("last", work)
+
+    async def session(*numbers: int, stop: bool) -> None:
+        async with acode.session("tasks") as s:
+            await several(s, *numbers)
+            if stop:
+                raise Stop
+
+    with pytest.raises(Stop):
+        asyncio.run(session(1, 2, stop=True))
+    asyncio.run(session(0, 1, 2, 3, stop=False))
+    assert len(work.calls) == 2 + 2 * 3 + 1
+
+
+def test_a_step_that_was_begun_before_is_no_new_one(place: Place) -> None:
+    fails = Counted(ValueError("no"), "now")
+    other = Counted()
+    interrupted("k", asks("a", other))
+
+    def caught(s: acode.Session) -> None:
+        with pytest.raises(ValueError, match="no"):
+            s.step("new", fails, on_change="insert")
+
+    interrupted("k", caught, asks("a", other))  # the failure was caught, and nothing was begun after it
+    with acode.session("k") as s:
+        assert s.step("new", fails) == "now"
+        s.step("a", other)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +199,8 @@ def test_a_step_inserted_in_the_middle_is_done_and_nothing_else_is(place: Place)
     [
         ([("a", 1), ("b", 3)], "arguments", "(2)", "(3)"),
         ([("b", 2), ("a", 1)], "order", "a", "b"),
-        ([("renamed", 1), ("b", 2)], "order", "a", "b"),
+        ([("renamed", 1), ("b", 2)], "step", "a", "renamed"),
+        ([("a", 1), ("renamed", 2)], "step", "b", "renamed"),
     ],
 )
 def test_changed_arguments_names_and_order_are_reported_with_both_sides(

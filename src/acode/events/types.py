@@ -173,6 +173,7 @@ class Asked(Part, frozen=True, kw_only=True):
     arguments: str = ""  # SHA-256 over their canonical JSON
     after: str | None = None  # the step that the same thread asked for before, where that is certain
     version: str = ""
+    ordered: bool = False  # that its place is certain, and that of every step and branch around it; old logs do not say
 
 
 class StepStarted(Event, frozen=True, kw_only=True, tag="step_started"):

@@ -57,7 +57,7 @@ class Asking:
             self.at_boundary()
             scope = self.scope()
             taken = scope.take(name)
-            asked = ev.Asked(arguments=arguments, after=taken.after, version=how.version)
+            asked = ev.Asked(arguments=arguments, after=taken.after, version=how.version, ordered=taken.certain)
             completed = self.record.find(taken.id, scope)
             if completed is not None:
                 completed = self.record.as_asked(completed, asked, taken, scope, shown=shown, choice=how.on_change)
@@ -66,6 +66,8 @@ class Asking:
                 self.record.finished_top += scope.top
                 return Begun(taken.id, scope, completed=completed, result=self.record.unpack(completed))
             self._refuse_what_cannot_run(taken.id)
+            if taken.ordered:
+                self.record.refuse_in_place_of_another(taken.id, scope, choice=how.on_change)
             undo = how.undo if isinstance(how.undo, str | tuple) else None
             step = Step(id=taken.id, action=action(), idempotent=how.idempotent, timeout_s=how.timeout_s, undo=undo)
             text = self.run.world.redactor.text(shown())

@@ -30,6 +30,7 @@ class Record:
         self.finished_top = 0  # steps of the session itself that this run has found or ended
         self._on_change = on_change
         self._known_before = run.session.steps_done
+        self._nested_before = run.session.steps_done - run.session.tasks_done
         self._finished = Finished(run.store, run.session.session_id)
 
     def find(self, step: str, scope: Scope) -> ev.StepCompleted | None:
@@ -137,6 +138,45 @@ class Record:
             if isinstance(event, ev.StepStarted) and (event.step, event.attempt) == (completed.step, completed.attempt):
                 text = event.shown
         return f"({text})"
+
+    def refuse_in_place_of_another(self, step: str, scope: Scope, *, choice: OnChange | None) -> None:
+        """A step that was never begun, where another one is on record: renamed or moved, that would be done twice.
+
+        Whether it is new or the same by another name, only a person knows, and says so before it is begun.
+        """
+        session = self.run.session
+        if self._known_before == 0 or scope.rerun or session.kind == AGENT or session.record(step) is not None:
+            return
+        passed = self._skipped(scope)
+        if passed is None:
+            return
+        if (choice or self._on_change) in ("insert", "rerun"):
+            self.run.say(ev.Noted(what="step_inserted", data={"step": step, "before": passed}), actor="user")
+            return
+        raise NonDeterminism(
+            f"the program asks for step {step}, which is not on record, where it once did {passed}",
+            hint=f"If {passed} was renamed or moved, undo that: {step} would do it again. If {step} is new, say so with"
+            " on_change='insert', at the step or for the session; or begin anew under another key.",
+            step=step,
+            what="step",
+            recorded=passed,
+            asked=step,
+        )
+
+    def _skipped(self, scope: Scope) -> str | None:
+        """The first step on record that had its place before whatever is asked for now, and was not asked for."""
+        at: Scope | None = scope
+        while at is not None:
+            if not at.top or self._nested_before or self.finished_top != self.run.session.tasks_done:
+                on_record = self._finished.in_order(at.path)
+                while at.passed < len(on_record):
+                    local, step = on_record[at.passed]
+                    known = self.run.session.record(step)
+                    if not at.asked(local) and (known is None or known.status == "completed"):
+                        return step
+                    at.passed += 1
+            at = at.around
+        return None
 
     def refuse_unasked(self) -> None:
         """At the end: a step on record that the program never asked for was taken out of it, or renamed."""

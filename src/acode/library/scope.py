@@ -42,15 +42,28 @@ class Taken(NamedTuple):
     id: str
     after: str | None
     ordered: bool  # whether the order of steps is certain for whoever asks
+    certain: bool  # and whether all around it is in order too
 
 
 class Scope:
     """One place where steps are asked for: the session itself, the inside of a step, or a branch."""
 
-    def __init__(self, path: str = "", *, repeated: bool = False) -> None:
+    def __init__(
+        self,
+        path: str = "",
+        *,
+        repeated: bool = False,
+        certain: bool = True,
+        rerun: bool = False,
+        around: Scope | None = None,
+    ) -> None:
         self.path = path
         self.top = path == ""
         self.repeated = repeated  # its steps may be on record even in a session that began just now
+        self.certain = certain  # whether its own place among the steps around it is
+        self.rerun = rerun  # whether it was decided that its steps may be others than on record
+        self.around = around  # of a branch that has its place in the order of steps: the scope in which it stands
+        self.passed = 0  # how many of the steps on record at this place were asked for already
         self.owner = runner()
         self.last: str | None = None
         self.failed: str | None = None  # a step whose failure the program has not handled yet
@@ -74,7 +87,8 @@ class Scope:
         after, ordered = self.last, who == self.owner
         if ordered:
             self.last = local
-        return Taken(f"{self.path}{NESTED}{local}" if self.path else local, after if ordered else None, ordered)
+        step = f"{self.path}{NESTED}{local}" if self.path else local
+        return Taken(step, after if ordered else None, ordered, ordered and self.certain)
 
     def asked(self, local: str) -> bool:
         """Whether the step, named as in this scope, was asked for already."""

@@ -113,7 +113,8 @@ class Session:
         name: identifies the step; asked for again, it gets a counter: `fetch`, `fetch#2`. idempotent: it may be
         repeated when nobody knows whether it took effect. retry: a `Retry`, or how often to try. timeout: seconds.
         undo: a function of the result, or a command, that `rollback` runs. version: change it when the function now
-        does something else. on_change: what to do if arguments, order or version are not those on record.
+        does something else. on_change: what to do if arguments, order or version are not those on record; `insert`
+        says that the step is new, and no other one by a new name.
         An async function gives an awaitable.
         """
         declared = how(
@@ -307,8 +308,14 @@ class Session:
         with self._run.turn:
             around = self._asking.scope()
             taken = around.take(name)
-        # Inside a step that is tried again, its steps may be on record already.
-        token = CURRENT.set(Current(self, Scope(taken.id, repeated=around.repeated)))
+        inside = Scope(
+            taken.id,
+            repeated=around.repeated,  # inside a step that is tried again, its steps may be on record already
+            certain=taken.certain,
+            rerun=around.rerun,
+            around=around if taken.ordered else None,
+        )
+        token = CURRENT.set(Current(self, inside))
         try:
             yield self
         finally:

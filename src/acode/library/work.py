@@ -19,7 +19,7 @@ from acode.library.scope import Scope, runner
 
 ATTEMPTS_MAX = 100
 CO_COROUTINE = 0x80
-OnChange = Literal["raise", "keep", "rerun"]
+OnChange = Literal["raise", "keep", "rerun", "insert"]
 Undo = Callable[[Any], object] | Command
 
 
@@ -88,8 +88,8 @@ def how(
         )
     if timeout is not None and timeout <= 0:
         raise Usage(f"timeout: expected seconds above 0, found {timeout}")
-    if on_change not in (None, "raise", "keep", "rerun"):
-        raise Usage(f"on_change: expected raise, keep or rerun, found {on_change!r}")
+    if on_change not in (None, "raise", "keep", "rerun", "insert"):
+        raise Usage(f"on_change: expected raise, keep, rerun or insert, found {on_change!r}")
     return How(
         idempotent=idempotent,
         retry=tries,
@@ -154,7 +154,9 @@ class Begun:
 
     def inside(self) -> Scope:
         """The place where the step's own function asks for steps."""
-        return Scope(self.id, repeated=self.attempt > 1)
+        work = self.work
+        rerun = work.how.on_change == "rerun"
+        return Scope(self.id, repeated=self.attempt > 1, certain=work.asked.ordered, rerun=rerun)
 
 
 class TimedOut(Exception):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from acode.errors import AcodeError, KeyMissing
 from acode.events import decode
 from acode.events import types as ev
-from acode.state import LIBRARY
+from acode.state import LIBRARY, NESTED
 from acode.store import database
 from acode.store.schema import SEQ_SPAN
 from acode.store.store import Store, verify_row
@@ -46,6 +46,7 @@ class Finished:
         self._base = store.base(session_id)
         self._ahead: dict[str, _Row] = {}
         self._all: dict[str, int] | None = None
+        self._in_order: dict[str, list[tuple[str, str]]] = {}
 
     def find(self, step: str) -> ev.StepCompleted | None:
         """The completion of the step; None says only that the hint knows of none."""
@@ -72,9 +73,22 @@ class Finished:
 
     def prove_absent(self, step: str) -> bool:
         """Whether the whole verified log knows no completion of the step; read once, and only where it is needed."""
+        return step not in self._whole_log()
+
+    def in_order(self, place: str) -> list[tuple[str, str]]:
+        """What was finished at a place, and inside of what stands there, where its turn was certain: by its name there,
+        and by its whole name, in the order in which it ended."""
+        self._whole_log()
+        return self._in_order.get(place, [])
+
+    def _whole_log(self) -> dict[str, int]:
         if self._all is None:
-            self._all = dict(completions(self._store, self._session_id))
-        return step not in self._all
+            self._all = {}
+            for seq, completed in completions(self._store, self._session_id):
+                self._all[completed.step] = seq
+                for place, local in places(completed):
+                    self._in_order.setdefault(place, []).append((local, completed.step))
+        return self._all
 
     def find_in_log(self, step: str) -> ev.StepCompleted | None:
         """For a step that the log knows and the hint does not: one of a session that was brought here, for one."""
@@ -117,11 +131,23 @@ class Finished:
             return None  # its key is lost; if a person has accepted it, the whole log says so
 
 
-def completions(store: Store, session_id: str) -> Iterator[tuple[str, int]]:
+def completions(store: Store, session_id: str) -> Iterator[tuple[int, ev.StepCompleted]]:
     """Every completion of the verified log with its number; a later one of the same step stands for the earlier."""
     for envelope, _, _ in store.events(session_id):
         if isinstance(envelope.event, ev.StepCompleted):
-            yield envelope.event.step, envelope.seq
+            yield envelope.seq, envelope.event
+
+
+def places(completed: ev.StepCompleted) -> Iterator[tuple[str, str]]:
+    """Where the step has a certain place: among its neighbours, and as a part of what stands around it."""
+    asked = completed.asked
+    if asked is None or not (asked.ordered or asked.after is not None):
+        return
+    place, _, local = completed.step.rpartition(NESTED)
+    yield place, local
+    while place and asked.ordered:
+        place, _, local = place.rpartition(NESTED)
+        yield place, local
 
 
 def sessions_of_key(store: Store, key: str) -> list[str]:
