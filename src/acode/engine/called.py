@@ -262,8 +262,30 @@ def settle(
 
 def take_back_record(run: Held, step_id: str) -> None:
     """A finished step is to run again, because its program says so: it is pending from here on."""
-    tasks = () if NESTED in step_id else (step_id,)
-    run.say(ev.StepsRolledBack(to=None, steps=(step_id,), tasks=tasks), actor="user")
+    run.say(taken_back(step_id), actor="user")
+
+
+def taken_back(step_id: str) -> ev.StepsRolledBack:
+    return ev.StepsRolledBack(to=None, steps=(step_id,), tasks=() if NESTED in step_id else (step_id,))
+
+
+def give_result(run: Held, lost: ev.StepCompleted, answer: str, *, evidence: str, note: str, done: Done | None) -> None:
+    """A finished step whose result could not be stored is given one by a person, or is to run again."""
+    outcome = SETTLED_BY_ANSWER[answer]
+    settled = ev.StepSettled(step=lost.step, attempt=lost.attempt, outcome=outcome, evidence=evidence, note=note)
+    if done is None:
+        run.say(taken_back(lost.step), settled, actor="user")
+        return
+    started = ev.StepStarted(
+        step=lost.step,
+        task=lost.task,
+        kind="call",
+        attempt=lost.attempt,
+        key=lost.key,
+        action_digest="",
+        asked=lost.asked,
+    )
+    end(run, started, done, took_ms=0, settled=True, before=(taken_back(lost.step), settled), actor="user")
 
 
 # Gates.

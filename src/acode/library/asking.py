@@ -20,9 +20,10 @@ from acode.engine.perform import put_back_leftovers, record_failure
 from acode.errors import AcodeError, NotStorable, OutcomeUnknown, StepFailed, StepTimeout, TerminalState, Usage
 from acode.events import types as ev
 from acode.events.definition import Action, Step
-from acode.library.record import Record
+from acode.library.failures import describe_error, in_words, raised_again, told_in_words
+from acode.library.record import Record, without_result
 from acode.library.scope import CURRENT, Scope
-from acode.library.work import Begun, How, OnChange, TimedOut, Work, describe_error, raised_again
+from acode.library.work import Begun, How, OnChange, TimedOut, Work
 from acode.steps import kind_of
 from acode.steps.shape import Done, Failed, Site
 
@@ -151,14 +152,28 @@ class Asking:
         try:
             done = self.record.pack(result)
         except NotStorable as error:
+            self._end_without_result(begun, error.message)
             error.message = f"step {begun.id} has run, but its result is lost: {error.message}"
             error.args = (error.message,)
+            error.hint = f"{error.hint or ''} {self.record.way_to_a_result(begun.id)}".strip()
             error.details["step"] = begun.id
             raise
+        self._end(begun, done)
+
+    def _end(self, begun: Begun, done: Done) -> None:
+        assert begun.started is not None
         with self.run.turn:
             self.refuse_if_not_usable()
             called.end(self.run, begun.started, done, took_ms=self.took_ms(begun))
             self.finished(begun)
+
+    def _end_without_result(self, begun: Begun, why: str) -> None:
+        """It has run, and that is known; what is missing is asked for when the program needs it.
+
+        What may be repeated stays open instead: the next run does it again, with a function that was mended since.
+        """
+        if not begun.work.how.idempotent:
+            self._end(begun, without_result(self.run.world.redactor.text(why)))
 
     def finished(self, begun: Begun) -> None:
         self.record.finished_top += begun.parent.top
@@ -210,7 +225,7 @@ class Asking:
         with self.run.turn:
             self.refuse_if_not_usable()
             told = self._told(error)
-            failed = Failed(reason="error", message=f"{type(error).__name__}: {error}")
+            failed = Failed(reason="error", message=f"{type(error).__name__}: {in_words(error)}")
             record_failure(self.run, begun.started, failed, self.took_ms(begun), error=told)
             begun.parent.failed = begun.id
 
@@ -218,7 +233,8 @@ class Asking:
         """Record how the function failed; seconds until its next attempt, or None to let the program hear of it."""
         assert begun.started is not None
         if isinstance(error, NotStorable) and error.details.get("step") == begun.id:
-            return None  # it has run, says who encodes its result itself: what is open is that, and a person decides
+            self._end_without_result(begun, error.message)  # it has run, says who encodes its result itself
+            return None
         if isinstance(error, TimedOut):
             return self._ran_out_of_time(begun)
         self.fail(begun, error)
@@ -252,7 +268,7 @@ class Asking:
     def _told(self, error: Exception) -> dict[str, Any]:
         told = describe_error(error)
         clean = not self.run.world.redactor.matches(str(told))
-        return told if clean else {"type": told["type"], "text": self.run.world.redactor.text(told["text"])}
+        return told if clean else told_in_words(told["type"], self.run.world.redactor.text(told["text"]))
 
     def took_ms(self, begun: Begun) -> int:
         return int((self.run.world.monotonic() - begun.began_at) * 1000)

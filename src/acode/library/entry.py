@@ -225,6 +225,7 @@ def plain_name(entry: str) -> tuple[str, str]:
 
 def same_arguments(function: Callable[..., Any], then: dict[str, Any], now: dict[str, Any]) -> bool:
     """Whether the function is given the same, by position, by name or by default."""
+    then, now = values.as_first_encoded(then), values.as_first_encoded(now)
     if then == now:
         return True
     import inspect
@@ -245,7 +246,7 @@ def same_arguments(function: Callable[..., Any], then: dict[str, Any], now: dict
 
 def is_default(default: Any, stored: Any) -> bool:
     try:
-        return bool(values.plain(default, 0) == stored)
+        return bool(values.as_first_encoded(values.plain(default, 0)) == stored)
     except NotStorable:
         return False
 

@@ -416,13 +416,17 @@ def resolve(
         if is_being_undone(run.session, step):
             answer_undo(run, answer, note=words, force=False)
             return
+        record, said = Record(run, "raise"), "said by the program's caller"
+        if step not in run.session.in_flight and (lost := record.lost(step)) is not None:
+            done = record.pack(result) if answer == "applied" else None
+            called.give_result(run, lost, answer, evidence=said, note=words, done=done)
+            return
         if step not in run.session.in_flight:
             open_steps = ", ".join(run.session.in_flight) or "none"
             raise Usage(f"step {step} of {key} is not open", hint=f"Open steps: {open_steps}")
         refuse_running(run, step)
-        said = "said by the program's caller"
         if run.session.in_flight[step].started.kind != "call":  # what it left, and what may still begin, is looked at
             settle_by_person(run, step, answer, evidence=said, note=words)
             return
-        done = Record(run, "raise").pack(result) if answer == "applied" else None
+        done = record.pack(result) if answer == "applied" else None
         called.settle(run, step, answer, evidence=said, note=words, actor="user", done=done)

@@ -10,7 +10,7 @@ import msgspec
 from acode.engine import called
 from acode.engine.hold import Held
 from acode.engine.world import short
-from acode.errors import AcodeError, BlobDamaged, ChainBroken, MissingArtifacts, NonDeterminism
+from acode.errors import AcodeError, BlobDamaged, ChainBroken, MissingArtifacts, NonDeterminism, NotStorable
 from acode.events import types as ev
 from acode.library import values
 from acode.library.scope import Scope, Taken
@@ -20,6 +20,15 @@ from acode.steps.shape import Done
 from acode.store.blobs import INLINE_BYTES_MAX
 from acode.store.finished import Finished
 from acode.store.outbox import cursor_of
+
+WHY_CHARACTERS_MAX = 2_000
+
+
+LOST = "lost"  # in a completion's result: why it is not there
+
+
+def without_result(why: str) -> Done:
+    return Done(result={LOST: why[:WHY_CHARACTERS_MAX]})
 
 
 class Record:
@@ -208,10 +217,28 @@ class Record:
         stored = completed.result
         if not isinstance(stored, dict):
             return None
+        if LOST in stored:
+            raise NotStorable(
+                f"step {completed.step} has run, but its result could not be stored: {stored[LOST]}",
+                hint=self.way_to_a_result(completed.step),
+                step=completed.step,
+            )
         if "blob" not in stored:
             return values.decode(stored["v"]) if "v" in stored else None  # a commit's has words of its own
         data = self._blob(stored["blob"], completed.step)
         return data if stored["as"] == "bytes" else values.decode(msgspec.json.decode(data))
+
+    def way_to_a_result(self, step: str) -> str:
+        return (
+            f"Say what it returned: acode.resolve({self.run.session.run_id!r}, {step!r}, 'applied', result=…); or have"
+            " it done again: 'retry' instead."
+        )
+
+    def lost(self, step: str) -> ev.StepCompleted | None:
+        """The completion of a step whose result could not be stored."""
+        completed = self.find(step, Scope(repeated=True))
+        lost = completed is not None and isinstance(completed.result, dict) and LOST in completed.result
+        return completed if lost else None
 
     def output(self, completed: ev.StepCompleted) -> str:
         """What a command printed."""

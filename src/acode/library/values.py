@@ -1,7 +1,8 @@
 """Values that outlive a process: a step's result as JSON and back, and the digest of its arguments. Never pickle.
 
-What comes back has the types that went in: what JSON cannot tell apart is tagged. Restoring a value imports the module
-of its class and runs nothing of it but, for a pydantic model, its validation.
+What comes back is what went in, with its types: what JSON cannot tell apart is tagged, and what would come back
+otherwise is refused. Restoring a value imports the module of its class and runs nothing of it but, for a pydantic
+model, its validation.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import importlib
 import sys
 from collections.abc import Callable
+from datetime import timezone
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +20,7 @@ import msgspec
 
 from acode.errors import NotStorable
 from acode.events.definition import SAFE_INTEGER_MAX, digest
+from acode.library.sameness import computed, differs, is_field
 
 TAG = "$"
 DEPTH_MAX = 100
@@ -42,11 +45,36 @@ def stands_for_main(module: ModuleType) -> None:
 
 def encode(value: Any) -> bytes:
     """JSON of a value; what cannot be restored as it is now is refused by name."""
-    return _encoder.encode(plain(value, 0))
+    try:
+        data = _encoder.encode(plain(value, 0))
+    except UnicodeEncodeError as error:  # inside of what a class has encoded itself
+        raise NotStorable(f"the value holds half a character, which JSON cannot hold: {error}") from error
+    if _OF_A_CLASS in data:
+        refuse_other(value, data)
+    return data
+
+
+_OF_A_CLASS = b'","type":"'  # how a tag goes on that names a class
+
+
+def refuse_other(value: Any, data: bytes) -> None:
+    """What a class makes of its own encoding is compared with what went in, while that is still there."""
+    try:
+        other = differs(value, decode(msgspec.json.decode(data)))
+    except NotStorable:
+        raise
+    except Exception as error:
+        raise NotStorable(
+            f"the value could be stored but not restored: {type(error).__name__}: {error}", hint=STORABLE
+        ) from error
+    if other is not None:
+        raise NotStorable(f"a value would not come back as it is: {other}", hint=STORABLE)
 
 
 def plain(value: Any, depth: int) -> Any:
     kind = type(value)
+    if kind is str:
+        return value if value.isascii() or _whole(value) else {TAG: "str", "v": _half(value)}
     if kind in SCALARS:
         return value
     if kind is int:
@@ -58,11 +86,24 @@ def plain(value: Any, depth: int) -> Any:
     if kind is list:
         return [plain(item, depth + 1) for item in value]
     if kind is dict:
-        if all(type(key) is str for key in value) and TAG not in value:
+        if all(type(key) is str and (key.isascii() or _whole(key)) for key in value) and TAG not in value:
             return {key: plain(item, depth + 1) for key, item in value.items()}
         pairs = [[plain(key, depth + 1), plain(item, depth + 1)] for key, item in value.items()]
         return {TAG: "dict", "v": pairs}
     return _tagged(value, kind, depth + 1)
+
+
+def _whole(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _half(text: str) -> str:
+    """A text with halves of characters, as a file name may have that is no UTF-8."""
+    return base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()
 
 
 def _tagged(value: Any, kind: type, depth: int) -> dict[str, Any]:
@@ -71,21 +112,55 @@ def _tagged(value: Any, kind: type, depth: int) -> dict[str, Any]:
         return {TAG: kind.__name__, "v": items if kind is tuple else sorted(items, key=_encoder.encode)}
     if kind in (bytes, bytearray):
         return {TAG: kind.__name__, "v": base64.b64encode(value).decode()}
+    if "enum" in sys.modules and isinstance(value, sys.modules["enum"].Enum):
+        named = value.name in kind.__members__  # type: ignore[attr-defined]  # flags together have no name of their own
+        more = {} if named else {"value": plain(value.value, depth)}
+        return {TAG: "enum", "type": name_of(kind), "v": value.name, **more}
     if hasattr(kind, "__dataclass_fields__"):
-        fields = {name: plain(getattr(value, name), depth) for name in kind.__dataclass_fields__}
-        return {TAG: "dataclass", "type": name_of(kind), "v": fields}
+        return _dataclass(value, kind, depth)
     if hasattr(kind, "__pydantic_validator__"):
         return {TAG: "pydantic", "type": name_of(kind), "v": value.model_dump(mode="json", round_trip=True)}
     if isinstance(value, msgspec.Struct):
         return {TAG: "struct", "type": name_of(kind), "v": msgspec.to_builtins(value)}
     if (name := _known_name(kind)) is not None:
-        return {TAG: name, "v": _TO[name](value)}
-    if "enum" in sys.modules and isinstance(value, sys.modules["enum"].Enum):
-        return {TAG: "enum", "type": name_of(kind), "v": value.name}
+        more = _zone(value) if name in ("datetime.datetime", "datetime.time") else {}
+        return {TAG: name, "v": plain(_TO[name](value), depth), **more}
+    raise NotStorable(f"a value of type {kind.__module__}.{kind.__qualname__} cannot be stored", hint=STORABLE)
+
+
+STORABLE = (
+    "Results are JSON values, bytes, tuples, sets, dates, decimals, paths, enums, dataclasses, msgspec structs"
+    " and pydantic models. Return one of these, or the name of the file that holds the rest."
+)
+
+
+def _dataclass(value: Any, kind: type, depth: int) -> dict[str, Any]:
+    """Its fields, and what else was set on it; a cached property is computed again."""
+    fields: dict[str, Any] = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    kept = {name: plain(getattr(value, name), depth) for name in fields if hasattr(value, name)}
+    others = {
+        name: plain(item, depth)
+        for name, item in getattr(value, "__dict__", {}).items()
+        if name not in fields and not computed(kind, name)
+    }
+    more = {"args": plain(list(value.args), depth)} if isinstance(value, BaseException) else {}
+    return {TAG: "dataclass", "type": name_of(kind), "v": kept, **({"others": others} if others else {}), **more}
+
+
+def _zone(value: Any) -> dict[str, Any]:
+    """Where and when on the clock: by its offset alone, the day after would be an hour off when the clocks change."""
+    zone, found = value.tzinfo, {"fold": 1} if value.fold else dict[str, Any]()
+    kind = type(zone)
+    if zone is None:
+        return found
+    if kind is timezone:
+        unnamed = str(zone) == str(timezone(zone.utcoffset(None)))
+        return found if unnamed else {**found, "name": str(zone)}
+    if kind.__module__.startswith("zoneinfo") and zone.key is not None:
+        return {**found, "zone": zone.key}
     raise NotStorable(
-        f"a value of type {kind.__module__}.{kind.__qualname__} cannot be stored",
-        hint="Results are JSON values, bytes, tuples, sets, dates, decimals, paths, enums, dataclasses, msgspec structs"
-        " and pydantic models. Return one of these, or the name of the file that holds the rest.",
+        f"a time in a zone of type {kind.__module__}.{kind.__qualname__} cannot be stored",
+        hint="Give it a zone of zoneinfo, with its name, or an offset: value.astimezone(ZoneInfo(…)).",
     )
 
 
@@ -135,6 +210,8 @@ def decode(plain_value: Any) -> Any:
 def _untagged(tagged: dict[str, Any]) -> Any:
     value = tagged["v"]
     match tagged[TAG]:
+        case "str":
+            return base64.b64decode(value).decode("utf-8", "surrogatepass")
         case "int":
             return int(value)
         case "float":
@@ -152,23 +229,41 @@ def _untagged(tagged: dict[str, Any]) -> Any:
         case "bytearray":
             return bytearray(base64.b64decode(value))
         case "dataclass" | "pydantic" | "struct" | "enum":
-            return _of_class(tagged[TAG], find_class(tagged["type"]), value)
+            return _of_class(tagged, find_class(tagged["type"]), value)
         case name:
-            return _from_text(name, value)
+            return _in_zone(_from_text(name, decode(value)), tagged)
 
 
-def _of_class(kind: str, cls: Any, value: Any) -> Any:
-    match kind:
+def _of_class(tagged: dict[str, Any], cls: Any, value: Any) -> Any:
+    match tagged[TAG]:
         case "pydantic":
             return cls.model_validate(value)
         case "struct":
             return msgspec.convert(value, cls)
         case "enum":
-            return cls[value]
-    made = object.__new__(cls)  # its state as it was; its constructor might do something
-    for name, item in value.items():
-        object.__setattr__(made, name, decode(item))
+            return cls(decode(tagged["value"])) if "value" in tagged else cls[value]
+    # Its state as it was; its constructor might do something.
+    made = BaseException.__new__(cls, *decode(tagged["args"])) if "args" in tagged else object.__new__(cls)
+    for name, item in (*value.items(), *tagged.get("others", {}).items()):
+        if is_field(cls, name):
+            object.__setattr__(made, name, decode(item))
     return made
+
+
+def _in_zone(value: Any, tagged: dict[str, Any]) -> Any:
+    if "zone" in tagged:
+        import zoneinfo
+
+        try:
+            value = value.replace(tzinfo=zoneinfo.ZoneInfo(tagged["zone"]))
+        except (LookupError, ValueError) as error:
+            raise NotStorable(
+                f"a value was stored in the zone {tagged['zone']}, which this machine does not know",
+                hint="Install the tzdata package.",
+            ) from error
+    elif "name" in tagged:
+        value = value.replace(tzinfo=timezone(value.utcoffset(), tagged["name"]))
+    return value.replace(fold=1) if "fold" in tagged else value
 
 
 def _from_text(name: str, text: str) -> Any:
@@ -219,6 +314,8 @@ def digest_of(values: Any) -> str:
 
 def _argument(value: Any, depth: int) -> Any:
     kind = type(value)
+    if kind is str:
+        return value
     if kind in SCALARS or kind in (int, float):
         return plain(value, depth)
     if depth <= DEPTH_MAX and kind in (list, tuple):
@@ -226,9 +323,26 @@ def _argument(value: Any, depth: int) -> Any:
     if depth <= DEPTH_MAX and kind is dict and all(type(key) is str for key in value):
         return {key: _argument(item, depth + 1) for key, item in value.items()}
     try:
-        return plain(value, depth)
+        return as_first_encoded(plain(value, depth))
     except NotStorable:
         return {TAG: "object", "type": f"{kind.__module__}.{kind.__qualname__}"}
+
+
+def as_first_encoded(found: Any) -> Any:
+    """Without what was added to the encoding later: digests on record were made of this, and are compared for ever."""
+    if type(found) is list:
+        return [as_first_encoded(item) for item in found]
+    if type(found) is not dict:
+        return found
+    match found.get(TAG):
+        case None:
+            return {name: as_first_encoded(item) for name, item in found.items()}
+        case "str":
+            return decode(found)
+        case "pydantic" | "struct":
+            return found
+        case _:
+            return {name: as_first_encoded(found[name]) for name in (TAG, "type", "v") if name in found}
 
 
 def _simple(value: Any, depth: int) -> bool:

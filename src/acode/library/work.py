@@ -1,4 +1,4 @@
-"""How a step is to be done: its declarations, its attempts, its time; and the failures that are told again."""
+"""How a step is to be done: its declarations, its attempts, its time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from acode.errors import StepFailed, Usage
+from acode.errors import Usage
 from acode.events import types as ev
 from acode.events.definition import Call, Command, Step
 from acode.library import values
@@ -211,30 +211,3 @@ def bound_arguments(function: Callable[..., Any], args: Sequence[Any], kwargs: d
     while isinstance(function, functools.partial):
         args, kwargs, function = (*function.args, *args), {**function.keywords, **kwargs}, function.func
     return [list(args), kwargs] if kwargs else list(args)
-
-
-# Failures that are told again.
-
-
-def describe_error(error: BaseException) -> dict[str, Any]:
-    """An exception as a later run can raise it again; one whose arguments are no values is told in words."""
-    told: dict[str, Any] = {"type": values.name_of(type(error)), "text": str(error)}
-    try:
-        told["args"] = values.plain(list(error.args), 0)
-    except Exception:
-        return told
-    return told
-
-
-def raised_again(failure: ev.StepFailed | None, step: str) -> Exception:
-    """The exception that the step once raised, or the failure in words where its class is gone."""
-    told = failure.error if failure is not None else {}
-    if "args" in told:
-        try:
-            cls = values.find(told["type"], "a failure")
-            error = cls(*values.decode(told["args"]))
-        except Exception:
-            error = None
-        if isinstance(error, Exception):
-            return error
-    return StepFailed(f"step {step}: {failure.message if failure else 'it failed'}", step=step)
