@@ -23,7 +23,7 @@ from acode.events.definition import Action, Step
 from acode.library.failures import describe_error, in_words, raised_again, told_in_words
 from acode.library.record import Record, without_result
 from acode.library.scope import CURRENT, Scope
-from acode.library.work import Begun, How, OnChange, TimedOut, Work
+from acode.library.work import Begun, How, OnChange, TimedOut, Work, unfinished
 from acode.steps import kind_of
 from acode.steps.shape import Done, Failed, Site
 
@@ -152,7 +152,8 @@ class Asking:
         try:
             done = self.record.pack(result)
         except NotStorable as error:
-            self._end_without_result(begun, error.message)
+            if not unfinished(result):  # else it may be at work still, and what becomes of it nobody knows
+                self._end_without_result(begun, error.message)
             error.message = f"step {begun.id} has run, but its result is lost: {error.message}"
             error.args = (error.message,)
             error.hint = f"{error.hint or ''} {self.record.way_to_a_result(begun.id)}".strip()

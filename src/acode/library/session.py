@@ -31,6 +31,7 @@ from acode.library.work import (
     call_of,
     how,
     is_async,
+    refuse_unbegun,
 )
 
 T = TypeVar("T")
@@ -132,6 +133,7 @@ class Session:
         while not begun.found:
             try:
                 value = self._called(begun, function, args, kwargs)
+                refuse_unbegun(value, begun.id)
             except Exception as error:
                 wait_s = self._asking.failed(begun, error)
                 if wait_s is None:
@@ -152,6 +154,7 @@ class Session:
         while not begun.found:
             try:
                 value = await self._awaited(begun, function, args, kwargs)
+                refuse_unbegun(value, begun.id)
             except Exception as error:
                 wait_s = self._asking.failed(begun, error)
                 if wait_s is None:

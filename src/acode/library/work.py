@@ -6,6 +6,7 @@ import contextvars
 import functools
 import threading
 from collections.abc import Callable, Sequence
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Literal
 
 import msgspec
@@ -198,6 +199,32 @@ def is_async(function: Callable[..., Any]) -> bool:
     if code is None:  # an object that can be called
         code = getattr(vars(type(function)).get("__call__"), "__code__", None)
     return code is not None and bool(code.co_flags & CO_COROUTINE)
+
+
+def unfinished(value: Any) -> bool:
+    """Whether it is work that is still to be done: a coroutine, a task, a generator."""
+    return hasattr(value, "__await__") or isinstance(value, GeneratorType | AsyncGeneratorType)
+
+
+def refuse_unbegun(value: Any, step: str) -> None:
+    """A function that only made a coroutine or a generator has done nothing of what the step is named after."""
+    if not isinstance(value, CoroutineType | GeneratorType):
+        return
+    import inspect
+
+    if isinstance(value, CoroutineType):
+        created = inspect.getcoroutinestate(value) == inspect.CORO_CREATED
+    else:
+        created = inspect.getgeneratorstate(value) == inspect.GEN_CREATED
+    if not created:
+        return
+    value.close()  # else it is complained about that it was never awaited, far from here
+    raise Usage(
+        f"the function of step {step} has made a {type(value).__name__}, and nothing of that has run",
+        hint="Give the async function itself, and its arguments: s.step(name, function, argument); of a generator,"
+        " return a list.",
+        step=step,
+    )
 
 
 def call_of(function: Callable[..., Any], undo: Undo | None) -> Call:
