@@ -249,6 +249,23 @@ def test_the_quick_digest_of_arguments_is_the_canonical_one(value: Any) -> None:
         assert values._ordered.encode(flat) == rfc8785.dumps(flat)
 
 
+def test_equal_dicts_are_the_same_argument_whatever_was_put_into_them_first(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = {2: "b", 1: {(1, 2): 3, None: 4}}, {1: {None: 4, (1, 2): 3}, 2: "b"}
+    different = [{2: "b", 1: 3}, {"$": "dict", "v": [2, 1]}, {"$": "dict", "v": [1, 2]}, {1: (1, 2)}, {(1, 2): 1}]
+    assert len({values.digest_of([value]) for value in different}) == len(different)
+    assert one == other and values.digest_of([one]) == values.digest_of([other]) != values.digest_of([{2: "b"}])
+    work, made_now = Counted(7), values.digest_of
+    with monkeypatch.context() as earlier:  # a log of the time when the order counted
+        earlier.setattr(values, "digest_of", lambda found, **_: made_now(found, as_given=True))
+        interrupted("k", lambda s: s.step("a", work, one))
+    assert made_now([one]) != made_now([one], as_given=True)
+    with acode.session("k") as s:
+        assert s.step("a", work, one) == 7
+    assert len(work.calls) == 1
+
+
 def test_arguments_that_are_no_values_count_by_their_type(place: Place) -> None:
     one, other = object(), object()
     assert values.digest_of([one, 1]) == values.digest_of([other, 1]) != values.digest_of([other, 2])

@@ -52,8 +52,12 @@ class Asking:
         shown: Callable[[], str],
         *,
         starts: bool = True,
+        as_given: Callable[[], str] | None = None,
     ) -> Begun:
-        """Find it on record, or begin it. `starts` False: somebody has to prepare before it can begin."""
+        """Find it on record, or begin it. `starts` False: somebody has to prepare before it can begin.
+
+        as_given: the digest of the arguments as it was made once, for logs of that time.
+        """
         with self.run.turn:
             self.at_boundary()
             scope = self.scope()
@@ -61,7 +65,9 @@ class Asking:
             asked = ev.Asked(arguments=arguments, after=taken.after, version=how.version, ordered=taken.certain)
             completed = self.record.find(taken.id, scope)
             if completed is not None:
-                completed = self.record.as_asked(completed, asked, taken, scope, shown=shown, choice=how.on_change)
+                completed = self.record.as_asked(
+                    completed, asked, taken, scope, shown=shown, choice=how.on_change, as_given=as_given
+                )
             if completed is not None:
                 self.found += 1
                 self.record.finished_top += scope.top

@@ -78,11 +78,14 @@ class Record:
         *,
         shown: Callable[[], str],
         choice: OnChange | None,
+        as_given: Callable[[], str] | None = None,
     ) -> ev.StepCompleted | None:
         """The completion, if it is one of what is asked for now; None where it was decided to do it again."""
         then = completed.asked
         if then == asked or then is None:  # None: its start was damaged, and a person has said what became of the step
             return completed
+        if then.arguments != asked.arguments and as_given is not None and then.arguments == as_given():
+            asked = msgspec.structs.replace(asked, arguments=then.arguments)
         what = self._difference(then, asked, taken, scope)
         if what is None:
             return completed

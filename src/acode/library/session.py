@@ -193,9 +193,14 @@ class Session:
     def _ask_call(
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], how: How
     ) -> Begun:
-        arguments = values.digest_of(bound_arguments(function, args, kwargs))
+        bound = bound_arguments(function, args, kwargs)
         return self._asking.ask(
-            name, arguments, how, lambda: call_of(function, how.undo), lambda: values.shown(args, kwargs)
+            name,
+            values.digest_of(bound),
+            how,
+            lambda: call_of(function, how.undo),
+            lambda: values.shown(args, kwargs),
+            as_given=lambda: values.digest_of(bound, as_given=True),
         )
 
     # Steps that somebody else executes.
@@ -213,6 +218,7 @@ class Session:
             declared,
             lambda: call_of(self.begin, None),
             lambda: values.shown(arguments, {}),
+            as_given=lambda: values.digest_of(list(arguments), as_given=True),
         )
 
     def complete(self, begun: Begun, result: Any = None) -> None:

@@ -299,10 +299,13 @@ def find(name: str, what: str) -> Any:
 # Arguments.
 
 
-def digest_of(values: Any) -> str:
-    """SHA-256 over the canonical JSON of arguments. What is no value, such as a connection, counts by its type."""
+def digest_of(values: Any, *, as_given: bool = False) -> str:
+    """SHA-256 over the canonical JSON of arguments. What is no value, such as a connection, counts by its type.
+
+    as_given: dicts whose keys are no texts in the order in which they were filled, as digests were once made.
+    """
     if not _simple(values, 0):
-        values = _argument(values, 0)
+        values = _argument(values, 0, as_given=as_given)
         if not _simple(values, 0):
             return digest(values)
     # For such data the fast encoder writes what RFC 8785 prescribes, byte for byte.
@@ -312,16 +315,19 @@ def digest_of(values: Any) -> str:
         return digest(values)
 
 
-def _argument(value: Any, depth: int) -> Any:
+def _argument(value: Any, depth: int, *, as_given: bool = False) -> Any:
     kind = type(value)
     if kind is str:
         return value
     if kind in SCALARS or kind in (int, float):
         return plain(value, depth)
     if depth <= DEPTH_MAX and kind in (list, tuple):
-        return [_argument(item, depth + 1) for item in value]
+        return [_argument(item, depth + 1, as_given=as_given) for item in value]
     if depth <= DEPTH_MAX and kind is dict and all(type(key) is str for key in value):
-        return {key: _argument(item, depth + 1) for key, item in value.items()}
+        return {key: _argument(item, depth + 1, as_given=as_given) for key, item in value.items()}
+    if depth <= DEPTH_MAX and kind is dict and not as_given:  # equal dicts are the same, whatever was put in first
+        pairs = ([_argument(key, depth + 1), _argument(item, depth + 1)] for key, item in value.items())
+        return {TAG: "dict", "v": sorted(pairs, key=repr)}
     try:
         return as_first_encoded(plain(value, depth))
     except NotStorable:
