@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -153,6 +154,36 @@ def test_a_function_that_runs_out_of_time_is_open_unless_it_may_be_repeated(plac
 
     with acode.session("other") as s:
         assert s.step("a", slow, timeout=0.1, idempotent=True, retry=2) == "done"
+
+
+@pytest.mark.parametrize("in_branch", [False, True])
+def test_a_thread_that_ran_out_of_time_is_given_no_more_steps(place: Place, in_branch: bool) -> None:
+    goes_on, ended = threading.Event(), threading.Event()
+    refused: list[Exception] = []
+    work = Counted("done")
+    attempts: list[int] = []
+
+    def inner(s: acode.Session) -> object:
+        with s.branch("b") if in_branch else contextlib.nullcontext():
+            attempts.append(1)
+            if len(attempts) > 1:
+                return s.step("inner", work, 2)
+            goes_on.wait()
+            try:
+                s.step("inner", work, 1)
+            except Exception as error:
+                refused.append(error)
+            finally:
+                ended.set()
+        return None
+
+    with acode.session("k") as s:
+        assert s.step("outer", inner, s, idempotent=True, retry=2, timeout=1.0) == "done"
+        goes_on.set()
+        assert ended.wait(10)
+        s.step("last", work, 3)
+    assert isinstance(refused[0], StepTimeout) and "outer" in str(refused[0])
+    assert work.calls == [(2,), (3,)]
 
 
 def test_an_async_function_that_runs_out_of_time_is_stopped(place: Place) -> None:

@@ -61,6 +61,7 @@ class Asking:
         with self.run.turn:
             self.at_boundary()
             scope = self.scope()
+            self._refuse_given_up(scope)
             taken = scope.take(name)
             asked = ev.Asked(arguments=arguments, after=taken.after, version=how.version, ordered=taken.certain)
             completed = self.record.find(taken.id, scope)
@@ -110,6 +111,12 @@ class Asking:
                 f"the session {self.run.session.run_id} belongs to process {self._pid}",
                 hint="A forked process opens a session of its own, or hands its results back.",
             )
+
+    def _refuse_given_up(self, scope: Scope) -> None:
+        """A thread that nobody waits for any more would do the next attempt's steps beside it, or take their names."""
+        step = scope.attempt_given_up()
+        if step is not None:
+            raise StepTimeout(f"step {step} ran out of its time: this attempt of it is given no more steps", step=step)
 
     def _refuse_what_cannot_run(self, step_id: str) -> None:
         session = self.run.session

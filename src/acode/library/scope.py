@@ -56,6 +56,7 @@ class Scope:
         certain: bool = True,
         rerun: bool = False,
         around: Scope | None = None,
+        within: Scope | None = None,
     ) -> None:
         self.path = path
         self.top = path == ""
@@ -63,6 +64,8 @@ class Scope:
         self.certain = certain  # whether its own place among the steps around it is
         self.rerun = rerun  # whether it was decided that its steps may be others than on record
         self.around = around  # of a branch that has its place in the order of steps: the scope in which it stands
+        self.within = within  # whatever it stands in, in order or not
+        self.given_up = False  # an attempt that ran out of its time; its thread may go on, and asks for nothing more
         self.passed = 0  # how many of the steps on record at this place were asked for already
         self.owner = runner()
         self.last: str | None = None
@@ -89,6 +92,13 @@ class Scope:
             self.last = local
         step = f"{self.path}{NESTED}{local}" if self.path else local
         return Taken(step, after if ordered else None, ordered, ordered and self.certain)
+
+    def attempt_given_up(self) -> str | None:
+        """The step around this place whose attempt is not waited for any more."""
+        at: Scope | None = self
+        while at is not None and not at.given_up:
+            at = at.within
+        return at.path if at is not None else None
 
     def asked(self, local: str) -> bool:
         """Whether the step, named as in this scope, was asked for already."""

@@ -181,11 +181,13 @@ class Session:
     ) -> Any:
         import asyncio
 
-        token = CURRENT.set(Current(self, begun.inside()))
+        scope = begun.inside()
+        token = CURRENT.set(Current(self, scope))
         try:
             async with asyncio.timeout(begun.work.how.timeout_s) as clock:
                 return await function(*args, **kwargs)
         except TimeoutError as error:
+            scope.given_up = clock.expired()
             raise (TimedOut() if clock.expired() else error) from None
         finally:
             CURRENT.reset(token)
@@ -323,6 +325,7 @@ class Session:
             certain=taken.certain,
             rerun=around.rerun,
             around=around if taken.ordered else None,
+            within=around,
         )
         token = CURRENT.set(Current(self, inside))
         try:

@@ -157,7 +157,7 @@ class Begun:
         """The place where the step's own function asks for steps."""
         work = self.work
         rerun = work.how.on_change == "rerun"
-        return Scope(self.id, repeated=self.attempt > 1, certain=work.asked.ordered, rerun=rerun)
+        return Scope(self.id, repeated=self.attempt > 1, certain=work.asked.ordered, rerun=rerun, within=self.parent)
 
 
 class TimedOut(Exception):
@@ -168,7 +168,7 @@ def bounded(work: Callable[[], Any], scope: Scope, timeout_s: float) -> Any:
     """Do the work, but wait no longer than that.
 
     A thread cannot be stopped from outside: what did not end in time may still take effect, and is settled like a step
-    that was killed.
+    that was killed. Of the session it is given nothing more: the steps inside are those of the next attempt.
     """
     outcome: list[tuple[bool, Any]] = []
 
@@ -184,6 +184,7 @@ def bounded(work: Callable[[], Any], scope: Scope, timeout_s: float) -> Any:
     thread.start()
     thread.join(timeout_s)
     if not outcome:
+        scope.given_up = True
         raise TimedOut
     succeeded, value = outcome[0]
     if not succeeded:
