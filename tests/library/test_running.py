@@ -423,6 +423,16 @@ def test_what_became_of_an_undo_that_was_cut_off_is_said_and_the_rollback_goes_o
     assert place.effects().count("cancel flight") == cancelled and place.effects()[-1] == "cancel hotel"
 
 
+def test_an_undo_that_could_not_be_called_leaves_nothing_open(place: Place) -> None:
+    assert place.run(TRIP, "fails").status == 1
+    (row,) = place.json("session", "list")
+    place.program(TRIP.replace("def cancel(", "def call_off(").replace("undo=cancel", "undo=call_off"))
+    refused = place.acode("session", "rollback", row["short_id"], "--to", "write-itinerary-txt", "--yes")
+    assert refused.returncode == CannotContinue.exit_code and "cancel" in refused.stderr
+    assert place.run(TRIP).status == 0  # what was taken back is done again; the flight is still booked
+    assert place.effects() == ["book hotel", "book flight"]
+
+
 SECRET_UNDO = """
 with acode.session("k") as s:
     undo = "PGPASSWORD=s3cr3ts3cr3tq rm provisioned"

@@ -10,6 +10,7 @@ from typing import Any
 from acode.engine.hold import Held
 from acode.engine.take_back import Past, TakenBack, roll_back
 from acode.errors import StepFailed, UnknownSession
+from acode.events import types as ev
 from acode.events.definition import Call, Step
 from acode.library.naming import find_function
 from acode.library.opening import find_session
@@ -33,8 +34,12 @@ def rollback(key: str, *, to: str | None = None, workspace: str | os.PathLike[st
 def call(run: Held, step: Step, past: Past) -> None:
     """One undo function; if it fails, the rollback stops there, and nothing more is taken back."""
     assert isinstance(step.action, Call) and step.action.undo is not None
-    function = find_function(step.action.undo, f"the undo of step {step.id}")
-    result = Record(run, "raise").unpack(past.completed)
+    try:
+        function = find_function(step.action.undo, f"the undo of step {step.id}")
+        result = Record(run, "raise").unpack(past.completed)
+    except Exception:
+        not_begun(run)
+        raise
     try:
         undone = function(result)
         if hasattr(undone, "__await__"):  # it has done nothing yet: recorded as undone, it never would
@@ -45,6 +50,14 @@ def call(run: Held, step: Step, past: Past) -> None:
             hint="Finish it by hand, then abandon the session and begin anew under another key.",
             step=step.id,
         ) from error
+
+
+def not_begun(run: Held) -> None:
+    """Nothing was called: nobody is to be asked what became of it, and the program may go on instead."""
+    undo = run.session.undoing
+    assert undo is not None
+    note = "it could not be called"
+    run.say(ev.UndoSettled(step=undo.step, attempt=undo.attempt, outcome=ev.Settled.NOT_APPLIED, note=note))
 
 
 def to_its_end(work: Awaitable[Any]) -> None:
