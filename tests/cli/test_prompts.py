@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pexpect
 import pytest
+from rich.cells import cell_len
 
 from tests.cli.plans import GATE, THREE_TASKS, save, slow
 from tests.driver import Acode
@@ -204,3 +205,19 @@ def test_a_long_title_fits_a_narrow_terminal(terminal: Terminal, workspace: Path
     pieces = [re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", piece) for line in drawn for piece in line.split("\r")]
     assert max(map(len, pieces)) <= 60, pieces
     assert any("…" in line for line in drawn)
+
+
+@pytest.mark.parametrize("columns", [50, 80, 120])
+def test_a_list_on_a_terminal_shortens_the_title_and_never_the_id(
+    terminal: Terminal, workspace: Path, acode: Acode, columns: int
+) -> None:
+    title = "Migrate the customer database to the new schema 数据库 and restart all workers one by one, then tell us"
+    save(workspace, f"title: {title}\ntasks: [{{title: T, steps: [{{run: exit 3}}]}}]\n")
+    acode("run", "plan.yml")
+    (row,) = acode("session", "list", "--json").json
+    child = terminal("session", "list", columns=columns)
+    assert ended(child) == 0
+    head, line = str(child.before).rstrip().split("\r\n")
+    assert head.split() == ["ID", "STATE", "PAUSED", "TASK"]
+    assert re.fullmatch(rf"{row['short_id']}  PAUSED  \d+s ago  Migrate the customer.*…", line), line
+    assert cell_len(line) <= columns

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from acode.cli.screen import Screen, is_terminal
 
 GAP = "  "
+LAST_COLUMNS_MIN = 4
 
 
 def show_table(screen: Screen, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -21,23 +22,16 @@ def show_table(screen: Screen, headings: Sequence[str], rows: Sequence[Sequence[
 
 
 def _fitted(screen: Screen, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """By rich: it knows how wide every character is, and shortens the last column instead of breaking lines."""
-    import io
-
-    from rich.console import Console
-    from rich.table import Table
+    """Only the last column gives way: what stands before it, an id above all, is typed again and is never cut."""
+    from rich.cells import cell_len, set_cell_size
     from rich.text import Text
 
-    coloured = screen.coloured(sys.stdout)
-    table = Table(box=None, pad_edge=False, padding=(0, len(GAP), 0, 0), header_style="bold")
-    for number, heading in enumerate(headings):
-        last = number == len(headings) - 1
-        table.add_column(heading, no_wrap=True, overflow="ellipsis", ratio=1 if last else None)
-    for cells in rows:
-        table.add_row(*(Text(cell) for cell in cells))
-    drawn = io.StringIO()
-    width = screen.columns(sys.stdout)
-    console = Console(file=drawn, width=width, force_terminal=coloured, no_color=not coloured, color_system="standard")
-    console.print(table)
-    for line in drawn.getvalue().splitlines():
-        screen.data(line.rstrip())
+    *widths, last = [max(map(cell_len, column)) for column in zip(headings, *rows, strict=True)]
+    room = screen.columns(sys.stdout) - sum(width + len(GAP) for width in widths)
+    last = min(last, max(room, LAST_COLUMNS_MIN))
+    for number, (*cells, text) in enumerate((headings, *rows)):
+        shown = Text(text)
+        shown.truncate(last, overflow="ellipsis")
+        padded = [set_cell_size(cell, width) for cell, width in zip(cells, widths, strict=True)]
+        line = GAP.join([*padded, shown.plain]).rstrip()
+        screen.data(screen.paint_data(line, "bold") if number == 0 else line)
