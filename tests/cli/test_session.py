@@ -192,6 +192,14 @@ def test_a_person_settles_what_nothing_shows(acode: Acode, workspace: Path) -> N
     assert (settled[-1]["actor"], settled[-1]["data"]["note"]) == ("user", "I looked")
 
 
+@pytest.mark.parametrize("answers", [["--applied", "--retry"], ["--retry", "--not-applied", "--applied"]])
+def test_answers_that_contradict_each_other_are_none(acode: Acode, paused: str, answers: list[str]) -> None:
+    before = types(acode)
+    ended = acode("session", "resolve", paused, "validate.check", *answers)
+    assert (ended.exit_code, types(acode)) == (2, before)
+    assert "contradict each other" in ended.stderr and all(one in ended.stderr for one in answers)
+
+
 # Save points, locks, endings.
 
 

@@ -53,16 +53,15 @@ def tell(screen: Screen, session: Session, sentence: str, *, way: str = "", **mo
 @click.command(cls=Command, name="resolve")
 @ID
 @click.argument("step", metavar="STEP")
-@click.option("--applied", "answer", flag_value="applied", help="It happened: go on after it.")
-@click.option("--not-applied", "answer", flag_value="not_applied", help="It did not happen: run it.")
-@click.option("--retry", "answer", flag_value="retry", help="Still unknown; running it again is accepted.")
+@click.option("--applied", is_flag=True, help="It happened: go on after it.")
+@click.option("--not-applied", is_flag=True, help="It did not happen: run it.")
+@click.option("--retry", is_flag=True, help="Still unknown; running it again is accepted.")
 @NOTE
 @click.option("--force", is_flag=True, help="Although its command still runs.")
 @click.pass_obj
-def resolve_step(flags: Flags, *, session: str, step: str, answer: str | None, note: str, force: bool) -> int:
+def resolve_step(flags: Flags, /, *, session: str, step: str, note: str, force: bool, **said: bool) -> int:
     """Say what became of a step, or of its undo, that was cut off and left no evidence."""
-    if answer is None:
-        raise Usage("say what became of it: --applied, --not-applied or --retry", hint="See: acode explain")
+    answer = the_one_answer(said)
     world, screen = begin(flags)
     settled, undo = actions.resolve(world, session, step, answer, note=note, force=force)
     if undo is not None:
@@ -73,6 +72,17 @@ def resolve_step(flags: Flags, *, session: str, step: str, answer: str | None, n
         "retry": "will run again, which you accepted",
     }
     return tell(screen, settled, f"Step {step} {words[answer]}.", step=step, resolved=answer)
+
+
+def the_one_answer(said: dict[str, bool]) -> str:
+    """What is recorded decides whether a step runs again: of two answers that contradict each other none is taken."""
+    answers = [name for name, given in said.items() if given]
+    if len(answers) == 1:
+        return answers[0]
+    if not answers:
+        raise Usage("say what became of it: --applied, --not-applied or --retry", hint="See: acode explain")
+    given = " and ".join(f"--{name.replace('_', '-')}" for name in answers)
+    raise Usage(f"{given} contradict each other; nothing was recorded", hint="Say one of them. See: acode explain")
 
 
 def tell_of_undo(screen: Screen, session: Session, undo: ev.UndoStarted, answer: str) -> int:
