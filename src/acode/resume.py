@@ -130,6 +130,11 @@ def classify(
     )
 
 
+def still_running(session: Session) -> Interruption:
+    """No interruption at all: a process holds the session, and a log that goes on has no end to classify."""
+    return Interruption(cls=None, at=session.updated_at, evidence="a process is at work on it")
+
+
 def half_undone(undo: UndoStarted) -> str:
     return f"a rollback was interrupted while step {undo.step} was being undone"
 

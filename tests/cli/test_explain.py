@@ -150,3 +150,56 @@ def test_a_degraded_sync_is_told_with_its_numbers_and_no_alarm(acode: Acode) -> 
     ]
     assert in_full({"status": "up_to_date", "pending_events": 0}, now) == ["Sync: Up to date ✓"]
     assert in_brief({"status": "pending", "pending_events": 2}) == "2 events pending"
+
+
+# What a list and a closer look say is the same.
+
+
+ENDINGS = {
+    "a failed step that may not be repeated": ("steps: [{run: exit 3}]", "resume_non_idempotent_step"),
+    "a failed step that may": ("steps: [{run: exit 3, idempotent: true}]", "resume_blocked_cooldown"),
+    "a failed step with a probe": ("steps: [{run: exit 3, probe: exit 1}]", "resume_blocked_cooldown"),
+    "a gate": ("steps: [{approve: Go?}]", "resume_allowed"),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_list_says_what_the_status_says(acode: Acode, workspace: Path, ending: str) -> None:
+    steps, reason = ENDINGS[ending]
+    acode("run", save(workspace, f"tasks: [{{title: T, {steps}}}]\n"))
+    (row,), status = acode("session", "list", "--json").json, acode("status", "--json").json
+    assert row == {name: status[name] for name in row}
+    assert row["reason_code"] == status["decision"]["reason_code"] == reason
+
+
+@pytest.mark.parametrize(
+    ("declared", "reason"),
+    [("timeout: 60", "resume_non_idempotent_step"), ("idempotent: true", "resume_blocked_cooldown")],
+)
+def test_a_step_that_was_cut_off_is_judged_alike_in_the_list(
+    acode: Acode, workspace: Path, declared: str, reason: str
+) -> None:
+    running = acode.process("run", save(workspace, slow(declared)))
+    running.wait_for_line("│ under way")
+    running.kill_everything()
+    (row,), status = acode("session", "list", "--json").json, acode("status", "--json").json
+    assert row == {name: status[name] for name in row}
+    assert (row["interruption_class"], row["reason_code"]) == ("process_crash", reason)
+
+
+def test_a_session_that_runs_has_no_interruption_and_its_lock_refuses_a_second(acode: Acode, workspace: Path) -> None:
+    running = acode.process("run", save(workspace, slow()))
+    running.wait_for_line("│ under way")
+    (row,), status = acode("session", "list", "--json").json, acode("status", "--json").json
+    assert row == {name: status[name] for name in row}
+    assert (row["state"], row["interruption_class"], row["reason_code"]) == ("EXECUTING", None, "resume_session_locked")
+    assert status["lock"]["held"] and not status["decision"]["eligible"]
+    for look in (["resume", "--dry-run", row["short_id"]], ["explain", row["short_id"]]):
+        found = acode(*look, "--json").json
+        assert (found["interruption_class"], found["needs_human"]) == (None, False)
+        assert (found["decision"]["eligible"], found["decision"]["reason_code"]) == (False, "resume_session_locked")
+        assert found["decision"]["cooldown_seconds_remaining"] == 0
+    assert "Decision: refused (resume_session_locked)" in acode("resume", "--dry-run", row["short_id"]).stdout
+    assert acode("resume", row["short_id"]).exit_code == 16
+    (workspace / "go.txt").touch()
+    assert running.finish().exit_code == 0

@@ -1,6 +1,7 @@
 """All sessions of a workspace at a glance: position and counters, how each ended, and what the policy would say.
 
-Reads the newest checkpoint and the few events after it, no plan and no workspace, so that a list is quick.
+Of an ended or running session the newest checkpoint and the few events after it are read, of a stopped one its log and
+plan too. Only where a step was cut off, or failed for a person to see, it is looked at as closely as `status` does.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import msgspec
 from acode import lock as locks
 from acode import seal
 from acode.engine.opening import lost_error, opened
-from acode.engine.world import World
+from acode.engine.world import Options, World
 from acode.errors import AcodeError, NoResumableSession
 from acode.lock import Seen
-from acode.policy import Decision, Facts, decide
-from acode.resume import Interruption, classify, half_undone
+from acode.plan import repeatable
+from acode.policy import Decision, Facts, decide, refused_by_lock
+from acode.resume import Interruption, classify, half_undone, still_running
 from acode.state import Session
 from acode.store.store import Store
 
@@ -59,13 +61,61 @@ def row(world: World, store: Store, session_id: str) -> Row:
         seen = lock_seen(world, session_id, store.generation(session_id))
         if session.terminal:
             return Row(session_id=session_id, session=session, interruption=None, decision=None, lock=seen)
-        interruption = classify(session, lock_touched_at=seen.touched_at)
-        decision = decide(
-            session, interruption, world.limits, now=world.clock(), actor="system", facts=quick_facts(session)
-        )
+        interruption, decision = judged(world, store, session, seen)
         return Row(session_id=session_id, session=session, interruption=interruption, decision=decision, lock=seen)
     except AcodeError as error:
         return Row(session_id=session_id, session=None, interruption=None, decision=None, lock=None, error=error)
+
+
+def judged(world: World, store: Store, session: Session, seen: Seen) -> tuple[Interruption, Decision]:
+    """How it ended and what an automatic attempt would get, as `status` says it."""
+    if seen.held:
+        interruption = still_running(session)
+        return interruption, refused_by_lock(decided(world, session, interruption, Facts()))
+    try:
+        return looked_into(world, store, session, seen)
+    except (AcodeError, OSError):  # what cannot be looked into is listed all the same, and a closer look says why
+        interruption = classify(session, lock_touched_at=seen.touched_at)
+        return interruption, decided(world, session, interruption, quick_facts(session))
+
+
+def looked_into(world: World, store: Store, session: Session, seen: Seen) -> tuple[Interruption, Decision]:
+    whole = store.load(session.session_id).session
+    if not stands_clear(store, whole):
+        return surveyed(world, store, whole, seen)
+    interruption = classify(whole, lock_touched_at=seen.touched_at)
+    return interruption, decided(world, whole, interruption, Facts())
+
+
+def stands_clear(store: Store, session: Session) -> bool:
+    """Whether nothing binds a decision but the log: what it needs is there, and nothing was cut off or failed that may
+    not simply be done again."""
+    if session.in_flight or session.undoing is not None or session.plan is None or session.records is None:
+        return False
+    outputs = (output.blob for output in session.records.outputs.values() if output.blob is not None)
+    if not all(store.has_blob(session.session_id, blob) for blob in outputs):
+        return False
+    last = session.record(session.last_attempted) if session.last_attempted is not None else None
+    if last is None or last.status != "failed":
+        return True
+    return any(step.id == session.last_attempted and repeatable(step) for step in session.steps())
+
+
+def surveyed(world: World, store: Store, session: Session, seen: Seen) -> tuple[Interruption, Decision]:
+    """As `status` does it; what it takes to look at evidence is loaded only here."""
+    from acode.engine.hold import make_site
+    from acode.engine.survey import missing_artifacts, survey
+    from acode.workspace import Root
+
+    with Root(world.workspace) as root:
+        site = make_site(world, store, root, session, probes=False)
+        options, missing = Options(actor="system"), missing_artifacts(store, session)
+        found = survey(world, session, site, options, lock_touched_at=seen.touched_at, artifacts_missing=missing)
+    return found.interruption, found.decision
+
+
+def decided(world: World, session: Session, interruption: Interruption, facts: Facts) -> Decision:
+    return decide(session, interruption, world.limits, now=world.clock(), actor="system", facts=facts)
 
 
 def quick_facts(session: Session) -> Facts:

@@ -56,7 +56,15 @@ def preview(world: World, text: str, options: Options, *, probes: bool = True, e
             )
         site = make_site(world, store, root, session, probes=probes)
         missing = missing_artifacts(store, session)
-        found = survey(world, session, site, options, lock_touched_at=seen.touched_at, artifacts_missing=missing)
+        found = survey(
+            world,
+            session,
+            site,
+            options,
+            lock_touched_at=seen.touched_at,
+            artifacts_missing=missing,
+            running=seen.held,
+        )
         lenient = options.lenient or world.config.settings.resume.validation == "lenient"
         report = (
             validate(world, session, site, pending=found.continuation.pending, lenient=lenient) if environment else None
@@ -193,6 +201,8 @@ def is_escalated(found: Preview) -> bool:
 def needs_human(found: Preview) -> bool:
     if found.survey is None:
         return False
+    if found.lock.held:  # whoever is asked anything is asked by the process that runs it
+        return found.session.state is State.AWAITING_APPROVAL
     changed = bool(found.environment and (found.environment.changed_files or found.environment.errors))
     gate = found.session.state is State.AWAITING_APPROVAL
     undone = found.session.undoing is not None

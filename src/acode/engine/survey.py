@@ -15,8 +15,16 @@ from acode.errors import AcodeError, CannotContinue, IdempotencyConflict
 from acode.events import types as ev
 from acode.events.definition import Call, Run, Step
 from acode.plan import Action, Continuation, Finding, Outcome, Strategy, continue_plan, repeatable
-from acode.policy import Decision, Facts, decide
-from acode.resume import Interruption, Scenario, classify, detect_scenario, find_resume_point, half_undone
+from acode.policy import Decision, Facts, decide, refused_by_lock
+from acode.resume import (
+    Interruption,
+    Scenario,
+    classify,
+    detect_scenario,
+    find_resume_point,
+    half_undone,
+    still_running,
+)
 from acode.state import Mark, Session
 from acode.steps import kind_of
 from acode.steps.keeper import CLAIM
@@ -48,12 +56,17 @@ def survey(
     *,
     lock_touched_at: datetime | None,
     artifacts_missing: tuple[str, ...] = (),
+    running: bool = False,
 ) -> Survey:
-    """The whole look, in the order in which a person would ask."""
+    """The whole look, in the order in which a person would ask. `running`: a process holds the session."""
     scenario = detect_scenario(session)
     lost = PLAN_SNAPSHOT in artifacts_missing
-    interruption = classify(
-        session, lock_touched_at=lock_touched_at, context_lost="the plan snapshot is gone" if lost else None
+    interruption = (
+        still_running(session)
+        if running
+        else classify(
+            session, lock_touched_at=lock_touched_at, context_lost="the plan snapshot is gone" if lost else None
+        )
     )
     findings = {} if lost else look_at_flights(session, site)
     continuation = (
@@ -79,7 +92,7 @@ def survey(
         interruption=interruption,
         findings=findings,
         continuation=continuation,
-        decision=decision,
+        decision=refused_by_lock(decision) if running else decision,
     )
 
 
