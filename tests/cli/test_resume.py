@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.plans import GATE, THREE_TASKS, save, slow
-from tests.driver import Acode
+from tests.driver import Acode, Ended
 
 
 @pytest.fixture
@@ -187,6 +188,83 @@ def test_a_refusal_after_the_start_still_ends_the_json_lines(acode: Acode, stopp
     assert (ended.exit_code, end["exit_code"], end["state"]) == (17, 17, "PAUSED")
     assert end["error"]["code"] == "ACODE-RESUME-013"
     assert [line for line in lines if "error" in line] == []
+
+
+# Where a run stops, and the one command that helps then.
+
+
+def stop_at_a_gate(acode: Acode, workspace: Path) -> Ended:
+    return acode("run", save(workspace, GATE), "--json")
+
+
+def stop_at_changed_files(acode: Acode, workspace: Path) -> Ended:
+    acode("run", save(workspace, THREE_TASKS))
+    (workspace / "notes.txt").write_text("mine\n")
+    return acode("resume", "--last", "--json")
+
+
+def stop_at_the_last_attempt(acode: Acode, workspace: Path) -> Ended:
+    (workspace / ".agent").mkdir()
+    (workspace / ".agent" / "config.yml").write_text("resume: {max_resume_attempts: 1}\n")
+    acode("run", save(workspace, THREE_TASKS))
+    return acode("resume", "--last", "--json")
+
+
+def stop_after_the_last_attempt(acode: Acode, workspace: Path) -> Ended:
+    stop_at_the_last_attempt(acode, workspace)
+    return acode("resume", "--last", "--json")
+
+
+def stop_in_a_forced_attempt(acode: Acode, workspace: Path) -> Ended:
+    stop_at_the_last_attempt(acode, workspace)
+    return acode("resume", "--last", "--force", "--json")
+
+
+def stop_at_an_unknown_outcome(acode: Acode, workspace: Path) -> Ended:
+    running = acode.process("run", save(workspace, slow("timeout: 60")))
+    running.wait_for_line("│ under way")
+    running.kill_everything()
+    return acode("resume", "--last", "--json")
+
+
+def stop_at_a_time_out(acode: Acode, workspace: Path) -> Ended:
+    return acode("run", save(workspace, slow("timeout: 1")), "--json")
+
+
+def stop_at_a_time_out_of_what_may_be_repeated(acode: Acode, workspace: Path) -> Ended:
+    return acode("run", save(workspace, slow(REPEATABLE)), "--json")
+
+
+REPEATABLE = "timeout: 1\n        idempotent: true"
+STOPS = [
+    (stop_at_a_gate, 10, "acode session approve {}"),
+    (stop_at_changed_files, 17, "acode resume {} --changed-files continue"),
+    (stop_at_the_last_attempt, 1, "acode resume {} --force --reason TEXT"),
+    (stop_after_the_last_attempt, 18, "acode resume {} --force --reason TEXT"),
+    (stop_in_a_forced_attempt, 1, "acode resume {} --force --reason TEXT"),
+    (stop_at_an_unknown_outcome, 19, "acode session resolve {} work.slow --applied|--not-applied|--retry"),
+    (stop_at_a_time_out, 1, "acode session resolve {} work.slow --applied|--not-applied|--retry"),
+    (stop_at_a_time_out_of_what_may_be_repeated, 1, "acode resume {}"),
+]
+
+
+@pytest.mark.parametrize(("stop", "code", "way"), STOPS, ids=[stop.__name__ for stop, _, _ in STOPS])
+def test_the_last_line_names_the_command_that_helps_as_a_look_does(
+    acode: Acode, workspace: Path, stop: Callable[[Acode, Path], Ended], code: int, way: str
+) -> None:
+    ended = stop(acode, workspace)
+    last = ended.lines[-1]
+    if isinstance(last["data"]["error"]["details"].get("step"), str):
+        assert way.format(last["session_id"][-8:]).partition(" --applied")[0] in last["data"]["error"]["hint"]
+    name = last["session_id"][-8:]
+    assert (ended.exit_code, last["event"], last["data"]["next_action"]) == (code, "session_end", way.format(name))
+    assert acode("explain", name, "--json").json["next_action"] == last["data"]["next_action"]
+
+
+def test_a_failure_that_ends_the_session_names_no_resume(acode: Acode, workspace: Path) -> None:
+    ended = acode("run", save(workspace, "on_failure: abort\ntasks: [{title: T, steps: [{run: exit 3}]}]\n"))
+    assert (ended.exit_code, "acode resume" in ended.stderr) == (1, False)
+    assert "Mend the cause, then: acode run --new PLAN.yml" in ended.stderr
 
 
 def test_a_refusal_before_the_start_is_one_error_document(acode: Acode, stopped: str) -> None:

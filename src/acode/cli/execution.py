@@ -19,6 +19,7 @@ from acode.cli.screen import Screen
 from acode.cli.signals import Signals
 from acode.cli.trouble import say_error, unexpected
 from acode.cli.wording import count, took
+from acode.engine import ways
 from acode.engine.world import Answers, Listener, Nobody, Notice, Result, World, short
 from acode.errors import AcodeError, Interrupted
 from acode.observe import Several, flush_metrics, log_of, meter
@@ -118,6 +119,7 @@ class Execution:
                     error=error,
                     state=str(session.state),
                     exit_code=error.exit_code,
+                    next_action=ways.way_on(session, error),
                 )
             self.flags.error_told = True
         elif self.name is not None and error.exit_code not in SILENT_ENDINGS:
@@ -133,6 +135,7 @@ class Execution:
                 error=result.error,
                 state=str(result.state),
                 exit_code=result.exit_code,
+                next_action=result.next_action,
             )
         else:
             self._last_words(result, elapsed_s)

@@ -36,7 +36,16 @@ class JsonLines:
         self._durable = max(self._durable, seq)
         self._print_durable()
 
-    def end(self, *, at: datetime, result: Result | None, error: AcodeError | None, state: str, exit_code: int) -> None:
+    def end(
+        self,
+        *,
+        at: datetime,
+        result: Result | None,
+        error: AcodeError | None,
+        state: str,
+        exit_code: int,
+        next_action: str,
+    ) -> None:
         """The last line. Anything that is still waiting was never durable."""
         data = {
             "state": state,
@@ -44,7 +53,7 @@ class JsonLines:
             "reason_code": result.reason_code if result else _reason(error),
             "executed_steps": result.executed_steps if result else 0,
             "skipped_steps": result.skipped_steps if result else 0,
-            "next_action": result.next_action if result else f"acode resume {(self.session_id or '')[-8:]}",
+            "next_action": next_action,
             "error": redacted(error.as_dict(), self.redactor) if error else None,
         }
         self._print("session_end", at=at, seq=self._durable, data=data)

@@ -30,6 +30,7 @@ from acode.engine.survey import Survey, chosen_strategy, missing_artifacts, retr
 from acode.engine.take_back import refuse_half_undone
 from acode.engine.trouble import carried_on
 from acode.engine.validate import Report, validate
+from acode.engine.ways import mending, way_on
 from acode.engine.world import Options, Result, World, short
 from acode.errors import (
     AcodeError,
@@ -43,6 +44,7 @@ from acode.errors import (
     MissingArtifacts,
     RecoveryTimeout,
     RefusedByPolicy,
+    StepFailed,
 )
 from acode.events import types as ev
 from acode.plan import Action
@@ -276,7 +278,11 @@ def escalate_if_due(run: Held, result: Result) -> Result:
     failed = result.error is not None and run.session.pause is not None and run.session.pause.interruption is not None
     if failed and counted(run.session, limits) >= limits.attempts_max and not run.session.escalated:
         escalate(run, Reason.LIMIT)
-    return result
+    unknown_too = retries_unknown(run.world)
+    if run.session.escalated and isinstance(result.error, StepFailed) and not run.session.by_program:
+        result.error.hint = mending(run.session, result.error, retries_unknown=unknown_too)
+    way = way_on(run.session, result.error, retries_unknown=unknown_too)
+    return msgspec.structs.replace(result, next_action=way)
 
 
 # The environment.

@@ -14,7 +14,8 @@ import msgspec
 from acode import lock as locks
 from acode.engine.approved import Allowed, allowed_by, why_not
 from acode.engine.hold import Held
-from acode.engine.survey import begun_elsewhere, leftovers_elsewhere
+from acode.engine.survey import begun_elsewhere, leftovers_elsewhere, retries_unknown
+from acode.engine.ways import mending, way_on
 from acode.engine.world import Result, short
 from acode.errors import (
     AcodeError,
@@ -461,21 +462,15 @@ def aborts(run: Held) -> bool:
 
 def stop_at_failure(run: Held, step: Step, failed: Failed, skipped: int) -> Result:
     message = run.world.redactor.text(failed.message)
-    name = short(run.session.session_id)
     if failed.reason == "signal" and run.world.stop.at_boundary():
         return pause_by_signal(run, skipped)
     if failed.reason == "timeout":
-        error: AcodeError = StepTimeout(f"step {step.id}: {message}", hint=f"Then: acode resume {name}", step=step.id)
+        error: AcodeError = StepTimeout(f"step {step.id}: {message}", step=step.id)
         paused = ev.SessionPaused(
             reason="timeout", interruption=ev.InterruptionClass.TIMEOUT, step=step.id, message=message
         )
     else:
-        error = StepFailed(
-            f"step {step.id}: {message}",
-            hint=f"Mend the cause, then: acode resume {name}",
-            step=step.id,
-            exit_status=failed.exit_status,
-        )
+        error = StepFailed(f"step {step.id}: {message}", step=step.id, exit_status=failed.exit_status)
         paused = ev.SessionPaused(
             reason="step_failed", interruption=ev.InterruptionClass.TOOL_FAILURE, step=step.id, message=message
         )
@@ -483,6 +478,7 @@ def stop_at_failure(run: Held, step: Step, failed: Failed, skipped: int) -> Resu
         run.say(ev.SessionFailed(reason=message, step=step.id))
     else:
         run.say(paused)
+    error.hint = mending(run.session, error, retries_unknown=retries_unknown(run.world))
     return ending(run, error, "step_failed", skipped)
 
 
@@ -527,7 +523,6 @@ def complete(run: Held, skipped: int, *before: ev.Known) -> Result:
 
 def ending(run: Held, error: AcodeError | None, reason: str, skipped: int, *, exit_code: int | None = None) -> Result:
     session = run.session
-    name = short(session.session_id)
     return Result(
         session_id=session.session_id,
         state=session.state,
@@ -536,6 +531,6 @@ def ending(run: Held, error: AcodeError | None, reason: str, skipped: int, *, ex
         executed_steps=run.executed,
         skipped_steps=skipped,
         remaining_steps=session.steps_total - session.steps_done,
-        next_action="" if session.terminal else f"acode resume {name}",
+        next_action=way_on(session, error, retries_unknown=retries_unknown(run.world)),
         error=error,
     )

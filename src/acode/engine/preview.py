@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from acode.engine import ways
 from acode.engine.hold import load_verified, make_site
 from acode.engine.listing import Row, lock_seen, resumable, row, rows
 from acode.engine.opening import opened, resolve_id
@@ -211,21 +212,21 @@ def needs_human(found: Preview) -> bool:
 
 def next_action(found: Preview) -> str:
     """The one command to type next."""
-    name = short(found.session.session_id)
     assert found.survey is not None
+    session = found.session
     if found.lock.held:
-        return f"wait, or pause it: acode session pause {name}"
-    if found.session.undoing is not None:
-        return rollback_again(found.session, found.session.undoing)
+        return f"wait, or pause it: acode session pause {short(session.session_id)}"
+    if session.undoing is not None:
+        return rollback_again(session, session.undoing)
     if found.survey.decision.reason is Reason.MISSING_ARTIFACTS:
-        return f"bring .agent/blobs back from a backup, or: acode session abandon {name}"
+        return ways.to_bring_back(session)
     settlement = found.survey.continuation.in_progress
     if found.survey.continuation.needs_person and settlement is not None:
-        return f"acode session resolve {name} {settlement.step} --applied|--not-applied|--retry"
+        return ways.to_settle(session, settlement.step)
     if is_escalated(found):
-        return f"acode resume {name} --force --reason TEXT"
-    if found.session.state is State.AWAITING_APPROVAL:
-        return f"acode session approve {name}"
+        return ways.to_force(session)
+    if session.state is State.AWAITING_APPROVAL:
+        return ways.to_answer(session)
     if found.environment and found.environment.changed_files:
-        return f"acode resume {name} --changed-files continue"
-    return f"acode resume {name}"
+        return ways.to_accept_changes(session)
+    return ways.to_resume(session)
