@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.cli.plans import GATE, THREE_TASKS, save, slow
@@ -242,6 +244,22 @@ def test_an_ended_session_stays_ended(acode: Acode, paused: str, command: str, s
     assert acode("resume", paused).exit_code == 15
     assert acode("session", command, paused).exit_code == 15
     assert "To resume" not in acode("session", command, paused).stderr
+
+
+@pytest.mark.parametrize("command", ["cancel", "abandon", "pause"])
+def test_a_command_that_still_runs_is_named_when_its_session_is_ended(
+    acode: Acode, workspace: Path, command: str
+) -> None:
+    running = acode.process("run", save(workspace, slow()))
+    running.wait_for_line("│ under way")
+    running.kill()
+    name = acode("session", "list", "--json").json[0]["short_id"]
+    ended = acode("session", command, name, "--json")
+    (warning,) = ended.json["warnings"]
+    assert (ended.exit_code, warning in ended.stderr) == (0, True)
+    named = re.search(r"the command of step work\.slow is still running, pid (\d+), since .*; it goes on", warning)
+    assert named is not None and psutil.pid_exists(int(named[1]))
+    (workspace / "go.txt").touch()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+import msgspec
 
 from acode.cli import foreign
 from acode.cli.execution import shared, way_on
@@ -15,7 +16,7 @@ from acode.cli.flags import Command, Flags
 from acode.cli.screen import Screen, one_line
 from acode.cli.world import build_world
 from acode.engine import actions
-from acode.engine.world import World, short
+from acode.engine.world import Notice, World, short
 from acode.errors import Usage
 from acode.events import types as ev
 from acode.formats.finding import find_run
@@ -30,6 +31,22 @@ def begin(flags: Flags) -> tuple[World, Screen]:
     """What is said is pushed like any other event; another machine may have the session meanwhile."""
     world = build_world(flags)
     return click.get_current_context().with_resource(shared(world)), Screen(flags, world.env)
+
+
+class Warned:
+    """Passes on what there is to warn about, and keeps it for the document."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.screen = screen
+        self.warnings: list[str] = []
+
+    def tell(self, notice: Notice) -> None:
+        if notice.event == "warning":
+            self.warnings.append(str(notice.data["message"]))
+            self.screen.warn(one_line(self.warnings[-1]))
+
+    def durable(self, seq: int) -> None:
+        """Nothing is acknowledged here."""
 
 
 def tell(screen: Screen, session: Session, sentence: str, *, way: str = "", **more: Any) -> int:
@@ -158,14 +175,15 @@ def unlock_session(flags: Flags, *, session: str, force: bool, reason: str) -> i
 def pause_session(flags: Flags, *, session: str) -> int:
     """Ask a running session to pause after its current step."""
     world, screen = begin(flags)
-    found, pid = actions.pause(world, session)
+    heard = Warned(screen)
+    found, pid = actions.pause(msgspec.structs.replace(world, listener=heard), session)
     name = short(found.session_id)
     sentence = (
         f"Process {pid} was asked to pause session {name}; it does so after its current step."
         if pid is not None
         else f"Session {name} is {found.state}; no process runs it."
     )
-    return tell(screen, found, sentence, pid=pid)
+    return tell(screen, found, sentence, pid=pid, warnings=heard.warnings)
 
 
 @click.command(cls=Command, name="cancel")
@@ -175,8 +193,9 @@ def pause_session(flags: Flags, *, session: str) -> int:
 def cancel(flags: Flags, *, session: str, reason: str) -> int:
     """End a session that is not wanted any more. It cannot be resumed afterwards; what it did stays."""
     world, screen = begin(flags)
-    found = actions.end(world, session, cancelled=True, reason=reason)
-    return tell(screen, found, f"Session {short(found.session_id)} is CANCELLED.")
+    heard = Warned(screen)
+    found = actions.end(msgspec.structs.replace(world, listener=heard), session, cancelled=True, reason=reason)
+    return tell(screen, found, f"Session {short(found.session_id)} is CANCELLED.", warnings=heard.warnings)
 
 
 @click.command(cls=Command, name="abandon")
@@ -186,5 +205,7 @@ def cancel(flags: Flags, *, session: str, reason: str) -> int:
 def abandon(flags: Flags, *, session: str, reason: str) -> int:
     """End a session that has failed for good. It cannot be resumed afterwards; what it did stays."""
     world, screen = begin(flags)
-    found = actions.end(world, session, cancelled=False, reason=reason)
-    return tell(screen, found, f"Session {short(found.session_id)} is FAILED: abandoned.")
+    heard = Warned(screen)
+    found = actions.end(msgspec.structs.replace(world, listener=heard), session, cancelled=False, reason=reason)
+    sentence = f"Session {short(found.session_id)} is FAILED: abandoned."
+    return tell(screen, found, sentence, warnings=heard.warnings)

@@ -22,7 +22,7 @@ from acode.engine.survey import look_at, step_named
 from acode.engine.take_back import let_be_done
 from acode.engine.undo_command import answer_undo, is_being_undone
 from acode.engine.world import World, short
-from acode.errors import CannotContinue, SessionLocked, StepStillRunning, TerminalState, Usage
+from acode.errors import AcodeError, CannotContinue, SessionLocked, StepStillRunning, TerminalState, Usage
 from acode.events import types as ev
 from acode.events.definition import Approve, Step
 from acode.state import Session, State
@@ -173,6 +173,7 @@ def pause(world: World, text: str) -> tuple[Session, int | None]:
         os.kill(seen.holder.pid, signal.SIGINT)
         return session, seen.holder.pid
     with held(world, session_id) as run:
+        warn_of_commands(run)
         if run.session.state in (State.PAUSED, State.AWAITING_APPROVAL):
             return run.session, None
         run.say(ev.SessionPaused(reason="user", message="paused after it had stopped"), actor="user")
@@ -182,12 +183,24 @@ def pause(world: World, text: str) -> tuple[Session, int | None]:
 def end(world: World, text: str, *, cancelled: bool, reason: str) -> Session:
     """Cancel: the user does not want it any more. Abandon: it has failed for good. Both are terminal."""
     with held(world, text) as run:
+        warn_of_commands(run)
         words = world.redactor.text(reason)
         event: ev.Known = (
             ev.SessionCancelled(reason=words) if cancelled else ev.SessionFailed(reason=words or "abandoned")
         )
         run.say(event, actor="user")
         return run.session
+
+
+def warn_of_commands(run: Held) -> None:
+    """A command that outlived its acode goes on whatever is said of its session: nobody may believe it has ended."""
+    for step in run.session.in_flight:
+        try:
+            finding = look_at(step_named(run.session, step), run.site(probes=False), run.session)
+        except (AcodeError, OSError):  # what cannot be looked at must not keep anybody from ending the session
+            continue
+        if finding.still_running:
+            run.warn(f"the command of step {step} is {finding.evidence}; it goes on, and nobody stops it but you")
 
 
 def unlock(world: World, text: str, *, force: bool, reason: str) -> tuple[Session, locks.Holder | None, bool]:
