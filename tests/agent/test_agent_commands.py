@@ -102,7 +102,7 @@ def test_a_rollback_says_of_tools_that_only_look_that_there_is_nothing_to_take_b
     assert found["work.run_command-2-1"] == ("Run cat c.txt", "nothing"), "declared to change nothing"
     assert found["work.run_command-2-2"] == ("Run date > now", "stays")
     assert found["plan"] == ("Task: Plan the work", "nothing"), "its steps are taken back one by one"
-    shown = town.acode("session", "rollback", town.short, "--dry-run").stderr
+    shown = town.acode("session", "rollback", town.short, "--dry-run").stdout
     assert "work.read_file-1-3  Read c.txt  (nothing to undo)" in shown
     assert shown.count("its effects are not declared and stay") == 1
 

@@ -369,8 +369,8 @@ def test_a_preview_changes_nothing_and_says_how_each_step_would_be_taken_back(ac
     before = Snapshot.of(workspace).digest
     shown = acode("session", "rollback", session, "--to", "make.2", "--dry-run")
     assert shown.exit_code == 0
-    assert "build.serve" in shown.stderr and "(undo: rm server)" in shown.stderr
-    assert "(put back: a.txt" in shown.stderr
+    assert "build.serve" in shown.stdout and "(undo: rm server)" in shown.stdout
+    assert "(put back: a.txt)" in shown.stdout
     found = acode("session", "rollback", session, "--to", "make.2", "--dry-run", "--json").json
     assert [(one["step"], one["way"]) for one in found["steps"]] == [
         ("build.serve", "undo"),
@@ -384,6 +384,43 @@ def test_a_preview_changes_nothing_and_says_how_each_step_would_be_taken_back(ac
     done = acode("session", "rollback", session, "--to", "make.2", "--yes", "--json")
     assert done.exit_code == 0 and done.json["restored"] == ["a.txt", "out.txt"]
     assert f"To resume: acode resume {session[-8:]}" in done.stderr
+
+
+def test_a_preview_says_what_stays_because_somebody_changed_it(acode: Acode, workspace: Path) -> None:
+    (workspace / "plan.yml").write_text(PLAN.replace(f"; {NOTE}", "").replace(f" && {NOTE}", ""))
+    acode("run", "plan.yml")
+    session = acode("session", "list", "--json").json[0]["session_id"]
+    (workspace / "a.txt").write_text("somebody else's\n")
+    shown = acode("session", "rollback", session, "--dry-run").stdout
+    assert "(put back: nothing; stays, because somebody changed it: a.txt)" in shown
+    assert "(put back: out.txt)" in shown
+    found = acode("session", "rollback", session, "--dry-run", "--json").json
+    assert found["refused"] is None
+    assert [one["step"] for one in found["steps"] if one["kept"] == ["a.txt"]] == ["build.2", "make.1"]
+    done = acode("session", "rollback", session, "--yes", "--json").json
+    assert done["kept"] == ["a.txt", "a.txt"] and "a.txt" not in done["restored"]
+
+
+def test_a_preview_says_what_would_be_refused(acode: Acode, workspace: Path) -> None:
+    plan = "tasks: [{id: t, title: T, steps: [{write: {path: a.txt, content: a}}, {run: 'echo on; sleep 60'}]}]\n"
+    (workspace / "plan.yml").write_text(plan)
+    running = acode.process("run", "plan.yml")
+    running.wait_for_line("│ on")
+    running.kill_everything()
+    session = acode("session", "list", "--json").json[0]["session_id"]
+    shown = acode("session", "rollback", session, "--dry-run")
+    assert shown.exit_code == 0 and "It would be refused now: step t.2 is in flight" in shown.stdout
+    refused = acode("session", "rollback", session, "--dry-run", "--json").json["refused"]
+    really = acode("session", "rollback", session, "--yes", "--json")
+    assert (refused, really.exit_code) == (really.json["error"], 1)
+
+
+def test_an_ended_session_has_no_rollback_and_no_preview_of_one(acode: Acode, workspace: Path) -> None:
+    (workspace / "plan.yml").write_text("tasks: [{title: T, steps: [{write: {path: a.txt, content: a}}]}]\n")
+    acode("run", "plan.yml")
+    session = acode("session", "list", "--json").json[0]["session_id"]
+    for how in ("--dry-run", "--yes"):
+        assert acode("session", "rollback", session, how, "--json").exit_code == 15
 
 
 # Killed.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import click
 import msgspec
 
@@ -10,13 +12,16 @@ from acode.cli.execution import shared
 from acode.cli.flags import Command, Flags
 from acode.cli.screen import Screen, one_line
 from acode.cli.signals import Signals
+from acode.cli.trouble import clean
 from acode.cli.wording import count
 from acode.cli.world import build_world
 from acode.engine.hold import ended
-from acode.engine.take_back import UndoCall, Undoing, plan_rollback, refuse_incomplete, roll_back
+from acode.engine.staying import what_stays
+from acode.engine.take_back import UndoCall, Undoing, plan_rollback, refuse_incomplete, refuse_unsettled, roll_back
 from acode.engine.world import Notice, short
-from acode.errors import InputRequired, Interrupted
+from acode.errors import AcodeError, InputRequired, Interrupted
 from acode.observe import Several, log_of
+from acode.state import Session
 
 WAYS = {
     "files": "put back",
@@ -60,17 +65,14 @@ def command(flags: Flags, *, session: str, to: str | None, dry_run: bool, yes: b
     screen = Screen(flags, world.env)
     found, undoing = plan_rollback(world, session, to)
     name = short(found.session_id)
-    if flags.json and dry_run:
-        screen.document(
-            {"session_id": found.session_id, "to": to, "steps": [msgspec.to_builtins(one) for one in undoing]}
-        )
-        return 0
-    show(screen, name, to, undoing)
-    if dry_run or not undoing:
-        return 0
     if found.terminal:
         raise ended(found)
-    refuse_incomplete(found, undoing)  # before anybody is asked
+    if dry_run:
+        return show_dry(screen, found, to, undoing, what_stays(world, found, undoing))
+    show(screen, name, to, undoing, what_stays(world, found, undoing), say=screen.say)
+    if not undoing:
+        return 0
+    refuse_now(found, undoing)  # before anybody is asked
     if not yes:
         if not screen.can_ask:
             raise InputRequired("nobody can be asked whether to roll back", hint="Add --yes, or look with --dry-run.")
@@ -95,15 +97,57 @@ def undo_of_programs() -> UndoCall:
     return call
 
 
-def show(screen: Screen, name: str, to: str | None, undoing: tuple[Undoing, ...]) -> None:
+def refuse_now(session: Session, undoing: tuple[Undoing, ...]) -> None:
+    """What the rollback itself would refuse."""
+    refuse_unsettled(session)
+    refuse_incomplete(session, undoing)
+
+
+def show_dry(
+    screen: Screen, session: Session, to: str | None, undoing: tuple[Undoing, ...], kept: Mapping[str, tuple[str, ...]]
+) -> int:
+    """What would be done, and whether it would be refused."""
+    refused: AcodeError | None = None
+    try:
+        refuse_now(session, undoing)
+    except AcodeError as error:
+        refused = error
+    if screen.flags.json:
+        steps = [{**msgspec.to_builtins(one), "kept": list(kept[one.step])} for one in undoing]
+        told = clean(screen.flags, refused.as_dict()) if refused is not None else None
+        screen.document({"session_id": session.session_id, "to": to, "steps": steps, "refused": told})
+        return 0
+    show(screen, short(session.session_id), to, undoing, kept, say=screen.data)
+    if refused is not None:
+        screen.data(one_line(f"It would be refused now: {refused.message}"))
+        screen.say(f"{screen.paint('hint:', 'now')} {one_line(refused.hint)}")
+    return 0
+
+
+def how_in_words(one: Undoing, kept: tuple[str, ...]) -> str:
+    paths = [path for path in one.paths if path not in kept]
+    what = one.detail or ", ".join(paths[:3]) + ("…" if len(paths) > 3 else "")
+    if not what and kept:
+        what = "nothing"
+    stays = f"; stays, because somebody changed it: {', '.join(kept)}" if kept else ""
+    return one_line(WAYS[one.way] + (f": {what}" if what else "") + stays)
+
+
+def show(
+    screen: Screen,
+    name: str,
+    to: str | None,
+    undoing: tuple[Undoing, ...],
+    kept: Mapping[str, tuple[str, ...]],
+    *,
+    say: Callable[[str], None],
+) -> None:
     if not undoing:
-        screen.say(f"Session {name}: no finished step comes after {to or 'its beginning'}; nothing to roll back")
+        say(f"Session {name}: no finished step comes after {to or 'its beginning'}; nothing to roll back")
         return
-    screen.say(f"Rolling session {name} back to {to or 'its beginning'} takes back, in this order:")
+    say(f"Rolling session {name} back to {to or 'its beginning'} takes back, in this order:")
     for one in undoing:
-        what = one.detail or ", ".join(one.paths[:3]) + ("…" if len(one.paths) > 3 else "")
-        how = WAYS[one.way] + (f": {one_line(what)}" if what else "")
-        screen.say(f"  {one.step}  {one_line(one.title)}  ({how})")
+        say(f"  {one.step}  {one_line(one.title)}  ({how_in_words(one, kept[one.step])})")
         if one.missing:
             paths = ", ".join(map(one_line, one.missing))
             screen.warn(f"{one.step}: what stood in {paths} before is on the machine that ran it, not here")

@@ -78,13 +78,7 @@ def plan_rollback(world: World, text: str, to: str | None) -> tuple[Session, tup
 def roll_back(world: World, text: str, to: str | None, call: UndoCall | None = None) -> TakenBack:
     """Do it: every later step, the latest first. `call` runs the undo functions of a program's steps."""
     with held(world, text) as run:
-        step = next((one for one in run.session.in_flight if not run.session.is_open_task(one)), None)
-        if step is not None:
-            raise CannotContinue(
-                f"step {step} is in flight; it is settled before finished steps are taken back",
-                hint=f"acode resume {short(run.session.session_id)}, or acode session resolve"
-                f" {short(run.session.session_id)} {step}",
-            )
+        refuse_unsettled(run.session)
         undoing = steps_to_undo(run.store, run.session, to)
         refuse_incomplete(run.session, with_what_is_missing(run.store, run.root, run.session, undoing))
         past = finished_steps(run.store, run.session)
@@ -98,6 +92,17 @@ def roll_back(world: World, text: str, to: str | None, call: UndoCall | None = N
             restored.extend(some)
             kept.extend(others)
         return TakenBack(steps=tuple(one.step for one in undoing), restored=tuple(restored), kept=tuple(kept))
+
+
+def refuse_unsettled(session: Session) -> None:
+    """Whether the step in flight took effect is known before anything that came before it is taken back."""
+    step = next((one for one in session.in_flight if not session.is_open_task(one)), None)
+    if step is not None:
+        name = short(session.session_id)
+        raise CannotContinue(
+            f"step {step} is in flight; it is settled before finished steps are taken back",
+            hint=f"acode resume {name}, or acode session resolve {name} {step}",
+        )
 
 
 def steps_to_undo(store: Store, session: Session, to: str | None) -> tuple[Undoing, ...]:
