@@ -175,7 +175,9 @@ def test_a_command_that_lives_on_is_waited_for_and_not_started_again(life: Life)
     in_the_middle(life)
     assert in_flight(life).action == "wait" and "still running, pid" in in_flight(life).evidence
     life.ears.at("step_waiting", lambda: life.put("door", ""))
-    assert life.resume().exit_code == 0
+    ended = life.resume()
+    assert ended.exit_code == 0
+    assert (ended.executed_steps, ended.skipped_steps) == (1, 1), "every step of the plan is one or the other"
     assert life.effects() == {"t.work": 1} and life.attempts("t.work") == 1
     assert life.settled("t.work") == ["applied"]
     (done, _) = life.events(ev.StepCompleted)

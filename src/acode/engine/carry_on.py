@@ -97,6 +97,8 @@ def settle_and_perform(run: Held, found: Survey, options: Options, walk: Walk) -
         stopped = end_where_it_failed(run, skipped)
     if stopped is not None:
         return stopped
+    # A step that was waited for was not done when the others were counted, and nobody executed it here.
+    skipped += sum(one.action is Action.WAIT and run.session.done(one.step) for one in found.continuation.in_flight)
     restore_outputs(run)
     result = walk(run, skipped, finish_resume)
     return escalate_if_due(run, result)
