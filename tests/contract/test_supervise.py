@@ -355,6 +355,29 @@ def test_a_session_that_has_ended_is_left_and_it_is_said(acode: Acode, workspace
     assert (ended.exit_code, ended.stderr) == (0, "Nothing is left to do: the session is COMPLETED\n")
 
 
+def test_the_json_lines_of_a_supervisor_begin_and_end_also_without_a_child(acode: Acode, workspace: Path) -> None:
+    acode("run", plan(workspace, "true"))
+    session = session_of(acode)["session_id"]
+    ended = acode("supervise", session, "--json")
+    first, last = ended.lines
+    assert (ended.exit_code, first["event"], last["event"]) == (0, "session_start", "session_end")
+    assert (first["session_id"], last["session_id"]) == (session, session)
+    end = {"state": "COMPLETED", "exit_code": 0, "reason_code": "completed", "next_action": "", "error": None}
+    assert last["data"] == {**end, "executed_steps": 0, "skipped_steps": 0}
+
+
+def test_a_supervisor_stopped_in_its_countdown_ends_the_json_lines_itself(acode: Acode, workspace: Path) -> None:
+    acode("run", plan(workspace, "exit 3"))
+    running = acode.process("supervise", session_of(acode)["session_id"], "--json")
+    running.wait_for_line(r"Waiting \d+ s \(cool-down\)")
+    running.signal(signal.SIGTERM)
+    ended = running.finish()
+    first, last = ended.lines
+    assert (ended.exit_code, first["event"], last["event"]) == (143, "session_start", "session_end")
+    assert (last["data"]["exit_code"], last["data"]["reason_code"]) == (143, "paused_by_user")
+    assert last["data"]["next_action"] == f"acode resume {session_of(acode)['short_id']}"
+
+
 def test_a_plan_below_where_the_caller_stands_is_supervised_too(acode: Acode, workspace: Path) -> None:
     (workspace / ".agent").mkdir()
     (workspace / "sub").mkdir()

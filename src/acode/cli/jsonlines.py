@@ -40,17 +40,18 @@ class JsonLines:
         self,
         *,
         at: datetime,
-        result: Result | None,
-        error: AcodeError | None,
         state: str,
         exit_code: int,
         next_action: str,
+        result: Result | None = None,
+        error: AcodeError | None = None,
+        reason_code: str | None = None,
     ) -> None:
         """The last line. Anything that is still waiting was never durable."""
         data = {
             "state": state,
             "exit_code": exit_code,
-            "reason_code": result.reason_code if result else _reason(error),
+            "reason_code": result.reason_code if result else reason_code or _reason(error),
             "executed_steps": result.executed_steps if result else 0,
             "skipped_steps": result.skipped_steps if result else 0,
             "next_action": next_action,

@@ -20,13 +20,14 @@ import click
 
 from acode.cli import foreign
 from acode.cli.flags import Command, Flags
+from acode.cli.jsonlines import JsonLines
 from acode.cli.picking import to_resume
 from acode.cli.run import is_file, read_plan, unfinished_of
 from acode.cli.screen import Screen
 from acode.cli.world import build_world
 from acode.engine.begin import same_plan
-from acode.engine.preview import history, preview, rows
-from acode.engine.world import Options, World, short
+from acode.engine.preview import history, next_action, preview, rows
+from acode.engine.world import Notice, Options, World, introduction, short
 from acode.errors import NoResumableSession, SessionLocked
 from acode.events.types import SessionCreated
 from acode.observe import log_of
@@ -112,6 +113,15 @@ def session_since(world: World, planfile: PlanFile, since: datetime) -> str:
     raise NoResumableSession("the child ended before it had made a session")
 
 
+def how_it_ended(code: int) -> ChildEnd:
+    if code >= 0:
+        return ChildEnd(exit_code=code)
+    try:
+        return ChildEnd(exit_code=None, signal=signal.Signals(-code).name)
+    except ValueError:  # a real-time signal has no name
+        return ChildEnd(exit_code=None, signal=f"signal {-code}")
+
+
 class Supervisor:
     """The children of one session, and the signals that are meant for them."""
 
@@ -121,6 +131,7 @@ class Supervisor:
         self.screen = screen
         self.name = name
         self.child: subprocess.Popen[bytes] | None = None
+        self.ended: ChildEnd | None = None  # the last child's word
         self.stopped_by: str | None = None
         self._unheard: int | None = None  # a signal for a child that was just being started
 
@@ -145,7 +156,26 @@ class Supervisor:
                 f"session {name} is still worked on by another process or a command of its own, after {waited_s:g} s",
                 hint=f"See by whom: acode status {name}. Then: acode supervise {name}",
             )
-        return 143 if code == 130 and self.stopped_by not in (None, "SIGINT") else code
+        code = 143 if code == 130 and self.stopped_by not in (None, "SIGINT") else code
+        if self.flags.json and (self.ended is None or self.ended.exit_code != code):
+            self._last_lines(code)
+        return code
+
+    def _last_lines(self, code: int) -> None:
+        """Where no child has had the last word, it is said here: whoever reads the lines waits for a session_end."""
+        found = preview(self.world, self.name(), Options(actor="system"), probes=False, environment=False)
+        session, at = found.session, self.world.clock()
+        lines = JsonLines(self.screen, self.world.redactor)
+        about = introduction(session)
+        lines.tell(Notice(event="session_start", at=at, session_id=session.session_id, seq=session.seq, data=about))
+        reason = str(found.survey.decision.reason) if found.survey is not None else str(session.state).lower()
+        lines.end(
+            at=at,
+            state=str(session.state),
+            exit_code=code,
+            reason_code=reason if self.stopped_by is None else "paused_by_user",
+            next_action=next_action(found) if found.survey is not None else "",
+        )
 
     @staticmethod
     def _watched() -> list[signal.Signals]:
@@ -169,13 +199,8 @@ class Supervisor:
         self.child = subprocess.Popen(line, stdin=subprocess.DEVNULL, env=dict(self.world.env), **group)
         if self._unheard is not None:
             self.child.send_signal(self._unheard)
-        code = self.child.wait()
-        if code >= 0:
-            return ChildEnd(exit_code=code)
-        try:
-            return ChildEnd(exit_code=None, signal=signal.Signals(-code).name)
-        except ValueError:  # a real-time signal has no name
-            return ChildEnd(exit_code=None, signal=f"signal {-code}")
+        self.ended = how_it_ended(self.child.wait())
+        return self.ended
 
     def _look(self) -> Standing:
         try:

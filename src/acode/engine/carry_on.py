@@ -31,7 +31,7 @@ from acode.engine.take_back import refuse_half_undone
 from acode.engine.trouble import carried_on
 from acode.engine.validate import Report, validate
 from acode.engine.ways import mending, way_on
-from acode.engine.world import Options, Result, World, short
+from acode.engine.world import Options, Result, World, introduction, short
 from acode.errors import (
     AcodeError,
     CannotContinue,
@@ -123,16 +123,7 @@ def refuse_to_walk_alone(run: Held, walk: Walk) -> None:
 
 
 def announce(run: Held) -> None:
-    session = run.session
-    run.tell(
-        "session_start",
-        title=session.title,
-        short_id=short(session.session_id),
-        state=str(session.state),
-        resumed=True,
-        tasks=session.tasks_total,
-        steps=session.steps_total,
-    )
+    run.tell("session_start", **introduction(run.session))
     for warning in run.warnings:
         run.tell("warning", message=warning)
 

@@ -197,6 +197,18 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def introduction(session: Session) -> dict[str, Any]:
+    """What the first line says of a session that is carried on."""
+    return {
+        "title": session.title,
+        "short_id": short(session.session_id),
+        "state": str(session.state),
+        "resumed": True,
+        "tasks": session.tasks_total,
+        "steps": session.steps_total,
+    }
+
+
 def rollback_again(session: Session, event: UndoStarted) -> str:
     """The command that finishes a rollback which was cut off."""
     return f"acode session rollback {short(session.session_id)}" + (f" --to {event.to}" if event.to else "")
