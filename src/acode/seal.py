@@ -43,8 +43,9 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True):
         if found is None:
             raise KeyMissing(
                 f"the log is signed with key {key_id}, which is not here (here: {', '.join(sorted(self.keys))})",
-                hint="If the session is yours, bring its key: acode key import FILE, or set ACODE_CHECKPOINT_SECRET."
-                " A workspace that somebody else sent you is not resumed: look at it with acode session history.",
+                hint="If the session is yours, bring its key: acode key import FILE, or set ACODE_CHECKPOINT_SECRET;"
+                " if the key is lost for good: acode session repair --accept-lost-key."
+                " What somebody else sent you is neither resumed nor shown without the key that proves it.",
                 key_id=key_id,
             )
         return found

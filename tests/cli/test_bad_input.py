@@ -161,6 +161,27 @@ def test_the_home_directory_is_no_workspace_unless_forced(acode: Acode, home: Pa
     assert [row["state"] for row in acode("session", "list", "--json", cwd=home).json] == ["COMPLETED"]
 
 
+def test_force_is_offered_only_by_commands_that_have_it(acode: Acode, home: Path) -> None:
+    offered = {
+        word: "--force" in acode(*word.split(), cwd=home).stderr for word in ("run p.yml", "resume", "supervise")
+    }
+    assert set(offered.values()) == {True}, offered
+    for word in ("status", "session list", "explain", "doctor", "config show", "session history"):
+        ended = acode(*word.split(), cwd=home)
+        refused(ended, 2, "ACODE-WS-001")
+        assert "--force" not in ended.stderr and "-C DIR" in ended.stderr, word
+
+
+@pytest.mark.parametrize("words", [["-C", "", "session", "list"], ["status", "-C", ""], ["run", "p.yml", "-C", ""]])
+def test_an_empty_name_is_no_directory(acode: Acode, words: list[str]) -> None:
+    ended = acode(*words)
+    assert ended.exit_code == 2 and "-C: the name of the directory is empty" in ended.stderr
+
+
+def test_a_bundle_that_is_not_there_is_a_mistyped_path_and_no_damage(acode: Acode) -> None:
+    refused(acode("session", "verify", "--bundle", "/nope"), 2, "ACODE-CLI-001")
+
+
 def test_a_forced_home_does_not_swallow_the_projects_below_it(acode: Acode, home: Path) -> None:
     acode("run", save(home, RUN), "--force", cwd=home)
     project = home / "project"

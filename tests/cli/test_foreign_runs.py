@@ -123,6 +123,21 @@ def test_a_dry_run_of_a_carried_run_changes_nothing_either(acode: Acode, workspa
     assert without_database(tree(workspace, home)) == without_database(before)
 
 
+@BOTH
+@pytest.mark.parametrize("look", ["history", "verify", "show"])
+def test_of_a_run_that_nobody_has_carried_there_is_no_log_and_that_is_said(
+    acode: Acode, workspace: Path, run: str, look: str
+) -> None:
+    put_driver(workspace, "arc", "agent-memory")
+    put(workspace, "fail", WORK[run][1])
+    put_foreign(workspace, run)
+    ended = acode("session", look, run)
+    assert ended.exit_code == 14 and "acode has recorded nothing of the" in ended.stderr
+    assert f"acode status {run}" in ended.stderr
+    assert acode("resume", run, "--yes").exit_code == 1
+    assert acode("session", look, run).exit_code == 0
+
+
 def without_database(found: dict[str, Any]) -> dict[str, Any]:
     """A reader of the log makes and removes SQLite's own files beside it; everything else stays as it is."""
     return {path: what for path, what in found.items() if "workspace.db" not in path and not path.endswith(".agent")}

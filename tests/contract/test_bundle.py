@@ -125,4 +125,4 @@ def test_the_command_writes_a_private_file_and_verifies_it(acode: Acode, workspa
     assert checked.exit_code == 0 and checked.json["ok"]
     target.write_bytes(target.read_bytes().replace(b"main.2", b"main.3"))
     assert acode("session", "verify", "--bundle", target).exit_code == 20
-    assert acode("session", "verify", "--bundle", tmp_path / "absent").exit_code == 20
+    assert acode("session", "verify", "--bundle", tmp_path / "absent").exit_code == 2

@@ -306,3 +306,10 @@ def test_a_code_is_the_standard_hmac_of_what_it_covers(key_bytes: int, body_byte
     key, head, body = b"k" * key_bytes, b"h" * 32, b"b" * body_bytes
     assert seal.code(key, head, body) == hmac.digest(key, head + body, "sha256")
     assert seal.seal(key, b"p", body) == hmac.digest(key, b"p\0" + body, "sha256")
+
+
+def test_a_key_that_is_not_here_is_told_with_ways_that_do_without_it() -> None:
+    with pytest.raises(KeyMissing) as refused:
+        seal.Keyring(current="here", keys={"here": b"k" * 32}).key("gone")
+    assert "session history" not in refused.value.hint, "it would be refused for the same reason"
+    assert "acode key import FILE" in refused.value.hint and "--accept-lost-key" in refused.value.hint

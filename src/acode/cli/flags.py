@@ -15,7 +15,7 @@ __all__ = ["Command", "Flags", "Group"]
 
 
 def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:
-    if value and isinstance(context.obj, Flags):
+    if (value or value == "") and isinstance(context.obj, Flags):
         setattr(context.obj, str(option.name), value)
 
 

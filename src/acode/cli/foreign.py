@@ -102,6 +102,20 @@ def in_one_line(run: Run) -> str:
 # Looking.
 
 
+def refuse_unrecorded(world: World, text: str) -> None:
+    """A run that is listed here and that no session carries yet: there is no log of it to look into."""
+    run = find_run(world, text) if present(world.workspace) else None
+    if run is None:
+        return
+    from acode.formats.carry_on import carrier
+
+    if carrier(world, run) is None and not any(row.error for row in rows(world)):  # a damaged one may be its carrier
+        raise NoResumableSession(
+            f"acode has recorded nothing of the {run.source} run {run.run_id}: no session has carried it on yet",
+            hint=f"See where it stands: acode status {run.run_id}; carry it on: acode resume {run.run_id}",
+        )
+
+
 def show(world: World, screen: Screen, run: Run, options: Options, *, full: bool, resuming: bool) -> int:
     """`resume --dry-run` and `explain`: where it stands and what a resume would do. Changes nothing."""
     standing = format_of(run.source).stand(world, run)

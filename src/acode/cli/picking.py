@@ -62,6 +62,15 @@ def _nothing_here(everything: list[Row]) -> NoResumableSession:
     )
 
 
+def to_look_into(world: World, screen: Screen, text: str | None) -> str:
+    """The session whose own log is looked into; a run that others began may be named, once a session carries it."""
+    if text is not None:
+        from acode.cli.foreign import refuse_unrecorded
+
+        refuse_unrecorded(world, text)
+    return to_look_at(world, screen, text)
+
+
 def to_look_at(world: World, screen: Screen, text: str | None) -> str:
     """The session a look without an id is about: the most recent unfinished one, else the most recent."""
     if text is not None:

@@ -14,6 +14,7 @@ import msgspec
 from acode.cli.asking import confirm
 from acode.cli.execution import shared
 from acode.cli.flags import Command, Flags
+from acode.cli.foreign import refuse_unrecorded
 from acode.cli.picking import to_look_at
 from acode.cli.screen import Screen, is_terminal, one_line
 from acode.cli.wording import count
@@ -37,7 +38,10 @@ BYTES_ARE_GONE = "Put them back from a backup of .agent/blobs. Until then, whate
 @click.command(cls=Command, name="verify")
 @ID
 @click.option(
-    "--bundle", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="An exported bundle instead."
+    "--bundle",
+    type=click.Path(exists=True, dir_okay=False, readable=False, path_type=Path),
+    metavar="FILE",
+    help="An exported bundle instead.",
 )
 @click.pass_obj
 def verified(flags: Flags, *, session: str | None, bundle: Path | None) -> int:
@@ -50,6 +54,8 @@ def verified(flags: Flags, *, session: str | None, bundle: Path | None) -> int:
 
         session_id, found = verify_bundle(bundle, load_keyring(world.state_dir, world.env, create=False))
     else:
+        if session is not None:
+            refuse_unrecorded(world, session)
         session_id, found = verify(world, named(world, screen, session))
     if flags.json:
         screen.document(verdict(found))

@@ -13,7 +13,7 @@ import msgspec
 
 from acode.cli import status
 from acode.cli.flags import Command, Flags
-from acode.cli.picking import to_look_at
+from acode.cli.picking import to_look_into
 from acode.cli.progress import model_of
 from acode.cli.screen import Screen, as_json, one_line
 from acode.cli.wording import ago, count, stamp
@@ -42,7 +42,9 @@ def show(flags: Flags, *, session: str | None) -> int:
     """Everything about one session: where it came from, its plan, and each step's state."""
     world = build_world(flags)
     screen = Screen(flags, world.env)
-    found = preview(world, to_look_at(world, screen, session), Options(actor="system"), probes=False, environment=False)
+    found = preview(
+        world, to_look_into(world, screen, session), Options(actor="system"), probes=False, environment=False
+    )
     if flags.json:
         screen.document(
             {
@@ -162,7 +164,7 @@ def events(flags: Flags, *, session: str | None, limit: int | None, since: str |
     world = build_world(flags)
     screen = Screen(flags, world.env)
     start = moment(since, world.clock()) if since else None
-    found = (one for one in history(world, to_look_at(world, screen, session)) if start is None or one[0].at >= start)
+    found = (one for one in history(world, to_look_into(world, screen, session)) if start is None or one[0].at >= start)
     chosen: Iterable[tuple[Envelope, bytes]] = deque(found, maxlen=limit) if limit else found
     if flags.json:
         print_array(screen, (event_json(envelope, mac) for envelope, mac in chosen))

@@ -61,8 +61,13 @@ class OnDemand:
 # The place.
 
 
-def find_workspace(directory: str | None, env: Mapping[str, str], *, force: bool = False) -> Path:
-    """-C DIR, else the nearest directory above with .agent/, else here; `/` and the home directory only by force."""
+def find_workspace(directory: str | None, env: Mapping[str, str], *, force: bool | None = None) -> Path:
+    """-C DIR, else the nearest directory above with .agent/, else here; `/` and the home directory only by force.
+
+    `force`: None for a command that has no such flag, and must not offer it.
+    """
+    if directory == "":
+        raise Usage("-C: the name of the directory is empty", hint="For the current one: -C .")
     if directory is not None:
         place = Path(directory)
         if not place.exists():
@@ -80,7 +85,8 @@ def find_workspace(directory: str | None, env: Mapping[str, str], *, force: bool
         name = "the home directory" if found != Path(found.anchor) else "the root of the file system"
         raise UnsafeWorkspace(
             f"{found} is {name}: too wide a place for a workspace",
-            hint="Go to your project's directory, or name it with -C DIR; --force uses this one all the same.",
+            hint="Go to your project's directory, or name it with -C DIR"
+            + ("." if force is None else "; --force uses this one all the same."),
         )
     return found
 
@@ -141,7 +147,7 @@ def build_world(
     *,
     listener: Listener | None = None,
     answers: Answers | None = None,
-    force: bool = False,
+    force: bool | None = None,
     yes: bool = False,
     wants_trust: bool = False,
     settings: Mapping[str, object] | None = None,
