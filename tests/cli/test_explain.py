@@ -93,6 +93,26 @@ def test_an_ended_session_is_explained_in_one_line(acode: Acode, paused: str) ->
     assert "nothing is left to resume" in ended.stdout
 
 
+def test_the_document_of_an_ended_session_has_every_field_filled(acode: Acode, paused: str) -> None:
+    before = acode("explain", paused, "--json").json
+    acode("session", "cancel", paused)
+    found = acode("explain", paused, "--json").json
+    assert set(before) - set(found) <= {"interruption", "warnings", "rules"}
+    assert {name for name, value in found.items() if value is None} == {
+        *("interruption_class", "resume_point", "in_progress")
+    }
+    decision = found["decision"]
+    assert (decision["eligible"], decision["reason_code"]) == (False, "resume_missing_checkpoint")
+    assert (decision["run_state"], found["environment"]["valid"], found["needs_human"]) == ("failed", True, False)
+
+
+def test_a_failed_step_that_may_not_be_repeated_needs_a_person(acode: Acode, workspace: Path) -> None:
+    acode("run", save(workspace, "tasks: [{title: T, steps: [{run: exit 3}]}]\n"))
+    found = acode("explain", "--json").json
+    assert (found["decision"]["reason_code"], found["needs_human"]) == ("resume_non_idempotent_step", True)
+    assert acode("resume", "--last", "--dry-run", "--json").json["decision"]["eligible"], "a person may"
+
+
 def test_a_look_changes_nothing(acode: Acode, paused: str, workspace: Path) -> None:
     before = acode("session", "history", "--json").json
     for words in (["explain"], ["status"], ["session", "list"], ["session", "show"], ["session", "verify"]):

@@ -150,7 +150,8 @@ def test_an_ended_session_is_not_resumed_and_the_way_on_is_named(acode: Acode, s
     assert "Start a new one: acode run" in ended.stderr
     assert "To resume:" not in ended.stderr
     assert acode("resume", "--dry-run", stopped).exit_code == 15
-    assert acode("resume").exit_code == 14
+    for words in (["--last"], []):
+        assert acode("resume", *words).exit_code == acode("resume", "--dry-run", *words).exit_code == 14
 
 
 @pytest.mark.req("OUT-011c-05", "CLI-011c-09", "SCN-011c-06")

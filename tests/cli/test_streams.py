@@ -88,6 +88,17 @@ def test_closed_streams_do_not_stop_the_work(workspace: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+def test_json_lines_that_cannot_be_written_do_not_stop_the_work(workspace: Path) -> None:
+    save(workspace, THREE_TASKS)
+    (workspace / "go.txt").write_text("go\n")
+    line = f"{sys.executable} -m acode run --json plan.yml > /dev/full"
+    answer = subprocess.run(["bash", "-c", line], cwd=workspace, capture_output=True, text=True, check=False)
+    assert answer.returncode == 1 and "the output cannot be written" in answer.stderr
+    assert (workspace / "end.txt").exists()
+    assert '"COMPLETED"' in command("session", "list", "--json", cwd=workspace).stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
 def test_data_that_cannot_be_written_is_an_error(workspace: Path) -> None:
     save(workspace, THREE_TASKS)
     command("run", "plan.yml", cwd=workspace)
@@ -150,6 +161,12 @@ def test_without_a_command_help_is_shown_as_an_error(acode: Acode) -> None:
     ended = acode()
     assert (ended.exit_code, ended.stdout) == (2, "")
     assert "Commands:" in ended.stderr
+
+
+@pytest.mark.parametrize("words", [["--json", "config"], ["--json", "sync"], ["--json"], ["key", "--json"]])
+def test_a_program_that_names_no_command_gets_an_error_document(acode: Acode, words: list[str]) -> None:
+    ended = acode(*words)
+    assert (ended.exit_code, ended.json["error"]["code"]) == (2, "ACODE-CLI-001")
 
 
 def test_the_version_is_one_line(acode: Acode) -> None:

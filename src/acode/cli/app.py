@@ -68,8 +68,11 @@ def run(arguments: list[str]) -> int:
         answer = root().main(args=arguments, prog_name="acode", standalone_mode=False, obj=flags)
         code = answer if isinstance(answer, int) else 0
     except click.exceptions.NoArgsIsHelpError as shown:
-        screen.insist(shown.format_message())
-        code = 2
+        if flags.json:
+            code = report(screen, Usage("a command is missing", hint=f"See: {shown.ctx.command_path} --help"))
+        else:
+            screen.insist(shown.format_message())
+            code = 2
     except click.UsageError as error:
         flags.json = flags.json or "--json" in arguments
         code = report(screen, _usage(error))

@@ -141,7 +141,7 @@ class Execution:
             self._last_words(result, elapsed_s)
         if result.state not in TERMINAL:
             self.screen.insist(way_on(result.session_id))
-        return result.exit_code
+        return result.exit_code or int(self.lines is not None and self.lines.unwritten)
 
     def _last_words(self, result: Result, elapsed_s: float) -> None:
         say, name = self.screen.say, short(result.session_id)

@@ -23,6 +23,7 @@ class JsonLines:
         self._waiting: deque[Notice] = deque()
         self._durable = 0
         self._closed = False
+        self.unwritten = False  # lines were lost that somebody wanted to have
 
     def tell(self, notice: Notice) -> None:
         if self.session_id is None:
@@ -90,6 +91,9 @@ class JsonLines:
             self.screen.json_text(as_json(line))
         except BrokenPipeError:
             self._closed = True  # whoever read has gone; the work goes on
+        except AcodeError as error:  # a full disk behind the pipe stops nothing either; the exit status tells of it
+            self._closed = self.unwritten = True
+            self.screen.warn(f"{error.message}; the work goes on without")
 
 
 def _reason(error: AcodeError | None) -> str:

@@ -10,7 +10,7 @@ from acode.cli.agent import with_model
 from acode.cli.asking import ask_for_text
 from acode.cli.execution import Execution
 from acode.cli.flags import Command, Flags
-from acode.cli.picking import said_to_wait, to_look_at, to_resume
+from acode.cli.picking import resumable_rows, said_to_wait, to_resume
 from acode.cli.screen import Screen
 from acode.cli.world import build_world
 from acode.engine.carry_on import resume
@@ -93,7 +93,8 @@ def command(
     if dry_run:
         from acode.cli.dry_run import show
 
-        return show(world, screen, to_look_at(world, screen, session), options, full=full)
+        name = session if session is not None else resumable_rows(world, screen)[0].session_id
+        return show(world, screen, name, options, full=full)
     name = session if session is not None else to_resume(world, screen, last=last, yes=yes, asks=not auto)
     if force and reason is None and screen.can_ask and not auto:
         given = ask_for_text(screen, "Why is it forced? (for the record; Enter for none given)")

@@ -21,13 +21,15 @@ from acode.engine.world import Options, World, rollback_again, short, way_to_beg
 from acode.errors import AcodeError
 from acode.events import Envelope
 from acode.lock import Seen
-from acode.policy import Decision, Reason
+from acode.policy import Decision, Facts, Reason, decide
+from acode.resume import Interruption, Scenario
 from acode.state import Session, State
 from acode.store.checkpoints import Checkpoint
 from acode.store.verification import Problem, Verified
 from acode.workspace import Root
 
 LISTED_MAX = 1_000
+NOT_LOOKED_AT = Report(valid=True, total_files=0, recommendation="nothing to do: the session has ended")
 __all__ = ["Preview", "Row", "as_json", "history", "preview", "resumable", "row", "rows", "verify"]
 
 
@@ -41,6 +43,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     lock: Seen
     warnings: tuple[str, ...] = ()
     sync: SyncState = DISABLED
+    ended: Decision | None = None  # of a session that has ended: what anybody gets who asks for more
 
 
 def preview(world: World, text: str, options: Options, *, probes: bool = True, environment: bool = True) -> Preview:
@@ -53,7 +56,13 @@ def preview(world: World, text: str, options: Options, *, probes: bool = True, e
         sync = sync_state(world, store, session_id)
         if session.terminal:
             return Preview(
-                session=session, checkpoint=loaded.checkpoint, survey=None, environment=None, lock=seen, sync=sync
+                session=session,
+                checkpoint=loaded.checkpoint,
+                survey=None,
+                environment=NOT_LOOKED_AT,
+                lock=seen,
+                sync=sync,
+                ended=refused_at_the_end(world, session, options),
             )
         site = make_site(world, store, root, session, probes=probes)
         missing = missing_artifacts(store, session)
@@ -79,6 +88,11 @@ def preview(world: World, text: str, options: Options, *, probes: bool = True, e
             warnings=tuple(warnings),
             sync=sync,
         )
+
+
+def refused_at_the_end(world: World, session: Session, options: Options) -> Decision:
+    over = Interruption(cls=None, at=session.updated_at, evidence=f"the session has ended: {session.state}")
+    return decide(session, over, world.limits, now=world.clock(), actor=options.actor, facts=Facts())
 
 
 def history(world: World, text: str) -> Iterator[tuple[Envelope, bytes]]:
@@ -121,16 +135,16 @@ def as_json(found: Preview, *, full: bool = False) -> dict[str, Any]:
     if found.survey is None:
         return {
             **common,
-            "scenario": None,
+            "scenario": str(Scenario.CLEAN_SHUTDOWN),
             "interruption_class": None,
-            "decision": None,
+            "decision": decision_json(found.ended) if found.ended is not None else None,
             "resume_point": None,
-            "skipped_tasks": [],
-            "skipped_steps": [],
-            "remaining_steps": [],
+            **listed("skipped_tasks", (), last=True, full=full),
+            **listed("skipped_steps", (), last=True, full=full),
+            **listed("remaining_steps", (), last=False, full=full),
             "in_flight": [],
             "in_progress": None,
-            "environment": None,
+            "environment": environment_json(found.environment),
             "needs_human": False,
             "next_action": way_to_begin_anew(session),
         }
@@ -207,7 +221,9 @@ def needs_human(found: Preview) -> bool:
     changed = bool(found.environment and (found.environment.changed_files or found.environment.errors))
     gate = found.session.state is State.AWAITING_APPROVAL
     undone = found.session.undoing is not None
-    return is_escalated(found) or found.survey.continuation.needs_person or changed or gate or undone
+    decision = found.survey.decision
+    by_hand = not decision.eligible and decision.reason is Reason.NON_IDEMPOTENT  # for whoever asks: a person may
+    return is_escalated(found) or found.survey.continuation.needs_person or changed or gate or undone or by_hand
 
 
 def next_action(found: Preview) -> str:
