@@ -288,6 +288,14 @@ def test_a_person_is_told_what_would_stop_an_automatic_attempt(acode: Acode, sto
     assert "an automatic resume would be refused now" in ended.stderr
 
 
+def test_lenient_is_no_decision_about_a_file_that_somebody_deleted(acode: Acode, stopped: str, workspace: Path) -> None:
+    (workspace / "email.txt").unlink()
+    ended = acode("resume", stopped, "--lenient")
+    assert ended.exit_code == 17 and "--changed-files continue" in ended.stderr
+    assert "deleted are decided by --changed-files" in " ".join(acode("resume", "--help").stdout.split())
+    assert acode("resume", stopped, "--lenient", "--changed-files", "continue").exit_code == 0
+
+
 def test_skipping_the_validation_is_said_and_recorded(acode: Acode, stopped: str, workspace: Path) -> None:
     (workspace / "email.txt").write_text("somebody else\n")
     ended = acode("resume", stopped, "--skip-validation")

@@ -22,6 +22,12 @@ from acode.events.types import SessionCreated
 from acode.plan import Strategy
 
 
+LENIENT = (
+    "What steps to come need and do not find, and unknown events, are warnings; audited. Files that others changed or"
+    " deleted are decided by --changed-files."
+)
+
+
 @click.command(cls=Command, name="resume")
 @click.argument("session", metavar="[ID]", required=False)
 @click.option("--last", is_flag=True, help="The most recently active unfinished session.")
@@ -36,7 +42,7 @@ from acode.plan import Strategy
     "--changed-files", type=click.Choice(["prompt", "continue", "abort"]), help="If others changed files meanwhile."
 )
 @click.option("--skip-validation", is_flag=True, help="Do not look whether the workspace changed; audited.")
-@click.option("--lenient", is_flag=True, help="Missing files and unknown events are warnings; audited.")
+@click.option("--lenient", is_flag=True, help=LENIENT)
 @click.option("--source", type=click.Choice(["native", "agent-memory", "arc"]), help="Only sessions of this kind.")
 @click.option("--remote", is_flag=True, help="Take it over from the shared copy; --force if it was not given back.")
 @click.option("--full", is_flag=True, help="With --dry-run --json: all step ids, not the nearest 1,000.")
