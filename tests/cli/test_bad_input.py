@@ -140,6 +140,21 @@ def test_a_lost_database_says_what_was_lost(acode: Acode, workspace: Path, comma
     assert "Add input validation" in ended.stderr
 
 
+@pytest.mark.parametrize("command", ["rm -rf .agent", "rm -f .agent/workspace.db*", 'rm -rf "$PWD"'])
+def test_a_step_that_removes_the_log_ends_the_run_and_nothing_is_said_to_be_recorded(
+    acode: Acode, workspace: Path, command: str
+) -> None:
+    save(
+        workspace, f"tasks: [{{id: t, title: T, steps: [{{run: {command!r}}}, {{write: {{path: b, content: b}}}}]}}]\n"
+    )
+    ended = acode.process("run", "plan.yml", "--json").finish()
+    last = ended.lines[-1]
+    assert (ended.exit_code, last["event"], last["data"]["error"]["code"]) == (20, "session_end", "ACODE-LOG-006")
+    assert last["data"]["error"]["message"].startswith("after step t.1: the database of")
+    assert not {line["event"] for line in ended.lines} & {"step_completed", "step_failed"}
+    assert not (workspace / "b").exists()
+
+
 def test_a_lost_database_of_ended_sessions_does_not_stop_a_new_one(acode: Acode, workspace: Path) -> None:
     (workspace / "go.txt").write_text("go\n")
     plan = save(workspace, THREE_TASKS)

@@ -21,7 +21,6 @@ from acode.errors import Usage
 from acode.events.types import SessionCreated
 from acode.plan import Strategy
 
-
 LENIENT = (
     "What steps to come need and do not find, and unknown events, are warnings; audited. Files that others changed or"
     " deleted are decided by --changed-files."

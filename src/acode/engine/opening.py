@@ -42,7 +42,7 @@ def has_database(world: World) -> bool:
 def opened(world: World, *, look_only: bool, create: bool = False) -> Iterator[Store]:
     """The workspace's store; a lost database is an error that says what was lost, not an empty workspace."""
     if not has_database(world):
-        lost = list(seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace)))
+        lost = known_anchors(world)
         if lost and not create:
             raise lost_error(world, lost)
         if not create:
@@ -58,6 +58,10 @@ def opened(world: World, *, look_only: bool, create: bool = False) -> Iterator[S
         yield store
 
 
+def known_anchors(world: World) -> list[Anchor]:
+    return list(seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace)))
+
+
 def lost_error(world: World, anchors: list[Anchor]) -> LogRolledBack:
     what = "; ".join(f"{short(one.session_id)} “{one.title}” at event {one.seq}" for one in anchors[:5])
     shared = ", or the sessions from the shared copy: acode pull ID" if world.config.settings.sync.url else ""
@@ -71,7 +75,7 @@ def lost_error(world: World, anchors: list[Anchor]) -> LogRolledBack:
 def resolve_id(world: World, store: Store, text: str) -> str:
     """A session by id, prefix or suffix; one that only an anchor remembers was lost, and that is said."""
     ids = store.session_ids()
-    known = list(seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace)))
+    known = known_anchors(world)
     lost = [one for one in known if one.session_id not in ids and text in (one.session_id, short(one.session_id))]
     if lost:
         raise lost_error(world, lost)

@@ -14,6 +14,7 @@ import msgspec
 from acode import lock as locks
 from acode.engine.approved import Allowed, allowed_by, why_not
 from acode.engine.hold import Held
+from acode.engine.opening import known_anchors, lost_error
 from acode.engine.survey import begun_elsewhere, leftovers_elsewhere, retries_unknown
 from acode.engine.ways import mending, way_on
 from acode.engine.world import Result, short
@@ -22,6 +23,7 @@ from acode.errors import (
     ApprovalDenied,
     DiskFull,
     InputRequired,
+    LogRolledBack,
     StepFailed,
     StepTimeout,
     WriteFailed,
@@ -35,6 +37,7 @@ from acode.steps import kind_of
 from acode.steps.passing_on import private_outputs, put_output
 from acode.steps.run import make_place
 from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
+from acode.store.store import DATABASE
 
 Ending = Result | None  # None: go on
 FILES_IN_EVENT_MAX = 500  # with paths of a thousand characters still below the limit of an event
@@ -105,6 +108,7 @@ def attempt(run: Held, task: Task, step: Step, number: int, *, is_last: bool) ->
         run.journal.refuse_if_fenced()
     before = run.world.monotonic()
     outcome = kind.execute(step, site, started)
+    refuse_lost_log(run, step)
     took_ms = int((run.world.monotonic() - before) * 1000)
     if isinstance(outcome, Done):
         following = following_read(run, task, number)
@@ -114,6 +118,18 @@ def attempt(run: Held, task: Task, step: Step, number: int, *, is_last: bool) ->
     else:
         record_failure(run, started, outcome, took_ms)
     return outcome
+
+
+def refuse_lost_log(run: Held, step: Step) -> None:
+    """A step may have removed the log itself. What is written to a removed file is read by nobody: it is not said."""
+    try:
+        (run.world.agent_dir / DATABASE).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        mine = [one for one in known_anchors(run.world) if one.session_id == run.session.session_id]
+        lost = lost_error(run.world, mine)
+        raise LogRolledBack(f"after step {step.id}: {lost.message}", hint=lost.hint, **lost.details) from None
+    except OSError:
+        return  # that it cannot be looked at does not say that it is gone
 
 
 def prepare(run: Held, task: Task, step: Step, site: Site) -> Prepared | Failed:
