@@ -225,6 +225,7 @@ def test_the_nearest_workspace_above_is_used(acode: Acode, workspace: Path) -> N
         (["run", "a.yml", "b.yml"], "unexpected extra argument"),
         (["resume", "--strategy", "hope"], "invalid value for '--strategy'"),
         (["resume", "--lst"], "no such option"),
+        (["completion"], "choose from: bash, zsh, fish, powershell"),
         (["session", "history", "--limit", "many"], "not a valid integer"),
     ],
 )

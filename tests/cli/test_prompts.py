@@ -207,6 +207,14 @@ def test_a_long_title_fits_a_narrow_terminal(terminal: Terminal, workspace: Path
     assert any("…" in line for line in drawn)
 
 
+def test_ctrl_c_at_a_question_leaves_its_line(terminal: Terminal, workspace: Path, paused: str) -> None:
+    child = terminal("run", "plan.yml")
+    child.expect_exact("[N]ew one? [R]")
+    child.sendintr()
+    assert ended(child) == 130
+    assert "\r\nerror: nothing was started" in str(child.before)
+
+
 @pytest.mark.parametrize("columns", [50, 80, 120])
 def test_a_list_on_a_terminal_shortens_the_title_and_never_the_id(
     terminal: Terminal, workspace: Path, acode: Acode, columns: int

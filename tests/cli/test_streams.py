@@ -196,6 +196,26 @@ def test_a_list_in_a_pipe_loads_nothing_heavy(workspace: Path, words: list[str])
     assert loaded & {"acode.steps.run", "acode.workspace", "acode.engine.carry_on", "acode.redact"} == set()
 
 
+@pytest.mark.parametrize("words", [["status"], ["status", "--json"]])
+def test_ctrl_c_while_the_command_is_still_being_loaded_leaves_no_traceback(workspace: Path, words: list[str]) -> None:
+    script = (
+        "import sys\n"
+        "class Pressed:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'acode.cli.app': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Pressed())\n"
+        "from acode.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    line = [sys.executable, "-c", script, *words]
+    answer = subprocess.run(line, cwd=workspace, capture_output=True, text=True, check=False)
+    assert (answer.returncode, "Traceback" in answer.stderr) == (130, False)
+    if "--json" in words:
+        assert json.loads(answer.stdout)["error"]["code"] == "ACODE-CLI-003"
+    else:
+        assert answer.stderr == "\nerror: stopped before anything was done [ACODE-CLI-003]\n"
+
+
 def test_importing_the_command_line_does_nothing() -> None:
     script = "import sys; before = set(sys.modules); import acode.cli; print(sorted(set(sys.modules) - before))"
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

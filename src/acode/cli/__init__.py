@@ -12,13 +12,26 @@ def main(argv: list[str] | None = None) -> int:
     import sys
 
     words = sys.argv[1:] if argv is None else argv
-    if "session" in words and "list" in words:
-        code = _listed(words, own_process=argv is None)
-        if code is not None:
-            return code
-    from acode.cli.app import run
+    try:
+        if "session" in words and "list" in words:
+            code = _listed(words, own_process=argv is None)
+            if code is not None:
+                return code
+        from acode.cli.app import run
 
-    return run(list(words))
+        return run(list(words))
+    except KeyboardInterrupt:  # while it was still loading: nobody else is there yet to say so
+        return _stopped(json="--json" in words)
+
+
+def _stopped(*, json: bool) -> int:
+    import os
+
+    message, code, status = "stopped before anything was done", "ACODE-CLI-003", 130
+    told = f'{{"code":"{code}","message":"{message}","hint":"","exit_code":{status},"details":{{}}}}'
+    line = f'{{"error":{told}}}\n' if json else f"\nerror: {message} [{code}]\n"
+    os.write(1 if json else 2, line.encode())
+    return status
 
 
 def _listed(words: list[str], *, own_process: bool) -> int | None:

@@ -89,5 +89,5 @@ def run(arguments: list[str]) -> int:
 
 def _usage(error: click.UsageError) -> Usage:
     command = error.ctx.command_path if error.ctx is not None else "acode"
-    message = error.format_message().rstrip(".")
+    message = error.format_message().rstrip(".").replace("\n\t", " ")  # choices come indented, one on each line
     return Usage(message[:1].lower() + message[1:], hint=f"See: {command} --help")

@@ -29,7 +29,11 @@ def ask(screen: Screen, prompt: str) -> str | None:
 def ask_for_text(screen: Screen, prompt: str) -> str | None:
     """What was typed. The prompt stays off stdout, which is data."""
     screen.put(f"{prompt} ")
-    line = sys.stdin.readline()
+    try:
+        line = sys.stdin.readline()
+    except KeyboardInterrupt:
+        screen.put("\n")  # the terminal has written ^C behind the question
+        raise
     if not line:
         screen.put("\n")
         return None
@@ -98,7 +102,6 @@ class AtTerminal:
             with self.signals.asking():
                 answer = ask(self.screen, "Approve? [y/N]")
         except KeyboardInterrupt:
-            self.screen.put("\n")
             return "stop"
         if answer is None:
             return "stop"
@@ -194,7 +197,6 @@ class AtTerminal:
             with self.signals.asking():
                 return choose(self.screen, prompt, meanings, "stop")
         except KeyboardInterrupt:
-            self.screen.put("\n")
             return "stop"
 
     def _shown(self, text: str) -> str:
