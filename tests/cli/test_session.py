@@ -176,6 +176,7 @@ def test_a_denied_session_stays_at_its_gate(acode: Acode, waiting: str, workspac
 
 
 def test_only_the_gate_a_session_waits_at_can_be_answered(acode: Acode, waiting: str) -> None:
+    assert "hint: It waits at ship.gate. " in acode("session", "approve", waiting, "ship.nowhere").stderr
     assert acode("session", "approve", waiting, "ship.upload").exit_code == 2
     assert acode("session", "approve", waiting, "ship.gate").exit_code == 0
 
@@ -243,6 +244,9 @@ def test_an_ended_session_stays_ended(acode: Acode, paused: str, command: str, s
     assert acode("session", command, paused, "--reason", "no need", "--json").json["state"] == state
     assert acode("resume", paused).exit_code == 15
     assert acode("session", command, paused).exit_code == 15
+    acts = {"cancel": "cancel", "abandon": "abandon", "approve": "approve", "deny": "deny", "checkpoint": "save"}
+    for act, words in (acts | {"rollback": "roll back"}).items():
+        assert acode("session", act, paused).stderr.startswith(f"error: Cannot {words} {state} session {paused}: ")
     assert "To resume" not in acode("session", command, paused).stderr
 
 

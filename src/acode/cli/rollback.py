@@ -66,7 +66,7 @@ def command(flags: Flags, *, session: str, to: str | None, dry_run: bool, yes: b
     found, undoing = plan_rollback(world, session, to)
     name = short(found.session_id)
     if found.terminal:
-        raise ended(found)
+        raise ended(found, "roll back")
     if dry_run:
         return show_dry(screen, found, to, undoing, what_stays(world, found, undoing))
     show(screen, name, to, undoing, what_stays(world, found, undoing), say=screen.say)

@@ -32,7 +32,7 @@ def resolve(
     world: World, text: str, step_id: str, answer: str, *, note: str, force: bool
 ) -> tuple[Session, ev.UndoStarted | None]:
     """A person says what became of a step: applied, not_applied, or retry; or of its undo, which then comes back."""
-    with held(world, text) as run:
+    with held(world, text, doing="settle a step of") as run:
         if is_being_undone(run.session, step_id):
             undo = run.session.undoing
             if undo is not None and not undo.key and answer == "not_applied":
@@ -85,7 +85,7 @@ def failed_steps(session: Session) -> list[str]:
 
 def answer_gate(world: World, text: str, gate: str | None, *, granted: bool, note: str) -> tuple[Session, str]:
     """Grant or deny the gate a session waits at; the grant covers exactly what stands behind it now."""
-    with held(world, text) as run:
+    with held(world, text, doing="approve" if granted else "deny") as run:
         step = waiting_gate(run.session, gate)
         assert isinstance(step.action, Approve)
         waiting = run.session.waiting_for
@@ -125,13 +125,11 @@ def waiting_gate(session: Session, gate: str | None) -> Step:
     else:
         pending = next((step for step in session.steps() if not session.done(step.id)), None)
         gates = [step for step in gates if pending is not None and step.id == pending.id]
+    waiting = gates
     if gate is not None:
         gates = [step for step in gates if step.id == gate]
     if not gates:
-        raise Usage(
-            f"session {short(session.session_id)} does not wait at {'gate ' + gate if gate else 'a gate'}",
-            hint=f"See where it stands: acode status {short(session.session_id)}",
-        )
+        raise no_such_gate(session, gate, waiting[0].id if waiting else None)
     return gates[0]
 
 
@@ -139,16 +137,22 @@ def gate_asked_for(session: Session, gate: str | None) -> Step:
     """The gate at which a program waits; there is no plan that would know of another."""
     waiting = session.waiting_for
     if waiting is None or gate not in (None, waiting.step):
-        raise Usage(
-            f"session {short(session.session_id)} does not wait at {'gate ' + gate if gate else 'a gate'}",
-            hint=f"See where it stands: acode status {short(session.session_id)}",
-        )
+        raise no_such_gate(session, gate, waiting.step if waiting is not None else None)
     return Step(id=waiting.step, action=Approve(question=waiting.question))
+
+
+def no_such_gate(session: Session, gate: str | None, waits_at: str | None) -> Usage:
+    name = short(session.session_id)
+    there = f"It waits at {waits_at}. " if waits_at is not None else ""
+    return Usage(
+        f"session {name} does not wait at {'gate ' + gate if gate else 'a gate'}",
+        hint=f"{there}See where it stands: acode status {name}",
+    )
 
 
 def save_point(world: World, text: str, label: str) -> tuple[Session, int]:
     """A checkpoint on demand."""
-    with held(world, text) as run:
+    with held(world, text, doing="save") as run:
         if any(not run.session.is_open_task(step) for step in run.session.in_flight):
             raise CannotContinue(
                 f"session {short(run.session.session_id)} has a step in flight, and none is made in the middle of one",
@@ -182,7 +186,7 @@ def pause(world: World, text: str) -> tuple[Session, int | None]:
 
 def end(world: World, text: str, *, cancelled: bool, reason: str) -> Session:
     """Cancel: the user does not want it any more. Abandon: it has failed for good. Both are terminal."""
-    with held(world, text) as run:
+    with held(world, text, doing="cancel" if cancelled else "abandon") as run:
         warn_of_commands(run)
         words = world.redactor.text(reason)
         event: ev.Known = (

@@ -268,14 +268,16 @@ def refuse_unknown_events(session: Session) -> None:
 
 
 @contextlib.contextmanager
-def held(world: World, text: str, *, wait: bool = False, ended_ok: bool = False) -> Iterator[Held]:
-    """Lock, verify, fold: the session named `text`, ready to be carried on."""
+def held(
+    world: World, text: str, *, wait: bool = False, ended_ok: bool = False, doing: str = "resume"
+) -> Iterator[Held]:
+    """Lock, verify, fold: the session named `text`, ready to be carried on. `doing`: what it is wanted for."""
     with opened(world, look_only=False) as store, Root(world.workspace) as root:
         session_id = resolve_id(world, store, text)
         peeked, _ = store.peek(session_id)
         if peeked.terminal and not ended_ok:
             forget_secrets(store, session_id)
-            raise ended(peeked)
+            raise ended(peeked, doing)
         ensure_agent_dir(root)
         seen = locks.look(world.agent_dir / "locks", session_id, store.generation(session_id))
         wait_s = world.config.settings.session.lock_timeout_seconds if wait else 0.0
@@ -287,7 +289,7 @@ def held(world: World, text: str, *, wait: bool = False, ended_ok: bool = False)
             world.confirm_ownership(session_id)
             loaded, warnings = load_verified(world, store, session_id)
             if loaded.session.terminal and not ended_ok:
-                raise ended(loaded.session)
+                raise ended(loaded.session, doing)
             in_hand = Held(world, store, store.journal(loaded, generation), root, lock)
             in_hand.warnings.extend(warnings)
             in_hand.owner_seen_at = seen.touched_at
@@ -319,10 +321,11 @@ def forget_secrets(store: Store, session_id: str) -> None:
         store.forget_preimages(session_id)
 
 
-def ended(session: Session) -> AcodeError:
+def ended(session: Session, doing: str = "resume") -> AcodeError:
+    stays = "are not resumed" if doing == "resume" else "stay as they are"
     return TerminalState(
-        f"Cannot resume {session.state} session {short(session.session_id)}: “{session.title}” has ended",
-        hint=f"COMPLETED, FAILED and CANCELLED sessions are not resumed. Start a new one: {way_to_begin_anew(session)}",
+        f"Cannot {doing} {session.state} session {short(session.session_id)}: “{session.title}” has ended",
+        hint=f"COMPLETED, FAILED and CANCELLED sessions {stays}. Start a new one: {way_to_begin_anew(session)}",
         state=str(session.state),
         session_id=session.session_id,
     )

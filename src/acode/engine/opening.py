@@ -81,11 +81,21 @@ def resolve_id(world: World, store: Store, text: str) -> str:
         raise lost_error(world, lost)
     try:
         return find_session(ids, text)
-    except UnknownSession:
+    except UnknownSession as unknown:
         carrier = carrier_of(store, text)
+        if carrier is None and len(text.strip()) < ID_PART_CHARS_MIN:
+            raise too_short(text, unknown.details.get("candidates", [])) from None
         if carrier is None:
             raise
         return carrier.session_id
+
+
+def too_short(text: str, candidates: list[str]) -> UnknownSession:
+    there = f"; there are: {', '.join(map(short, candidates))}" if candidates else ""
+    return UnknownSession(
+        f"no session is named by “{text}”: it takes {ID_PART_CHARS_MIN} or more characters of its id{there}",
+        candidates=candidates,
+    )
 
 
 def carrier_of(store: Store, run_id: str, source: str | None = None) -> Session | None:

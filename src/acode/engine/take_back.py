@@ -77,7 +77,7 @@ def plan_rollback(world: World, text: str, to: str | None) -> tuple[Session, tup
 
 def roll_back(world: World, text: str, to: str | None, call: UndoCall | None = None) -> TakenBack:
     """Do it: every later step, the latest first. `call` runs the undo functions of a program's steps."""
-    with held(world, text) as run:
+    with held(world, text, doing="roll back") as run:
         refuse_unsettled(run.session)
         undoing = steps_to_undo(run.store, run.session, to)
         refuse_incomplete(run.session, with_what_is_missing(run.store, run.root, run.session, undoing))
