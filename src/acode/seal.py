@@ -29,6 +29,7 @@ KEY_BYTES = 32
 HMAC_BLOCK_BYTES = 64  # of SHA-256
 KEY_FILE_BYTES_MAX = 65_536
 ANCHOR_BYTES_MAX = 65_536
+READABLE = "Check its permissions and those of the directories above it: it must be yours, and readable for you."
 GENESIS = b"\0" * 32
 
 
@@ -129,7 +130,7 @@ def _stored_keys(state_dir: Path) -> list[tuple[str, bytes]]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise KeyUnusable(f"the key file {path} cannot be opened: {error.strerror}") from error
+        raise KeyUnusable(f"the key file {path} cannot be opened: {error.strerror}", hint=READABLE) from error
     try:
         _refuse_shared(path, os.fstat(fd))
         text = os.read(fd, KEY_FILE_BYTES_MAX).decode("ascii", "replace")

@@ -135,6 +135,15 @@ def test_an_unknown_id_lists_what_there_is_and_starts_nothing(acode: Acode, stop
     assert len(acode("session", "list", "--json").json) == 1
 
 
+@pytest.mark.parametrize("name", ["", "abc"])
+def test_too_little_of_an_id_is_told_how_much_it_takes(acode: Acode, stopped: str, name: str) -> None:
+    ended = acode("resume", name)
+    assert ended.exit_code == 14
+    assert f"no session is named by “{name}”: it takes 4 or more characters of its id; there are: {stopped}" in (
+        ended.stderr
+    )
+
+
 def test_no_session_at_all_is_14(acode: Acode) -> None:
     for command in (["resume"], ["resume", "--last"], ["status"], ["explain"], ["resume", "--dry-run"]):
         ended = acode(*command, "--json")
@@ -160,6 +169,7 @@ def test_changed_files_stop_a_resume_until_somebody_decides(acode: Acode, stoppe
     os.utime(workspace / "email.txt", (time.time() - 300, time.time() - 300))
     ended = acode("resume", stopped)
     assert ended.exit_code == 17
+    assert "error: 1 file that the session works on was changed by somebody else: email.txt" in ended.stderr
     assert "  ⚠ Changed files detected:\n    - email.txt (modified 5 min ago)\n" in ended.stderr
     assert "The session was working on these files. Changes may conflict.\n" in ended.stderr
     assert "--changed-files continue" in ended.stderr
@@ -260,6 +270,7 @@ def test_the_last_line_names_the_command_that_helps_as_a_look_does(
     name = last["session_id"][-8:]
     assert (ended.exit_code, last["event"], last["data"]["next_action"]) == (code, "session_end", way.format(name))
     assert acode("explain", name, "--json").json["next_action"] == last["data"]["next_action"]
+    assert ("all 1 attempts used" in acode("explain", name).stdout) == ("--force" in way)
 
 
 def test_a_failure_that_ends_the_session_names_no_resume(acode: Acode, workspace: Path) -> None:

@@ -8,7 +8,7 @@ from acode.cli.outline import Outline, outline_of
 from acode.cli.progress import agent_lines, settled_lines
 from acode.cli.report import next_of_agent
 from acode.cli.screen import Screen, one_line
-from acode.cli.wording import count
+from acode.cli.wording import attempt_of, count
 from acode.engine.hold import ended
 from acode.engine.preview import Preview, as_json, next_action, preview
 from acode.engine.world import Options, World, short
@@ -55,7 +55,7 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
     decision = survey.decision
     out.append(
         f"  Decision: {'allowed' if decision.eligible else 'refused'} ({decision.reason}),"
-        f" attempt {decision.attempt} of {decision.attempts_max}"
+        f" {attempt_of(decision.attempt, decision.attempts_max)}"
     )
     for settlement in continuation.in_flight:
         if session.is_open_task(settlement.step):

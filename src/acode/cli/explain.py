@@ -16,7 +16,7 @@ from acode.cli.outline import Outline, open_tasks, outline_of
 from acode.cli.picking import stopped_at, to_look_at
 from acode.cli.screen import Screen, is_terminal, one_line
 from acode.cli.status import owner_in_words
-from acode.cli.wording import ago, count, took
+from acode.cli.wording import ago, attempt_of, count, took
 from acode.cli.world import build_world
 from acode.engine.preview import Preview, as_json, is_escalated, next_action, preview
 from acode.engine.world import Options, World, short, way_to_begin_anew
@@ -202,7 +202,7 @@ class Explanation:
     def _decision(self, decision: Decision) -> Iterable[str]:
         assert self.found.survey is not None
         verdict = "yes" if decision.eligible else "no"
-        attempt = f"attempt {decision.attempt} of {decision.attempts_max}"
+        attempt = attempt_of(decision.attempt, decision.attempts_max)
         yield f"{self._bold('Would it be resumed automatically?')} {verdict} ({decision.reason}, {attempt})"
         for rule in decision.rules:
             sign = self.screen.paint_data("✓", "good") if rule.met else self.screen.paint_data("✗", "bad")

@@ -11,7 +11,7 @@ from acode.cli.outline import Outline, outline_of
 from acode.cli.output import OutputLines
 from acode.cli.remedy import show_remedy
 from acode.cli.screen import Screen, one_line
-from acode.cli.wording import count, took
+from acode.cli.wording import attempt_of, count, took
 from acode.engine.world import Notice, short
 from acode.redact import Redactor
 from acode.state import AGENT, NESTED, Session
@@ -106,7 +106,7 @@ class Progress:
     def _resume_decision(self, notice: Notice) -> None:
         data = notice.data
         self.screen.detail(
-            f"  Decision: {data['reason_code']}, attempt {data['attempt']} of {data['max_attempts']} without progress"
+            f"  Decision: {data['reason_code']}, {attempt_of(data['attempt'], data['max_attempts'])} without progress"
         )
         # Whoever resumes a pause knows of it.
         advice = [line for line in data["advice"] if not line.startswith("paused by")]

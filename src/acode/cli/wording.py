@@ -49,6 +49,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def attempt_of(attempt: int, attempts_max: int) -> str:
+    """“attempt 2 of 3”; there is no fourth of three."""
+    return f"attempt {attempt} of {attempts_max}" if attempt <= attempts_max else f"all {attempts_max} attempts used"
+
+
 def stamp(moment: datetime) -> str:
     """RFC 3339 in UTC, for machines."""
     return moment.isoformat().replace("+00:00", "Z")

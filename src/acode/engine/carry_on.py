@@ -318,7 +318,8 @@ def accept_changes(run: Held, report: Report, options: Options) -> None:
     names = ", ".join(one.path for one in report.changed_files[:5])
     if answer != "continue":
         raise ChangedFiles(
-            f"{len(report.changed_files)} files that the session works on were changed by somebody else: {names}",
+            f"{files_that_are(report.changed_files, 'that the session works on', 'was', 'were')} changed by somebody"
+            f" else: {names}",
             mismatches=[msgspec.to_builtins(one) for one in report.changed_files],
             recommendation=report.recommendation,
         )
@@ -327,6 +328,12 @@ def accept_changes(run: Held, report: Report, options: Options) -> None:
     reason = options.reason or choice
     run.say(*(ev.ChangesAccepted(files=piece, reason=reason) for piece in pieces), actor=options.actor)
     run.tell("changes_accepted", paths=[one.path for one in report.changed_files])
+
+
+def files_that_are(found: tuple[ChangedFile, ...], which: str, one: str, several: str) -> str:
+    """“1 file is”, “3 files are”."""
+    words = (f"{len(found):,}", "file" if len(found) == 1 else "files", which, one if len(found) == 1 else several)
+    return " ".join(filter(None, words))
 
 
 def seen_again(run: Held, changes: tuple[ChangedFile, ...]) -> tuple[ev.FileState, ...]:
@@ -450,7 +457,7 @@ def finish_resume(run: Held, skipped: int) -> Result:
         return complete(run, skipped, ev.ResumeCompleted(executed_steps=run.executed, skipped_steps=skipped))
     names = ", ".join(one.path for one in mismatches[:5])
     error = EnvironmentInvalid(
-        f"after the resume {len(mismatches)} files are not what the session wrote: {names}",
+        f"after the resume {files_that_are(mismatches, '', 'is', 'are')} not what the session wrote: {names}",
         hint=f"Look: acode explain {short(run.session.session_id)}. To accept them: acode resume"
         f" {short(run.session.session_id)} --force",
         mismatches=[msgspec.to_builtins(one) for one in mismatches],

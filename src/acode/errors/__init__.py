@@ -442,6 +442,7 @@ class NotWritable(AcodeError):
     """The workspace or its database cannot be written."""
 
     code = "ACODE-DB-006"
+    hint = "Check the permissions and the owner, and that the file system is not mounted read-only."
 
 
 class WriteFailed(AcodeError):

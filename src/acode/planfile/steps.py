@@ -180,7 +180,9 @@ def _read_write(node: Node, _entries: Mapping[str, Node]) -> Write:
 
 def _read_mode(node: Node) -> str:
     if not isinstance(node.data, str) or not _MODE.fullmatch(node.data):
-        raise node.wrong('three octal digits as text, such as "0644"', hint='Quote it: mode: "0644"')
+        raise node.wrong(
+            'three octal digits as text, with or without a leading 0, such as "0644"', hint='Quote it: mode: "0644"'
+        )
     return node.data.zfill(4)
 
 

@@ -22,6 +22,11 @@ class Mark(NamedTuple):
     column: int
 
 
+def in_full(number: float) -> str:
+    """A bound as a person writes it: 0.5, 86400, 2,592,000."""
+    return f"{number:,.0f}" if abs(number) >= 1_000_000 else f"{number:g}"
+
+
 class Source(msgspec.Struct, frozen=True):
     """Whose text it is: the name shown in messages, and the class of error that a mistake in it is."""
 
@@ -108,7 +113,8 @@ class Node(msgspec.Struct, frozen=True, eq=False):
     def number(self, low: float, high: float, *, above_low: bool = False, unit: str = "") -> float:
         """A number from `low` to `high`; with `above_low` the lower bound itself is too small."""
         value = self.data
-        bounds = f"more than {low:g} and at most {high:g}" if above_low else f"from {low:g} to {high:g}"
+        least, most = in_full(low), in_full(high)
+        bounds = f"more than {least} and at most {most}" if above_low else f"from {least} to {most}"
         expected = f"a number {f'of {unit} ' if unit else ''}{bounds}"
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.wrong(expected)
