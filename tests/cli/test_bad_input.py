@@ -204,6 +204,18 @@ def test_a_forced_home_does_not_swallow_the_projects_below_it(acode: Acode, home
     assert acode("session", "list", "--json", cwd=project).json == []
 
 
+@pytest.mark.parametrize(("to", "code"), [("../out", 1), ("in", 0)])
+def test_a_command_does_not_work_outside_through_a_link(acode: Acode, workspace: Path, to: str, code: int) -> None:
+    (workspace / "in").mkdir()
+    (workspace.parent / "out").mkdir()
+    (workspace / "d").symlink_to(to)
+    save(workspace, "tasks: [{id: t, title: T, steps: [{run: touch here, cwd: d}]}]\n")
+    ended = acode("run", "plan.yml")
+    assert (ended.exit_code, (workspace.parent / "out" / "here").exists()) == (code, False)
+    assert (workspace / "in" / "here").exists() == (code == 0)
+    assert ("the working directory d leads out of the workspace" in ended.stderr) == (code == 1)
+
+
 def test_the_nearest_workspace_above_is_used(acode: Acode, workspace: Path) -> None:
     acode("run", save(workspace, THREE_TASKS))
     below = workspace / "src" / "deep"

@@ -14,6 +14,7 @@ import msgspec
 from acode import lock as locks
 from acode.engine.approved import Allowed, allowed_by, why_not
 from acode.engine.hold import Held
+from acode.engine.inside import refuse_working_outside
 from acode.engine.opening import known_anchors, lost_error
 from acode.engine.survey import begun_elsewhere, leftovers_elsewhere, retries_unknown
 from acode.engine.ways import mending, way_on
@@ -135,6 +136,7 @@ def refuse_lost_log(run: Held, step: Step) -> None:
 def prepare(run: Held, task: Task, step: Step, site: Site) -> Prepared | Failed:
     """What must be known before anything happens; a step that cannot even begin has failed, and says why."""
     try:
+        refuse_working_outside(step, site)
         return kind_of(step.kind).prepare(step, site)
     except (DiskFull, WriteFailed):
         raise  # the disk, not the step
