@@ -6,6 +6,7 @@ import itertools
 import os
 import resource
 from datetime import timedelta
+from errno import EIO
 from functools import partial
 
 import pytest
@@ -54,6 +55,16 @@ def test_a_keeper_whose_calls_fail_leaves_nothing_that_would_be_repeated(prepare
     tell("failing calls of a keeper", total)
     assert total.violations == []
     assert total.faults == 6
+
+
+def test_a_model_is_not_told_of_a_command_that_the_machine_could_not_start(prepare: Prepare, tell: Tell) -> None:
+    """Its beginning cannot be noted: that ends the run by name, and the next one begins the command."""
+    ready = prepare(CASES["agent works"])
+    naming = [one for one in faults_of(ready, helpers=True) if (one.call, one.error) == ("rename", EIO)]
+    total = fault_sweep(ready, naming[:1])
+    tell("a command whose beginning cannot be noted", total)
+    assert total.violations == []
+    assert total.faults == 1
 
 
 @pytest.mark.release

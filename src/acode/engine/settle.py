@@ -141,7 +141,7 @@ def failed_by_itself(run: Held, settlement: Settlement) -> bool:
         return False
     started = run.session.in_flight[settlement.step].started
     status = read_status(run_directory(run.world.agent_dir, started.key))
-    return status is not None and status.stopped is None and status.exit not in (None, 0)
+    return status is not None and status.by_itself and status.exit != 0
 
 
 def settled_as(settlement: Settlement) -> ev.Settled:

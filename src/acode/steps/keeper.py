@@ -187,7 +187,9 @@ def keep(request: dict[str, Any], redacted: Stream) -> None:
     except (OSError, subprocess.SubprocessError) as error:  # the latter: the new process could not name itself
         why = error.strerror if isinstance(error, OSError) else "it could not be noted that it begins"
         capture.add(f"{request['argv'][0]}: {why}\n".encode())
-        _finish(directory, capture, {"exit": 127 if isinstance(error, FileNotFoundError) else 126, "began": began})
+        code = 127 if isinstance(error, FileNotFoundError) else 126
+        unbegun = None if _of_the_command(error) else why
+        _finish(directory, capture, {"exit": code, "began": began, "unbegun": unbegun})
         return
     if asked:
         stop()
@@ -199,6 +201,13 @@ def keep(request: dict[str, Any], redacted: Stream) -> None:
         end["alone"] = _left_nobody(command.process.pid) if places else None
         end["synced"] = _synced(places)
     _finish(directory, capture, end)
+
+
+def _of_the_command(error: Exception) -> bool:
+    """Whether the command could never be started like this; anything else is said of the machine, and may pass."""
+    return isinstance(error, (FileNotFoundError, PermissionError, NotADirectoryError)) or (
+        isinstance(error, OSError) and error.errno in (errno.ENOEXEC, errno.E2BIG, errno.ELOOP, errno.ENAMETOOLONG)
+    )
 
 
 def _left_nobody(group: int) -> bool | None:

@@ -31,14 +31,15 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     ended: float
     signal: str | None = None
     stopped: str | None = None
+    unbegun: str | None = None  # why it could not be started, which is no word of the command's
     inode: int = 0  # of this note itself: a copy of it says nothing about when files were changed here
     alone: bool | None = None  # whether nobody whom it had started lived on, to write to its outputs; None: not known
     synced: bool | None = None  # whether its outputs were on the disk before this was noted; None: nobody tried
 
     @property
     def by_itself(self) -> bool:
-        """It was neither stopped nor killed. One that answers a request to end with status 0 has not done its work."""
-        return self.stopped is None and self.exit is not None
+        """It began, and was not stopped or killed: one that answers that with status 0 has not done its work."""
+        return self.stopped is None and self.exit is not None and self.unbegun is None
 
     @property
     def duration_ms(self) -> int:

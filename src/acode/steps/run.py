@@ -297,6 +297,8 @@ def collect(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
     if status is None:
         told = "start the command; is the disk full?" if never_began(directory) else "note how the command ended"
         return Failed(reason="signal", message=f"its keeper ended before it could {told}")
+    if status.unbegun is not None:
+        return Failed(reason="signal", message=f"its keeper could not start the command: {status.unbegun}")
     output, blobs = _output(site, directory, status)
     done = status.by_itself and status.exit == 0 and status.synced is not False
     seen = _seen(step, site, durably=done and status.synced is None)
@@ -399,6 +401,9 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
     directory = run_directory(site.agent_dir, started.key)
     status, mark = read_status(directory), read_mark(directory)
     same_boot = started.boot_id == site.boot_id
+    if status is not None and status.unbegun is not None:
+        evidence = f"the command was never started: {status.unbegun}"
+        return Finding(outcome=Outcome.NOT_APPLIED, evidence=evidence, repeatable=True)
     if status is not None and status.by_itself and not _outputs_may_be_lost(step, status, same_boot):
         return _by_status(step, status)
     running = still_running(directory, mark)
