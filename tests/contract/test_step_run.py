@@ -117,6 +117,8 @@ def look_on(place: Path) -> None:
     mark = read_mark(directory)
     assert mark is not None and mark.command is not None
     bench.close()
+    for process in list(commands._KEEPERS.values()):  # it holds its files open until it is really gone
+        process.wait()
     remount(place, "ro")
     assert "still running" in (kept.still_running(directory, mark) or "")
     os.killpg(mark.command, signal.SIGKILL)
