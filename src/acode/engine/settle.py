@@ -225,10 +225,11 @@ def decision_event(run: Held, interruption: Interruption, decision: Decision) ->
 
 
 def not_repeated_automatically(run: Held, because: str, **details: str) -> AcodeError:
-    name = short(run.session.session_id)
+    name, step = short(run.session.session_id), run.session.last_attempted or "STEP"
     return OutcomeUnknown(
         f"the last attempted step may not be repeated automatically: {because}",
-        hint=f"A person may retry it: acode resume {name}; or settle it: acode session resolve {name} STEP",
+        hint=f"A person may retry it: acode resume {name}; or settle it: acode session resolve {name} {step}"
+        " --applied|--not-applied|--retry",
         session_id=run.session.session_id,
         **details,
     )
