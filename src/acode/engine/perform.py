@@ -342,7 +342,7 @@ def put_back_leftovers(run: Held, step: Step) -> None:
     left = record.left_behind if record is not None else None
     if record is None or left is None or not left.before:
         return
-    if begun_elsewhere(run.site(), record.seq, left):
+    if begun_elsewhere(run.site(), record.left_seq or record.seq, left):
         run.warn(leftovers_elsewhere(step.id))
         return
     rolled = kind_of(step.kind).roll_back(step, run.site(), left)

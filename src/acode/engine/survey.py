@@ -136,9 +136,11 @@ def begun_elsewhere(site: Site, seq: int, started: ev.StepStarted) -> bool:
     before, is there. Rows that came down were written there, unless the command has left its own traces here."""
     taken_seq = cursor_of(site.store, site.session_id).taken_seq
     place = run_directory(site.agent_dir, started.key)
-    # The place alone is made before the start is said: one killed in between leaves it, and may begin elsewhere.
-    trace = place / CLAIM if started.place_made else place
-    return seq <= taken_seq and not trace.exists()
+    # The place alone is made before the start is said: one killed in between leaves it, and may begin elsewhere. And
+    # whoever settles an attempt puts a directory where its keeper would have put a file.
+    claim = place / CLAIM
+    ran_here = claim.is_file() if started.place_made else place.exists() and not claim.is_dir()
+    return seq <= taken_seq and not ran_here
 
 
 def leftovers_elsewhere(step: str) -> str:

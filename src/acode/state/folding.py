@@ -282,13 +282,16 @@ def _settled_record(session: Session, flight: InFlight | None, event: ev.StepSet
     known = session.record(event.step)
     ended = flight is not None and flight.stopped is not None and flight.stopped.reason in ("exit", "error")
     failed = ended and event.outcome is ev.Settled.NOT_APPLIED and envelope.actor != "user"
+    left = _left_behind(session, flight, event, envelope, failed=failed)
+    begun = flight.seq if flight is not None else (known.left_seq or known.seq if known is not None else 0)
     return StepRecord(
         status="failed" if failed else "pending",
         attempt=event.attempt,
         seq=envelope.seq,
         resume_approved=not failed,
         failures=flight.failures if flight else (known.failures if known else 0),
-        left_behind=_left_behind(session, flight, event, envelope, failed=failed),
+        left_behind=left,
+        left_seq=begun if left is not None else 0,
     )
 
 
