@@ -67,7 +67,7 @@ def test_a_step_inserted_in_the_middle_is_done_and_nothing_else_is(place: Place)
         interrupted(
             "k",
             lambda s: s.step("a", old),
-            lambda s: s.step("inserted", new, on_change="insert"),
+            lambda s: s.step("inserted", new, "something else"),
             lambda s: s.step("b", old),
             lambda s: s.step("c", old),
         )
@@ -186,11 +186,11 @@ def test_a_step_that_was_begun_before_is_no_new_one(place: Place) -> None:
 
     def caught(s: acode.Session) -> None:
         with pytest.raises(ValueError, match="no"):
-            s.step("new", fails, on_change="insert")
+            s.step("new", fails, "it")
 
     interrupted("k", caught, asks("a", other))  # the failure was caught, and nothing was begun after it
     with acode.session("k") as s:
-        assert s.step("new", fails) == "now"
+        assert s.step("new", fails, "it") == "now"
         s.step("a", other)
 
 

@@ -74,10 +74,10 @@ class Asking:
                 self.record.finished_top += scope.top
                 return Begun(taken.id, scope, completed=completed, result=self.record.unpack(completed))
             self._refuse_what_cannot_run(taken.id)
-            if taken.ordered:
-                self.record.refuse_in_place_of_another(taken.id, scope, choice=how.on_change)
             undo = how.undo if isinstance(how.undo, str | tuple) else None
             step = Step(id=taken.id, action=action(), idempotent=how.idempotent, timeout_s=how.timeout_s, undo=undo)
+            if taken.ordered:
+                self.record.refuse_the_same_by_another_name(step, asked, scope, choice=how.on_change)
             text = self.run.world.redactor.text(shown())
             begun = Begun(taken.id, scope, work=Work(step=step, how=how, asked=asked, shown=text))
             if starts:

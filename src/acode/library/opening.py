@@ -117,7 +117,7 @@ def session(
     key: names the session, for ever. Run the program again after a crash, and it is carried on. on_completed: what a
     finished one does: `return` its recorded results, or begin a `new` one. on_change: if the program now asks for other
     steps, arguments or versions than are on record: `raise` NonDeterminism, `keep` the recorded result, or `rerun`;
-    `insert` does steps that are new in the middle, and raises for all else.
+    `insert` does steps that are new, also where they look like one that was renamed, and raises for all else.
     probes: by step name, functions of the idempotency key that say what became of a step that was killed:
     "applied", ("applied", result), "not_applied", or None. changed_files: if files that it wrote were changed by
     somebody else. automatic: obey the resume policy's cool-down and limits like `acode resume --auto`. wait: for the

@@ -12,10 +12,11 @@ from acode.engine.hold import Held
 from acode.engine.world import short
 from acode.errors import AcodeError, BlobDamaged, ChainBroken, MissingArtifacts, NonDeterminism, NotStorable
 from acode.events import types as ev
+from acode.events.definition import Call, Step
 from acode.library import values
 from acode.library.scope import Scope, Taken
 from acode.library.work import OnChange
-from acode.state import AGENT, StepRecord
+from acode.state import AGENT, NESTED, StepRecord
 from acode.steps.shape import Done
 from acode.store.blobs import INLINE_BYTES_MAX
 from acode.store.finished import Finished
@@ -31,6 +32,15 @@ def without_result(why: str) -> Done:
     return Done(result={LOST: why[:WHY_CHARACTERS_MAX]})
 
 
+Work = tuple[str, str, str]
+
+
+def work_of(step: Step, asked: ev.Asked) -> Work | None:
+    """By what a step is known under any name: its kind, its function and its arguments. A lambda is nobody's name."""
+    function = step.action.function if isinstance(step.action, Call) else ""
+    return None if "<lambda>" in function else (step.kind, function, asked.arguments)
+
+
 class Record:
     """The past of one session, as its program asks for it."""
 
@@ -41,6 +51,7 @@ class Record:
         self._known_before = run.session.steps_done
         self._nested_before = run.session.steps_done - run.session.tasks_done
         self._finished = Finished(run.store, run.session.session_id)
+        self._works: dict[str, Work | None] | None = None
 
     def find(self, step: str, scope: Scope) -> ev.StepCompleted | None:
         """Its completion; None only where the log proves that there is none."""
@@ -151,32 +162,48 @@ class Record:
                 text = event.shown
         return f"({text})"
 
-    def refuse_in_place_of_another(self, step: str, scope: Scope, *, choice: OnChange | None) -> None:
-        """A step that was never begun, where another one is on record: renamed or moved, that would be done twice.
+    def refuse_the_same_by_another_name(
+        self, step: Step, asked: ev.Asked, scope: Scope, *, choice: OnChange | None
+    ) -> None:
+        """A step that was never begun does what another one on record did in its place: it was renamed or moved, or it
+        is new and looks like that. Only a person knows, and says so before it is begun; it would be done twice.
 
-        Whether it is new or the same by another name, only a person knows, and says so before it is begun.
+        A step that does something else is new in the middle, and simply done.
         """
         session = self.run.session
-        if self._known_before == 0 or scope.rerun or session.kind == AGENT or session.record(step) is not None:
+        if self._known_before == 0 or scope.rerun or session.kind == AGENT or session.record(step.id) is not None:
             return
-        passed = self._skipped(scope)
-        if passed is None:
+        work, skipped = work_of(step, asked), self._skipped(scope)
+        if work is None or skipped is None or work not in map(self._works_on_record().get, skipped):
             return
+        passed = skipped[0]
         if (choice or self._on_change) in ("insert", "rerun"):
-            self.run.say(ev.Noted(what="step_inserted", data={"step": step, "before": passed}), actor="user")
+            self.run.say(ev.Noted(what="step_inserted", data={"step": step.id, "before": passed}), actor="user")
             return
         raise NonDeterminism(
-            f"the program asks for step {step}, which is not on record, where it once did {passed}",
-            hint=f"If {passed} was renamed or moved, undo that: {step} would do it again. If {step} is new, say so with"
-            " on_change='insert', at the step or for the session; or begin anew under another key.",
-            step=step,
+            f"the program asks for step {step.id}, which is not on record, where it once did the same as {passed}",
+            hint=f"If {passed} was renamed or moved, undo that: {step.id} would do it again. If {step.id} is new, say"
+            " so with on_change='insert', at the step or for the session; or begin anew under another key.",
+            step=step.id,
             what="step",
             recorded=passed,
-            asked=step,
+            asked=step.id,
         )
 
-    def _skipped(self, scope: Scope) -> str | None:
-        """The first step on record that had its place before whatever is asked for now, and was not asked for."""
+    def _works_on_record(self) -> dict[str, Work | None]:
+        """What each step does, from its start; read once, by a program that was changed."""
+        if self._works is None:
+            starts = (envelope.event for envelope, _, _ in self.run.store.events(self.run.session.session_id))
+            self._works = {
+                event.step: work_of(event.definition, event.asked)
+                for event in starts
+                if isinstance(event, ev.StepStarted) and event.definition is not None and event.asked is not None
+            }
+        return self._works
+
+    def _skipped(self, scope: Scope) -> tuple[str, str] | None:
+        """The first step on record that had its place before whatever is asked for now, and was not asked for; and what
+        stands around it at this place, or itself."""
         at: Scope | None = scope
         while at is not None:
             if not at.top or self._nested_before or self.finished_top != self.run.session.tasks_done:
@@ -185,7 +212,7 @@ class Record:
                     local, step = on_record[at.passed]
                     known = self.run.session.record(step)
                     if not at.asked(local) and (known is None or known.status == "completed"):
-                        return step
+                        return step, f"{at.path}{NESTED}{local}" if at.path else local
                     at.passed += 1
             at = at.around
         return None
