@@ -22,7 +22,6 @@ from acode.state import Session, State
 
 class Reason(StrEnum):
     ALLOWED = "resume_allowed"
-    LOCKED = "resume_session_locked"  # only a look says so: whoever asks for more is refused by the lock itself
     MISSING_CHECKPOINT = "resume_missing_checkpoint"
     UNKNOWN_CLASS = "resume_unknown_interruption_class"
     MISSING_ARTIFACTS = "resume_missing_runtime_artifacts"
@@ -118,11 +117,11 @@ def decide(
 
 
 def refused_by_lock(decision: Decision) -> Decision:
-    """What anybody gets who asks while a process is at work on the session, whatever the rules say."""
+    """What anybody gets while a process is at work on the session: nothing has interrupted it, and its lock is held."""
     name, because = "no process is at work on it", "its lock is held"
-    rule = Rule(name=name, reason=Reason.LOCKED, met=False, because=because, binding=True)
+    rule = Rule(name=name, reason=Reason.UNKNOWN_CLASS, met=False, because=because, binding=True)
     return msgspec.structs.replace(
-        decision, eligible=False, reason=Reason.LOCKED, cooldown_s_remaining=0, rules=(rule, *decision.rules)
+        decision, eligible=False, reason=Reason.UNKNOWN_CLASS, cooldown_s_remaining=0, rules=(rule, *decision.rules)
     )
 
 
