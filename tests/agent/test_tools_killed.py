@@ -65,7 +65,7 @@ def test_a_command_that_outlived_its_acode_is_told_as_it_ended_and_not_run_again
 
 
 def test_a_command_that_nobody_saw_end_waits_for_a_person_and_their_word_is_told(desk: Desk) -> None:
-    wanted = call("run_command", command="echo ran >> ../ledger; kill -9 $PPID $(cat ../pid)")
+    wanted = call("run_command", command="echo ran >> ../ledger; kill -9 $(cat ../pid) $PPID")
     desk.killed(wanted)
     until = time.monotonic() + 10
     while "ran" not in (desk.place / "ledger").read_text() and time.monotonic() < until:
