@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from acode import lock as locks
 from acode import seal
+from acode.engine.world import World
 from acode.errors import AcodeError
 from acode.state import State
 from acode.store import outbox
@@ -45,6 +48,21 @@ def name_on(path: Path, machine: str) -> bytes:
 
 def _named(name: str, machine: str) -> bytes:
     return f"{name} {machine}".strip().encode() + b"\n"
+
+
+@contextlib.contextmanager
+def alone(world: World, store: Store, session_id: str) -> Iterator[None]:
+    """Nobody works on it here meanwhile."""
+    if session_id not in store.session_ids():
+        yield
+        return
+    lock, _ = locks.acquire(
+        world.agent_dir / "locks", session_id, lambda: store.generation(session_id), now=world.clock
+    )
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def holder_in_words() -> str:

@@ -21,6 +21,7 @@ from acode.sync.courier import Courier, as_error, note_failure
 from acode.sync.exchange import Contradiction, Pushed
 from acode.sync.ledger import PostgresLedger, Trouble, connect
 from acode.sync.ledger import as_error as trouble_as_error
+from acode.sync.local import alone
 from acode.sync.protocol import Refusal
 
 
@@ -97,15 +98,16 @@ def deliver_one(world: World, courier: Courier, session_id: str, *, force: bool,
     before = courier.cursor(session_id).pushed_seq
     done = _delivered(courier, session_id)
     if not isinstance(done, Pushed) and force:
-        aside = choose_ours(world, courier, session_id, reason=reason)
+        with alone(world, store, session_id):
+            aside = choose_ours(world, courier, session_id, reason=reason)
         done = _delivered(courier, session_id)
     if not isinstance(done, Pushed):
         tails = tails_of(store, courier.ledger, session_id)
         return Delivered(session_id=session_id, sent=0, refused=as_error(session_id, done), tails=tails)
     sent = max(0, done.seq - before)
     if not lock_seen(world, session_id, store.generation(session_id)).held:
+        sent += say_what_is_owed(world, courier, session_id)
         with contextlib.suppress(AcodeError):  # a damaged log is pushed as it is; whoever takes it over is told
-            sent += say_what_is_owed(world, courier, session_id)
             courier.release(session_id)
     return Delivered(session_id=session_id, sent=sent, set_aside=aside)
 

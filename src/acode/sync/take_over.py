@@ -7,14 +7,11 @@ what the session holds the content of can be put back, and a person is asked bef
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from acode import lock as locks
 from acode import seal
 from acode.engine import unsaid
 from acode.engine.hold import held
@@ -33,7 +30,7 @@ from acode.sync.choosing import common_with, tails_of
 from acode.sync.courier import Courier, as_error, own_here
 from acode.sync.exchange import Pushed
 from acode.sync.ledger import PostgresLedger, SharedSession
-from acode.sync.local import holder_in_words, node_of
+from acode.sync.local import alone, holder_in_words, node_of
 from acode.sync.now import connected
 from acode.sync.protocol import Bring, Diverged, Fenced, Keep, Remote, Take, UpToDate, decide_pull, decide_take
 from acode.workspace import ChangedFile, Root, changed, write_atomic
@@ -87,21 +84,6 @@ def bring(world: World, text: str, *, own: bool, force: bool = False, reason: st
         with held(world, session_id, ended_ok=True):
             pass  # whoever holds it says what is owed
     return brought
-
-
-@contextlib.contextmanager
-def alone(world: World, store: Store, session_id: str) -> Iterator[None]:
-    """Nobody works on it here meanwhile."""
-    if session_id not in store.session_ids():
-        yield
-        return
-    lock, _ = locks.acquire(
-        world.agent_dir / "locks", session_id, lambda: store.generation(session_id), now=world.clock
-    )
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def send_ours_first(world: World, store: Store, ledger: PostgresLedger, text: str) -> None:
