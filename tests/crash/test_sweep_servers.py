@@ -25,7 +25,7 @@ KILLS_MIN = 30
 def test_killed_while_a_server_is_spoken_to_both_sides_end_as_undisturbed(prepare: Prepare, tell: Tell) -> None:
     total = Tally()
     for number, case in enumerate(SHARED):
-        total.add(kill_sweep(prepare(case), every=17, first=number, only=TALK))
+        total.add(kill_sweep(prepare(case), every=27, first=number, only=TALK))
     tell("real kills at what is said to PostgreSQL", total)
     assert total.violations == []
     assert total.kills >= KILLS_MIN
