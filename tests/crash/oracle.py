@@ -218,6 +218,7 @@ def _decisions(place: Place) -> dict[str, list[str]]:
     with contextlib.suppress(NoResumableSession), opened(place.reader(), look_only=True) as store:
         for session_id in store.session_ids():
             begun: set[str] = set()
+            unread: set[str] = set()  # accepted as it is by a person, and once more when it can be read again
             for envelope, _, _ in store.events(session_id):
                 match envelope.event:
                     case ev.StepStarted(step=step):
@@ -232,7 +233,8 @@ def _decisions(place: Place) -> dict[str, list[str]]:
                     case ev.Quarantined():
                         begun.clear()
                     case ev.ChangesAccepted(files=changed):
-                        strangers.update(file.path for file in changed)
+                        unread.update(file.path for file in changed if file.sha256 == "")
+                        strangers.update(file.path for file in changed if file.path not in unread)
     return {"undecided": undecided, "strangers": sorted(strangers)}
 
 
