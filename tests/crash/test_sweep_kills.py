@@ -28,7 +28,7 @@ def test_killed_at_any_system_call_every_command_ends_as_an_undisturbed_one(prep
     total = Tally()
     for name in (name for name in ALONE if name in COPIED):
         case = CASES[name]
-        total.add(snapshot_sweep(prepare(case), every=75 if case.sparse else 3 if case.followed else 1))
+        total.add(snapshot_sweep(prepare(case), every=150 if case.sparse else 5 if case.followed else 1))
     tell("snapshots at every system call of every command", total)
     assert total.violations == []
     assert total.boundaries >= SNAPSHOT_BOUNDARIES_MIN
@@ -39,7 +39,7 @@ def test_killed_for_real_every_command_ends_as_an_undisturbed_one(prepare: Prepa
     total = Tally()
     for number, name in enumerate(ALONE):
         case = CASES[name]
-        every = 9 if case.only_for_real else 199 if name == "supervise" or case.sparse else 33 if case.lively else 20
+        every = 9 if case.only_for_real else 199 if name == "supervise" or case.sparse else 38 if case.lively else 22
         total.add(kill_sweep(prepare(case), every=every, first=number % every))
     tell("real kills", total)
     assert total.violations == []
@@ -50,7 +50,7 @@ def test_killed_for_real_every_command_ends_as_an_undisturbed_one(prepare: Prepa
 def test_killed_again_while_recovering_it_still_ends_as_an_undisturbed_run(prepare: Prepare, tell: Tell) -> None:
     total = Tally()
     for name in QUICK:
-        total.add(double_sweep(prepare(CASES[name]), every=97, judge_every=5, first=11))
+        total.add(double_sweep(prepare(CASES[name]), every=115, judge_every=5, first=11))
     for name in ("run files", "approve", "rollback"):
         total.add(double_kill_sweep(prepare(CASES[name]), every=140, second_every=90))
     tell("killed again while recovering", total)
