@@ -179,6 +179,15 @@ class Life:
         return {line: lines.count(line) for line in lines}
 
 
+def alive(pid: int) -> bool:
+    """A zombie has ended; only its parent has not looked yet."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
 def end_all_in(place: Path) -> None:
     """What still works in the workspace dies without a word, as if the machine had gone down."""
     here = os.path.realpath(place / "workspace")

@@ -12,16 +12,9 @@ from pathlib import Path
 import pytest
 
 from acode.steps import probe
+from tests.lives import alive
 
 CHILDREN = "(while :; do sleep 0.01; done) & echo $! > child; while :; do sleep 0.01; done"
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
 
 
 def ask(place: Path, command: str, timeout_s: float = 20.0) -> int:

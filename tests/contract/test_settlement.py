@@ -20,7 +20,7 @@ from acode.plan import Settlement, Strategy
 from acode.state import State
 from acode.steps import keeper, kept
 from acode.workspace import temp_name
-from tests.lives import Life, end_all_in
+from tests.lives import Life, alive, end_all_in
 
 WAIT_S_MAX = 20.0
 # It says that it has begun, does half of its work, and waits for the door.
@@ -67,14 +67,6 @@ def until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < deadline, "it never came true"
         time.sleep(0.005)
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
 
 
 def mark_of(life: Life) -> kept.Mark:

@@ -17,6 +17,7 @@ from acode.plan import Outcome
 from acode.steps import git_locks
 from acode.steps.kept import run_directory
 from acode.steps.shape import Done, Failed
+from tests.lives import alive
 from tests.repositories import files_of, git, hook, log, put, status
 from tests.sites import Bench, Patient
 
@@ -456,7 +457,7 @@ def test_a_git_whose_beginning_cannot_be_noted_does_not_go_on_unseen(bench: Benc
     assert found.reason == "signal", "it was stopped, and may have been faster"
     assert bench.look(step, started).outcome is Outcome.NOT_APPLIED
     child = repo.parent / "child"
-    assert not child.exists() or not running(int(child.read_text()))
+    assert not child.exists() or not alive(int(child.read_text()))
 
 
 # Time.
@@ -470,7 +471,7 @@ def test_a_hook_out_of_time_is_stopped_with_its_children(bench: Bench, repo: Pat
     found = failed(bench.execute(step, started))
     assert found.reason == "timeout"
     child = int((repo.parent / "child").read_text())
-    assert not running(child)
+    assert not alive(child)
     assert bench.look(step, started).outcome is Outcome.NOT_APPLIED
     assert (log(repo), status(repo)) == (["first"], [" M a"])
 
@@ -488,11 +489,3 @@ def test_a_wish_to_stop_is_heard(bench: Bench, repo: Path) -> None:
     bench.stop = Patient(lambda: True)
     assert failed(bench.run(step_for("a"))).reason == "signal"
     assert log(repo) == ["first"]
-
-
-def running(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
