@@ -46,7 +46,11 @@ def run_plan(world: World, planfile: PlanFile, *, refuse: Callable[[], None] | N
     planned = ev.SessionPlanned(tasks=len(plan.tasks), steps=steps, plan_digest=event.plan_digest)
     executing = ev.SessionExecuting(reason="run")
     with contextlib.ExitStack() as stack:
-        with one_beginner(world, PLANS) if refuse is not None else contextlib.nullcontext():
+        with (
+            one_beginner(world, PLANS, of="here", wait_s=BEGIN_WAIT_S)
+            if refuse is not None
+            else contextlib.nullcontext()
+        ):
             if refuse is not None:
                 refuse()
             run = stack.enter_context(created(world, event, planned, executing, blobs=blobs))
@@ -64,15 +68,15 @@ def run_plan(world: World, planfile: PlanFile, *, refuse: Callable[[], None] | N
 
 
 @contextlib.contextmanager
-def one_beginner(world: World, name: str) -> Iterator[None]:
-    """Two that both find no unfinished session would begin two, and do the same work twice."""
+def one_beginner(world: World, name: str, *, of: str, wait_s: float) -> Iterator[None]:
+    """Two that both find no session, `of` a plan or a key, would begin two, and do the same work twice."""
     with Root(world.workspace) as root:
         directory = ensure_agent_dir(root)
     try:
-        lock, _ = locks.acquire(directory / "locks", name, lambda: 1, wait_s=BEGIN_WAIT_S, now=world.clock)
+        lock, _ = locks.acquire(directory / "locks", name, lambda: 1, wait_s=wait_s, now=world.clock)
     except SessionLocked as error:
         raise SessionLocked(
-            "another process is just beginning a session here, and does not come to an end with it",
+            f"another process is just beginning a session {of}, and does not come to an end with it",
             hint="Wait a moment, or end the process that is named, and try again.",
             **error.details,
         ) from error

@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from acode import lock as locks
 from acode import seal
 from acode.engine import called
 from acode.engine.actions import refuse_running
+from acode.engine.begin import one_beginner
 from acode.engine.carry_on import escalate_if_due, finish_resume, make_ready
 from acode.engine.hold import Held, ended, held, load_verified
 from acode.engine.opening import has_database, opened
@@ -35,7 +35,6 @@ from acode.errors import (
     LogRolledBack,
     ModelTrouble,
     OutcomeUnknown,
-    SessionLocked,
     StepTimeout,
     UnknownSession,
     Usage,
@@ -162,7 +161,9 @@ def open_session(
         options = lent.options
     with Root(world.workspace) as root:
         ensure_agent_dir(root)
-    with one_beginner(world, key, wait=options.wait):
+    name = f"key-{hashlib.sha256(key.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
+    wait_s = max(world.config.settings.session.lock_timeout_seconds if options.wait else 0.0, 1.0)
+    with one_beginner(world, name, of=f"under the key {key}", wait_s=wait_s):
         known = find_lent(world, lent.session_id) if model is not None and lent else find_session(world, key)
         if known is None or (known[1].terminal and on_completed == "new" and lent is None):
             checked_key(world, key)
@@ -218,21 +219,6 @@ def checked_key(world: World, key: str) -> None:
             f"the key {world.redactor.text(key)} holds what looks like a secret; keys are shown everywhere",
             hint="Name the session after its work.",
         )
-
-
-@contextlib.contextmanager
-def one_beginner(world: World, key: str, *, wait: bool) -> Any:
-    """Two that both find no session under a key would begin two."""
-    name = f"key-{hashlib.sha256(key.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
-    wait_s = max(world.config.settings.session.lock_timeout_seconds if wait else 0.0, 1.0)
-    try:
-        lock, _ = locks.acquire(world.agent_dir / "locks", name, lambda: 1, wait_s=wait_s, now=world.clock)
-    except SessionLocked as error:
-        raise SessionLocked(f"another process is just opening the session {key}", **error.details) from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def find_session(world: World, key: str) -> tuple[str, Any] | None:
