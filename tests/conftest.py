@@ -12,7 +12,7 @@ import pytest
 
 from tests.driver import Acode
 
-pytest_plugins = ["tests.postgres"]
+pytest_plugins = ["tests.postgres", "tests.fixtures"]
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 CLEARED_PREFIXES = ("ACODE_", "XDG_", "OTEL_", "GIT_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")

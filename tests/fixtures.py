@@ -1,4 +1,4 @@
-"""What several of these tests share: a repository with a bench in it, a database, and two machines that use that."""
+"""Fixtures that tests of several modules share: a git repository, a `Bench` in it, a database, and two machines that use that."""
 
 from __future__ import annotations
 
