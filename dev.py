@@ -4,6 +4,7 @@
     python3 dev.py run                run examples/hello in a fresh workspace
     python3 dev.py run -- ARGS        any acode command line
     python3 dev.py test [ARGS]        checks, then the tests; with ARGS only pytest ARGS
+    python3 dev.py versions           the fast subset of the tests with every other Python that is here
     python3 dev.py check              lint, format, types on three platforms, layers, dependencies, dead code
     python3 dev.py sweep [ARGS]       the long release sweeps
     python3 dev.py bench [NAME]       the benchmarks
@@ -31,7 +32,7 @@ from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent
 DEV = ROOT / ".dev"
-PYTHON_MIN = (3, 11)
+PYTHON_MIN, PYTHON_NEWEST = (3, 11), (3, 13)
 ENVIRONMENTS_KEPT_MAX = 6
 LOG_TAIL_LINES = 25
 WORKERS = 2
@@ -46,6 +47,8 @@ def main(argv: list[str]) -> int:
     commands: dict[str, Callable[[list[str]], int]] = {
         "run": run,
         "test": test,
+        "versions": versions,
+        "fast": fast,
         "check": check,
         "sweep": sweep,
         "bench": bench,
@@ -97,6 +100,51 @@ def integrations() -> int:
     return Environment.ready("integrations")(
         "-m", "pytest", "-q", "--confcutdir", place, "-p", "no:cacheprovider", place
     )
+
+
+FAST = ["tests/unit", "tests/store", "tests/steps/test_step_run.py", "tests/library/test_steps.py"]
+
+
+def fast(args: list[str]) -> int:
+    """The fast subset, with the Python that this was started with."""
+    arguments = ["-m", "pytest", "-q", "-n", str(WORKERS), "-m", "not release", "--inline-snapshot=disable"]
+    return Environment.ready("fast")(*arguments, *(args or FAST))
+
+
+def versions(args: list[str]) -> int:
+    failed = []
+    for version, python in other_pythons().items():
+        if python is None:
+            say(f"Python {version} is not here: nothing is tested with it")
+            continue
+        say(f"with Python {version}:")
+        if subprocess.run([python, str(ROOT / "dev.py"), "fast", *args], check=False).returncode:
+            failed.append(version)
+    if failed:
+        say(f"failed with Python {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def other_pythons() -> dict[str, str | None]:
+    """The supported versions, with a Python that is not this one; None where there is none."""
+    found: dict[str, str | None] = {f"3.{minor}": None for minor in range(PYTHON_MIN[1], PYTHON_NEWEST[1] + 1)}
+    places = [*filter(None, (shutil.which(f"python{version}") for version in found)), "/usr/bin/python3"]
+    for python in [*places, *map(str, sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3")))]:
+        version = version_of(python)
+        short = ".".join(version.split(".")[:2])
+        if version != platform.python_version() and found.get(short, "") is None:
+            found[short] = python
+    here = ".".join(platform.python_version_tuple()[:2])
+    return {version: python for version, python in found.items() if version != here or python is not None}
+
+
+def version_of(python: str) -> str:
+    """As in 3.11.2; empty where it cannot be started."""
+    query = "import platform; print(platform.python_version())"
+    try:
+        return subprocess.run([python, "-c", query], check=False, text=True, capture_output=True).stdout.strip()
+    except OSError:
+        return ""
 
 
 def check(_args: list[str]) -> int:
@@ -181,11 +229,11 @@ class Environment:
         return Path.cwd() if command[:2] == ("-m", "acode") else ROOT
 
     @classmethod
-    def ready(cls, extra: str = "dev") -> Environment:
-        place = DEV / f"env-{environment_key(extra)}"
+    def ready(cls, group: str = "dev") -> Environment:
+        place = DEV / f"env-{environment_key(group)}"
         with only_one_at_a_time():
             if not (place / "ready").exists():
-                set_up(place, extra)
+                set_up(place, group)
             os.utime(place)
         python = python_of(place)
         if python.exists():
@@ -194,21 +242,20 @@ class Environment:
         return cls(Path(sys.executable), {"PYTHONPATH": os.pathsep.join(seen)})
 
 
-def environment_key(extra: str) -> str:
+def environment_key(group: str) -> str:
     """Changes when other packages are wanted, not when a lint rule does."""
-    project = project_table()
-    wanted = json.dumps([extra, project["dependencies"], project["optional-dependencies"], sys.version, sys.executable])
+    wanted = json.dumps([wanted_packages(group), sys.version, sys.executable])
     lock = ROOT / "uv.lock"
     return hashlib.sha256(wanted.encode() + (lock.read_bytes() if lock.exists() else b"")).hexdigest()[:12]
 
 
-def set_up(place: Path, extra: str) -> None:
+def set_up(place: Path, group: str) -> None:
     """Leave a complete environment behind, marked as such at the very end, or stop with what each way said."""
     reasons = []
     for name, install in (("uv", with_uv), ("venv and pip", with_venv), ("pip", with_pip_alone)):
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
-        reason = unusable(name) or install(place, extra)
+        reason = unusable(name) or install(place, group)
         if reason is None:
             show_the_source(place)
             (place / "ready").write_text(f"{name}\n")
@@ -228,19 +275,19 @@ def unusable(name: str) -> str | None:
     return None
 
 
-def with_uv(place: Path, extra: str) -> str | None:
+def with_uv(place: Path, group: str) -> str | None:
     # Behind a company's own certificate authority uv needs the system's certificates, as pip takes them by itself.
     variables = {"UV_PROJECT_ENVIRONMENT": str(place), "UV_SYSTEM_CERTS": os.environ.get("UV_SYSTEM_CERTS", "1")}
-    command = ["uv", "sync", "--frozen", "--quiet", "--extra", extra, "--no-install-project", "--compile-bytecode"]
+    command = ["uv", "sync", "--frozen", "--quiet", "--group", group, "--no-install-project", "--compile-bytecode"]
     return complaint([*command, "--python", sys.executable], variables)
 
 
-def with_venv(place: Path, extra: str) -> str | None:
+def with_venv(place: Path, group: str) -> str | None:
     made = complaint([sys.executable, "-m", "venv", "--clear", str(place)])
-    return made or complaint([str(python_of(place)), "-m", "pip", "install", "--quiet", *what_to_install(place, extra)])
+    return made or complaint([str(python_of(place)), "-m", "pip", "install", "--quiet", *what_to_install(place, group)])
 
 
-def with_pip_alone(place: Path, extra: str) -> str | None:
+def with_pip_alone(place: Path, group: str) -> str | None:
     pip: list[str] = ["-m", "pip"]
     if importlib.util.find_spec("pip") is None:
         wheel = pip_from_debian(place)
@@ -248,7 +295,7 @@ def with_pip_alone(place: Path, extra: str) -> str | None:
             return "this Python has no pip (on Debian the packages python3-pip or python3-venv)"
         pip = [str(wheel / "pip")]
     target = str(place / "site")
-    return complaint([sys.executable, *pip, "install", "--quiet", "--target", target, *what_to_install(place, extra)])
+    return complaint([sys.executable, *pip, "install", "--quiet", "--target", target, *what_to_install(place, group)])
 
 
 def pip_from_debian(place: Path) -> Path | None:
@@ -261,24 +308,28 @@ def pip_from_debian(place: Path) -> Path | None:
     return next(iter(sorted((place / "usr/share/python-wheels").glob("pip-*.whl"))), None)
 
 
-def what_to_install(place: Path, extra: str) -> list[str]:
+def what_to_install(place: Path, group: str) -> list[str]:
     """pip's arguments: the project's own requirements, held to the versions of the lock file."""
     requirements, pins = place / "requirements.txt", place / "constraints.txt"
-    requirements.write_text("\n".join(wanted_packages(extra)) + "\n", encoding="utf-8")
+    requirements.write_text("\n".join(wanted_packages(group)) + "\n", encoding="utf-8")
     pins.write_text("\n".join(locked_versions()) + "\n", encoding="utf-8")
     return ["-r", str(requirements), "-c", str(pins)]
 
 
-def wanted_packages(extra: str) -> list[str]:
+def wanted_packages(group: str) -> list[str]:
     project = project_table()
+    groups: dict[str, list[Any]] = read_toml(ROOT / "pyproject.toml")["dependency-groups"]
     wanted: list[str] = list(project["dependencies"])
-    waiting = [extra]
+    waiting: list[Any] = list(groups[group])
     while waiting:
-        for line in project["optional-dependencies"][waiting.pop()]:
-            if line.startswith(f"{project['name']}["):
-                waiting += line.split("[")[1].rstrip("]").replace(" ", "").split(",")
-            else:
-                wanted.append(line)
+        line = waiting.pop()
+        if isinstance(line, dict):
+            waiting += groups[line["include-group"]]
+        elif line.startswith(f"{project['name']}["):
+            for extra in line.split("[")[1].rstrip("]").replace(" ", "").split(","):
+                waiting += project["optional-dependencies"][extra]
+        else:
+            wanted.append(line)
     return wanted
 
 
@@ -381,7 +432,7 @@ def require_python() -> None:
     """Hand over to a newer interpreter if this one is too old and one is to be found."""
     if sys.version_info >= PYTHON_MIN:
         return
-    for minor in range(14, PYTHON_MIN[1] - 1, -1):
+    for minor in range(PYTHON_NEWEST[1] + 1, PYTHON_MIN[1] - 1, -1):
         newer = shutil.which(f"python3.{minor}")
         if newer and subprocess.run([newer, "-c", ""], check=False).returncode == 0:
             os.execv(newer, [newer, str(ROOT / "dev.py"), *sys.argv[1:]])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -20,7 +21,49 @@ KEPT = ("ACODE_TEST_PG_DSN",)
 MEMORY, MEMORY_BYTES_MIN = "/dev/shm", 4 * 1024**3
 
 
+# Why a test may be skipped where CI is set; every other skip is a failure there.
+SKIPPED_IN_CI = {
+    "needs the extra: langgraph": "an environment of its own runs these tests",
+    "no real model: ACODE_TEST_MODEL_URL": "a real model is opt-in",
+    "root may read and write everything": "CI is root",
+}
+
+
 def pytest_configure() -> None:
+    restore_signals()
+    use_memory()
+
+
+def restore_signals() -> None:
+    """What tests start must obey signals also where pytest itself was started by `nohup … &`, with them ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for ignored in (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_DFL)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    return without_silent_skip((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    return without_silent_skip((yield))
+
+
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+
+def without_silent_skip(report: Report) -> Report:
+    """CI has everything that a test can need, so that a skip there hides a broken set-up."""
+    if report.skipped and os.environ.get("CI") and sys.platform == "linux" and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if not any(allowed in reason for allowed in SKIPPED_IN_CI):
+            report.outcome, report.longrepr = "failed", f"skipped, and CI allows no such skip: {reason}"
+    return report
+
+
+def use_memory() -> None:
     """Thousands of small files are made and synced: in memory, where there is room for that, nobody waits for a disk.
 
     No test pulls the plug. What a disk may lose then is told by a model of it, see `tests/crash/harness/power.py`.

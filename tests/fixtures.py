@@ -1,4 +1,4 @@
-"""Fixtures that tests of several modules share: a git repository, a `Bench` in it, a database, and two machines that use that."""
+"""Fixtures that tests of several modules share: a git repository, a `Bench` in it, a database, two machines on it."""
 
 from __future__ import annotations
 

@@ -62,3 +62,22 @@ def test_a_kill_of_acode_alone_leaves_its_commands(talker: Running) -> None:
     assert talker.kill().exit_code == -signal.SIGKILL
     assert child.is_running()
     child.kill()
+
+
+def test_programs_under_test_obey_signals_that_the_test_command_ignores() -> None:
+    """As with `nohup python3 dev.py test &`, and under some CI runners."""
+    show = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    start = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {show!r}], check=True)"
+    ignored = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    restored = "from tests.conftest import restore_signals; restore_signals()"
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", f"{ignored}\n{more}\n{start}"],
+            cwd=Path(__file__).resolve().parent.parent,
+            check=True,
+            text=True,
+            stdout=subprocess.PIPE,
+        ).stdout.strip()
+        for more in ("", restored)
+    ]
+    assert told == ["False", "True"]

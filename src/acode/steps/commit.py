@@ -229,6 +229,8 @@ class Running:
         except BaseException:  # nobody could tell it from a child of a hook: it may not live on without its mark
             self._signal(terminate=False)
             with self._process:  # closes its pipe, and waits
+                self._process.wait()
+                self._wait_for_group()
                 raise
         reader = threading.Thread(target=self._read, args=(site.output_limit_bytes,), daemon=True)
         reader.start()
@@ -254,6 +256,14 @@ class Running:
         except subprocess.TimeoutExpired:
             return False
         return True
+
+    def _wait_for_group(self) -> None:
+        """A killed hook holds the lock of the step until the kernel has ended it; looked at before, git seems alive."""
+        until = time.monotonic() + ORPHAN_WAIT_S
+        with contextlib.suppress(ProcessLookupError):
+            while sys.platform != "win32" and time.monotonic() < until:
+                os.killpg(self._process.pid, 0)
+                time.sleep(ORPHAN_EVERY_S)
 
     def _read(self, bytes_max: int) -> None:
         assert self._process.stdout is not None
