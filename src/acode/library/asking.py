@@ -21,7 +21,7 @@ from acode.errors import AcodeError, NotStorable, OutcomeUnknown, StepFailed, St
 from acode.events import types as ev
 from acode.events.definition import Action, Step
 from acode.library.failures import describe_error, in_words, raised_again, told_in_words
-from acode.library.record import Record, without_result
+from acode.library.record import Question, Record, without_result
 from acode.library.scope import CURRENT, Scope
 from acode.library.work import Begun, How, OnChange, TimedOut, Work, unfinished
 from acode.steps import kind_of
@@ -64,15 +64,13 @@ class Asking:
             self._refuse_given_up(scope)
             taken = scope.take(name)
             asked = ev.Asked(arguments=arguments, after=taken.after, version=how.version, ordered=taken.certain)
-            completed = self.record.find(taken.id, scope)
-            if completed is not None:
-                completed = self.record.as_asked(
-                    completed, asked, taken, scope, shown=shown, choice=how.on_change, as_given=as_given
-                )
+            question = Question(asked, taken, scope, shown, how.on_change, as_given)
+            completed = self._on_record(question)
             if completed is not None:
                 self.found += 1
                 self.record.finished_top += scope.top
                 return Begun(taken.id, scope, completed=completed, result=self.record.unpack(completed))
+            self._raise_caught(question)
             self._refuse_what_cannot_run(taken.id)
             undo = how.undo if isinstance(how.undo, str | tuple) else None
             step = Step(id=taken.id, action=action(), idempotent=how.idempotent, timeout_s=how.timeout_s, undo=undo)
@@ -83,6 +81,25 @@ class Asking:
             if starts:
                 self.begin(begun)
             return begun
+
+    def _on_record(self, question: Question) -> ev.StepCompleted | None:
+        """The completion that answers the question; one that is to be done again is taken off the record."""
+        step = question.taken.id
+        completed = self.record.find(step, question.scope)
+        if completed is None or self.record.is_as_asked(question, completed.asked, completed.attempt):
+            return completed
+        called.take_back_record(self.run, step)
+        return None
+
+    def _raise_caught(self, question: Question) -> None:
+        """A failure that the program caught is the step's outcome: it is raised again, and nothing is called."""
+        step = question.taken.id
+        record = self.record.caught(step)
+        if record is None:
+            return
+        then = record.left_behind.asked if record.left_behind is not None else None
+        if self.record.is_as_asked(question, then, record.attempt):
+            raise raised_again(self.record.failure(record), step)
 
     def recall(self, step_id: str) -> Begun | None:
         """A step of the session itself by its id, out of its turn; None where it is not on record."""
@@ -133,9 +150,6 @@ class Asking:
                 hint=f"Say what became of it: acode session resolve {name} {step_id}, or acode.resolve(…)",
                 step=step_id,
             )
-        record = session.record(step_id)
-        if record is not None and record.handled:
-            raise raised_again(self.record.failure(record), step_id)
 
     # Begun and ended.
 
@@ -143,9 +157,7 @@ class Asking:
         """Say that it begins; together with that an earlier failure was handled, if there was one."""
         work, scope = begun.work, begun.parent
         with self.run.turn:
-            before: tuple[ev.Known, ...] = ()
-            if scope.failed is not None and scope.failed != begun.id:
-                before, scope.failed = (ev.FailureHandled(step=scope.failed),), None
+            before = tuple(ev.FailureHandled(step=step) for step in scope.goes_on_after(begun.id))
             prepared = kind_of(work.step.kind).prepare(work.step, site) if site is not None else None
             begun.started = called.begin(
                 self.run, work.step, work.asked, shown=work.shown, before=before, prepared=prepared
@@ -155,7 +167,6 @@ class Asking:
     def begin_again(self, begun: Begun) -> None:
         with self.run.turn:
             self.at_boundary()
-            begun.parent.failed = None
             put_back_leftovers(self.run, begun.work.step)
             self.begin(begun)
 
@@ -223,7 +234,8 @@ class Asking:
                     self.finished(begun)
                     return self.record.output(begun.completed)
                 record_failure(self.run, begun.started, outcome, self.took_ms(begun))
-                begun.parent.failed = begun.id if outcome.reason in ("exit", "error") else None
+                if outcome.reason in ("exit", "error"):
+                    begun.parent.failed.add(begun.id)
             error = self.error_of(begun, outcome)
             wait_s = self._retry_after_s(begun, error) if outcome.reason == "exit" else None
             if wait_s is None:
@@ -241,7 +253,7 @@ class Asking:
             told = self._told(error)
             failed = Failed(reason="error", message=f"{type(error).__name__}: {in_words(error)}")
             record_failure(self.run, begun.started, failed, self.took_ms(begun), error=told)
-            begun.parent.failed = begun.id
+            begun.parent.failed.add(begun.id)
 
     def failed(self, begun: Begun, error: Exception) -> float | None:
         """Record how the function failed; seconds until its next attempt, or None to let the program hear of it."""

@@ -335,8 +335,8 @@ def finish(session: Session) -> Result:
         session._asking.record.refuse_unasked()
     except AcodeError as error:
         return pause(run, error, told=error)
-    if session._asking.top.failed is not None:
-        run.say(ev.FailureHandled(step=session._asking.top.failed), durable=False)
+    if session._asking.top.failed:
+        run.say(*(ev.FailureHandled(step=step) for step in sorted(session._asking.top.failed)), durable=False)
     return finish_resume(run, session.found) if session.resumed else complete(run, 0)
 
 

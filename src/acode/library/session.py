@@ -332,6 +332,8 @@ class Session:
             yield self
         finally:
             CURRENT.reset(token)
+            with self._run.turn:
+                inside.left_for(around)
 
     def recall(self, step_id: str) -> Begun | None:
         """A step of the session itself by its id, out of its turn; None where it is not on record."""
