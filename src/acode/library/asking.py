@@ -22,7 +22,7 @@ from acode.events import types as ev
 from acode.events.definition import Action, Step
 from acode.library.failures import describe_error, in_words, raised_again, told_in_words
 from acode.library.record import Question, Record, without_result
-from acode.library.scope import CURRENT, Scope
+from acode.library.scope import CURRENT, Scope, runner
 from acode.library.work import Begun, How, OnChange, TimedOut, Work, unfinished
 from acode.steps import kind_of
 from acode.steps.shape import Done, Failed, Site
@@ -58,6 +58,7 @@ class Asking:
 
         as_given: the digest of the arguments as it was made once, for logs of that time.
         """
+        self.refuse_if_not_usable()
         with self.run.turn:
             self.at_boundary()
             scope = self.scope()
@@ -103,6 +104,7 @@ class Asking:
 
     def recall(self, step_id: str) -> Begun | None:
         """A step of the session itself by its id, out of its turn; None where it is not on record."""
+        self.refuse_if_forked()
         with self.run.turn:
             completed = self.record.find(step_id, self.top)
             if completed is None:
@@ -123,11 +125,21 @@ class Asking:
     def refuse_if_not_usable(self) -> None:
         if self.closed:
             raise Usage(f"the session {self.run.session.run_id} is closed: its block has ended")
-        if os.getpid() != self._pid:
+        self.refuse_if_forked()
+
+    def refuse_if_forked(self) -> None:
+        """A copy of a session in a forked child would write the same log beside its parent."""
+        if self.forked:
             raise Usage(
-                f"the session {self.run.session.run_id} belongs to process {self._pid}",
-                hint="A forked process opens a session of its own, or hands its results back.",
+                f"the session {self.run.session.run_id} belongs to process {self._pid}, of which this one is a"
+                " forked child",
+                hint="Let the child hand its results back, and the parent ask for the steps.",
             )
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is not the one that opened the session."""
+        return os.getpid() != self._pid
 
     def _refuse_given_up(self, scope: Scope) -> None:
         """A thread that nobody waits for any more would do the next attempt's steps beside it, or take their names."""
@@ -173,6 +185,7 @@ class Asking:
     def complete(self, begun: Begun, result: Any) -> None:
         """The completion and its result; said even where somebody wants the program to end, because it is true."""
         assert begun.started is not None
+        self.refuse_if_not_usable()
         try:
             done = self.record.pack(result)
         except NotStorable as error:
@@ -235,7 +248,7 @@ class Asking:
                     return self.record.output(begun.completed)
                 record_failure(self.run, begun.started, outcome, self.took_ms(begun))
                 if outcome.reason in ("exit", "error"):
-                    begun.parent.failed.add(begun.id)
+                    begun.parent.failed[begun.id] = runner()
             error = self.error_of(begun, outcome)
             wait_s = self._retry_after_s(begun, error) if outcome.reason == "exit" else None
             if wait_s is None:
@@ -253,7 +266,7 @@ class Asking:
             told = self._told(error)
             failed = Failed(reason="error", message=f"{type(error).__name__}: {in_words(error)}")
             record_failure(self.run, begun.started, failed, self.took_ms(begun), error=told)
-            begun.parent.failed.add(begun.id)
+            begun.parent.failed[begun.id] = runner()
 
     def failed(self, begun: Begun, error: Exception) -> float | None:
         """Record how the function failed; seconds until its next attempt, or None to let the program hear of it."""

@@ -45,6 +45,7 @@ class Bench:
 
     def knows(self, name: str) -> bool:
         """Whether the first step of this name, at this place, is on record; it is not asked for by that."""
+        self._asking.refuse_if_forked()
         scope = self._asking.scope()
         step = f"{scope.path}{NESTED}{name}" if scope.path else name
         with self.run.turn:
@@ -59,6 +60,7 @@ class Bench:
         self, begun: Begun, result: Any, *, files: tuple[ev.FileState, ...] = (), spent: ev.Spent | None = None
     ) -> None:
         assert begun.started is not None
+        self._asking.refuse_if_not_usable()
         done = msgspec.structs.replace(self._asking.record.pack(result), files=files, spent=spent)
         with self.run.turn:
             self._asking.refuse_if_not_usable()

@@ -292,6 +292,7 @@ class Session:
         Where nobody can be asked, `InputRequired` is raised, and the session waits: `acode session approve` or `deny`,
         then run the program again.
         """
+        self._asking.refuse_if_forked()
         with self._run.turn:
             text = self._run.world.redactor.text(question)
             action = Approve(question=text)
@@ -316,6 +317,7 @@ class Session:
 
         Steps in it are called `name.step`, whatever other branches do at the same time.
         """
+        self._asking.refuse_if_forked()
         with self._run.turn:
             around = self._asking.scope()
             taken = around.take(name)
