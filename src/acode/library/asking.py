@@ -20,10 +20,11 @@ from acode.engine.perform import put_back_leftovers, record_failure
 from acode.errors import AcodeError, NotStorable, OutcomeUnknown, StepFailed, StepTimeout, TerminalState, Usage
 from acode.events import types as ev
 from acode.events.definition import Action, Step
+from acode.library.arguments import VERSION, Arguments
 from acode.library.failures import describe_error, in_words, raised_again, told_in_words
 from acode.library.record import Question, Record, without_result
 from acode.library.scope import CURRENT, Scope, runner
-from acode.library.work import Begun, How, OnChange, TimedOut, Work, unfinished
+from acode.library.work import Begun, How, OnChange, TimedOut, Work, close_unbegun, unfinished
 from acode.steps import kind_of
 from acode.steps.shape import Done, Failed, Site
 
@@ -46,26 +47,28 @@ class Asking:
     def ask(
         self,
         name: str,
-        arguments: str,
+        arguments: Arguments,
         how: How,
         action: Callable[[], Action],
         shown: Callable[[], str],
         *,
         starts: bool = True,
-        as_given: Callable[[], str] | None = None,
     ) -> Begun:
-        """Find it on record, or begin it. `starts` False: somebody has to prepare before it can begin.
-
-        as_given: the digest of the arguments as it was made once, for logs of that time.
-        """
+        """Find it on record, or begin it. `starts` False: somebody has to prepare before it can begin."""
         self.refuse_if_not_usable()
         with self.run.turn:
             self.at_boundary()
             scope = self.scope()
             self._refuse_given_up(scope)
             taken = scope.take(name)
-            asked = ev.Asked(arguments=arguments, after=taken.after, version=how.version, ordered=taken.certain)
-            question = Question(asked, taken, scope, shown, how.on_change, as_given)
+            asked = ev.Asked(
+                arguments=arguments.digest,
+                digest_version=VERSION,
+                after=taken.after,
+                version=how.version,
+                ordered=taken.certain,
+            )
+            question = Question(asked, arguments, taken, scope, shown, how.on_change)
             completed = self._on_record(question)
             if completed is not None:
                 self.found += 1
@@ -76,7 +79,7 @@ class Asking:
             undo = how.undo if isinstance(how.undo, str | tuple) else None
             step = Step(id=taken.id, action=action(), idempotent=how.idempotent, timeout_s=how.timeout_s, undo=undo)
             if taken.ordered:
-                self.record.refuse_the_same_by_another_name(step, asked, scope, choice=how.on_change)
+                self.record.refuse_the_same_by_another_name(step, question)
             text = self.run.world.redactor.text(shown())
             begun = Begun(taken.id, scope, work=Work(step=step, how=how, asked=asked, shown=text))
             if starts:
@@ -191,6 +194,7 @@ class Asking:
         except NotStorable as error:
             if not unfinished(result):  # else it may be at work still, and what becomes of it nobody knows
                 self._end_without_result(begun, error.message)
+            close_unbegun(result)
             error.message = f"step {begun.id} has run, but its result is lost: {error.message}"
             error.args = (error.message,)
             error.hint = f"{error.hint or ''} {self.record.way_to_a_result(begun.id)}".strip()

@@ -13,6 +13,7 @@ from acode.errors import AcodeError, BlobDamaged, ChainBroken, MissingArtifacts,
 from acode.events import types as ev
 from acode.events.definition import Call, Step
 from acode.library import values
+from acode.library.arguments import Arguments
 from acode.library.scope import Scope, Taken
 from acode.library.work import OnChange
 from acode.state import AGENT, NESTED, State, StepRecord
@@ -34,21 +35,26 @@ def without_result(why: str) -> Done:
 Work = tuple[str, str, str]
 
 
-def work_of(step: Step, asked: ev.Asked) -> Work | None:
+def work_of(step: Step, arguments: str) -> Work | None:
     """By what a step is known under any name: its kind, its function and its arguments. A lambda is nobody's name."""
     function = step.action.function if isinstance(step.action, Call) else ""
-    return None if "<lambda>" in function else (step.kind, function, asked.arguments)
+    return None if "<lambda>" in function else (step.kind, function, arguments)
+
+
+def works_of(step: Step, arguments: Arguments) -> set[Work | None]:
+    """The same, as each rule for arguments may have recorded it."""
+    return {work_of(step, digest) for digest in (arguments.digest, *arguments.by_first_rule())} - {None}
 
 
 class Question(NamedTuple):
     """What a program asks for when it asks for a step, and what is needed to compare it with the record."""
 
     asked: ev.Asked
+    arguments: Arguments
     taken: Taken
     scope: Scope
     shown: Callable[[], str]  # the arguments for people
     choice: OnChange | None = None  # what the step itself says is to happen if they are others than on record
-    as_given: Callable[[], str] | None = None  # the digest of the arguments as it was made once
 
 
 class Record:
@@ -103,8 +109,7 @@ class Record:
         asked, step = question.asked, question.taken.id
         if then == asked or then is None:  # None: its start was damaged, and a person has said what became of the step
             return True
-        as_given = question.as_given
-        if then.arguments != asked.arguments and as_given is not None and then.arguments == as_given():
+        if then.digest_version == 1 and then.arguments in question.arguments.by_first_rule():
             asked = msgspec.structs.replace(asked, arguments=then.arguments)
         what = self._difference(then, asked, question.taken, question.scope)
         if what is None:
@@ -174,22 +179,20 @@ class Record:
                 text = event.shown
         return f"({text})"
 
-    def refuse_the_same_by_another_name(
-        self, step: Step, asked: ev.Asked, scope: Scope, *, choice: OnChange | None
-    ) -> None:
+    def refuse_the_same_by_another_name(self, step: Step, question: Question) -> None:
         """A step that was never begun does what another one on record did in its place: it was renamed or moved, or it
         is new and looks like that. Only a person knows, and says so before it is begun; it would be done twice.
 
         A step that does something else is new in the middle, and simply done.
         """
-        session = self.run.session
+        session, scope = self.run.session, question.scope
         if self._known_before == 0 or scope.rerun or session.kind == AGENT or session.record(step.id) is not None:
             return
-        work, skipped = work_of(step, asked), self._skipped(scope)
-        if work is None or skipped is None or work not in map(self._works_on_record().get, skipped):
+        skipped = self._skipped(scope)
+        if skipped is None or works_of(step, question.arguments).isdisjoint(map(self._works_on_record().get, skipped)):
             return
         passed = skipped[0]
-        if (choice or self._on_change) in ("insert", "rerun"):
+        if (question.choice or self._on_change) in ("insert", "rerun"):
             self.run.say(ev.Noted(what="step_inserted", data={"step": step.id, "before": passed}), actor="user")
             return
         raise NonDeterminism(
@@ -207,7 +210,7 @@ class Record:
         if self._works is None:
             starts = (envelope.event for envelope, _, _ in self.run.store.events(self.run.session.session_id))
             self._works = {
-                event.step: work_of(event.definition, event.asked)
+                event.step: work_of(event.definition, event.asked.arguments)
                 for event in starts
                 if isinstance(event, ev.StepStarted) and event.definition is not None and event.asked is not None
             }
