@@ -260,7 +260,8 @@ class Session:
         """Run a command under a keeper and return what it printed; a status other than 0 raises `StepFailed`.
 
         The keeper outlives the program, so that even a killed one finds out how the command ended. probe, outputs,
-        undo and the rest are those of a `run` step in a plan file.
+        undo and the rest are those of a `run` step in a plan file. The values of env are compared by a later run, and
+        recorded as codes only; those of secret_env are the ones that the program's environment has at the time.
         """
         line = command if isinstance(command, str) else tuple(command)
         action = Run(
