@@ -22,6 +22,7 @@ from pathlib import Path
 
 import msgspec
 
+from acode import forked
 from acode.errors import (
     LockForeignOwner,
     LockForeignProcess,
@@ -71,6 +72,14 @@ class Lock:
         self._stop = threading.Event()
         self._pulse = threading.Thread(target=self._beat, name="acode-lock", daemon=True)
         self._pulse.start()
+        forked.own(self, Lock._disown)
+
+    def _disown(self) -> None:
+        """In a forked child only the copy of the descriptor is closed: with it open, the child would hold the lock when
+        its parent is dead; unlocked, or with its sign of life put back, it would be taken from the living one.
+        """
+        os.close(self._fd)
+        self._fd = -1
 
     def _beat(self) -> None:
         """A sign of life every few seconds: it dates a crash that leaves no event. Unsynced, so it costs nothing."""
@@ -87,11 +96,15 @@ class Lock:
         It dates the crash of whoever held the lock before. Without this a refused attempt, which holds the lock while
         it looks, would move the crash to its own time and start the cool-down again.
         """
+        if self._fd < 0:
+            return
         self._stop.set()
         self._pulse.join()  # or its last beat could hit a file that got this descriptor's number meanwhile
         self._touch(self._found_ns)
-        unlock(self._fd)
-        os.close(self._fd)
+        forked.give_back(self)
+        fd, self._fd = self._fd, -1
+        unlock(fd)
+        os.close(fd)
 
 
 def lock_path(locks: Path, session_id: str, generation: int) -> Path:

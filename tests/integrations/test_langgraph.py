@@ -20,7 +20,7 @@ pytest.importorskip("langgraph.checkpoint.conformance", reason="needs langgraph-
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.capabilities import Capability
 
-from acode.errors import BlobDamaged, ChainBroken
+from acode.errors import BlobDamaged, ChainBroken, Usage
 from acode.integrations.langgraph import AcodeSaver
 
 CONFORMANCE_TESTS = 81
@@ -165,3 +165,20 @@ def test_writes_come_back_in_the_order_of_their_paths_and_one_of_a_kind_is_repla
     found = saver.get_tuple(config)
     assert found is not None
     assert found.pending_writes == [("z-task", "b", 2), ("a-task", "__interrupt__", "second"), ("a-task", "b", 1)]
+
+
+def test_a_forked_child_stores_no_checkpoint_and_leaves_those_of_its_parent_alone(saver: AcodeSaver) -> None:
+    place = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    with saver._turn:  # as if another thread of the parent were writing: no such thread is in the child
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                with pytest.raises(Usage, match="forked child"):
+                    graph(saver, 3).invoke({"log": []}, place)
+                saver.close()
+                status = 0
+            finally:
+                os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert graph(saver, 3).invoke({"log": []}, place)["log"]

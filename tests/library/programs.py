@@ -68,6 +68,7 @@ class Place:
             cwd=self.workspace,
             env=self.env(**env),
             text=True,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )

@@ -145,13 +145,14 @@ def test_nobody_says_what_became_of_a_command_that_still_runs(
 
 
 DEPLOYS = """
+os.environ["PROGRAM"] = str(os.getpid())  # of its own environment: the values of env= are compared
 with acode.session("k") as s:
     s.run(
         os.environ["COMMAND"] + '; kill -9 $PPID $PROGRAM $$',
         name="deploy",
         probe=os.environ["PROBE"],
         outputs=["deploy.log"],
-        env={"API_TOKEN": "tok-93a1f06be2", "PROGRAM": str(os.getpid())},
+        env={"API_TOKEN": "tok-93a1f06be2"},
     )
 """
 

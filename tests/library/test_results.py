@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 import acode
 from acode.errors import MissingArtifacts, NotStorable, StepFailed
 from acode.events.definition import digest
-from acode.library import values
+from acode.library import arguments, values
 from tests.library.counted import Counted, interrupted
 from tests.library.programs import Place
 
@@ -256,11 +256,14 @@ def test_equal_dicts_are_the_same_argument_whatever_was_put_into_them_first(
     different = [{2: "b", 1: 3}, {"$": "dict", "v": [2, 1]}, {"$": "dict", "v": [1, 2]}, {1: (1, 2)}, {(1, 2): 1}]
     assert len({values.digest_of([value]) for value in different}) == len(different)
     assert one == other and values.digest_of([one]) == values.digest_of([other]) != values.digest_of([{2: "b"}])
-    work, made_now = Counted(7), values.digest_of
+    assert arguments.digest_of([one]) == arguments.digest_of([other]) != arguments.digest_of([{2: "b"}])
+    work = Counted(7)
     with monkeypatch.context() as earlier:  # a log of the time when the order counted
-        earlier.setattr(values, "digest_of", lambda found, **_: made_now(found, as_given=True))
+        as_given = arguments.Arguments(values.digest_of([one], as_given=True), tuple)
+        earlier.setattr("acode.library.session.arguments_of", lambda found, **_: as_given)
+        earlier.setattr("acode.library.asking.VERSION", 1)
         interrupted("k", lambda s: s.step("a", work, one))
-    assert made_now([one]) != made_now([one], as_given=True)
+    assert values.digest_of([one]) != values.digest_of([one], as_given=True)
     with acode.session("k") as s:
         assert s.step("a", work, one) == 7
     assert len(work.calls) == 1
@@ -271,6 +274,7 @@ def test_arguments_that_are_no_values_count_by_their_type(place: Place) -> None:
     assert values.digest_of([one, 1]) == values.digest_of([other, 1]) != values.digest_of([other, 2])
     assert values.digest_of([2**60]) != values.digest_of([2**60 + 1])
     assert values.digest_of([1.0]) != values.digest_of([1.5])
+    assert arguments.digest_of([one, 1]) == arguments.digest_of([other, 1]) != arguments.digest_of([other, 2])
 
 
 @pytest.mark.parametrize(("answer", "expected", "calls"), [("applied", "seen by hand", 1), ("retry", "mended", 2)])

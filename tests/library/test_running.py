@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,32 +39,6 @@ def test_async_functions_are_steps_and_run_once(place: Place) -> None:
         asyncio.run(program(True))
     assert asyncio.run(program(False)) == [2, 0, 2, 4, 6, 8]
     assert sorted(calls) == [0, 1, 1, 2, 3, 4]
-
-
-def test_a_function_that_only_makes_a_coroutine_or_a_generator_has_not_run(place: Place) -> None:
-    ran: list[int] = []
-
-    async def charge(n: int) -> int:
-        ran.append(n)
-        return n
-
-    def rows() -> Iterator[int]:
-        ran.append(0)
-        yield 1
-
-    async def program(*, mended: bool) -> int:
-        async with acode.session("k") as s:
-            if not mended:
-                return await s.step("charge", lambda: charge(3))
-            return await s.step("charge", charge, 3)
-
-    with pytest.raises(Usage, match="step charge has made a coroutine, and nothing of that has run"):
-        asyncio.run(program(mended=False))
-    with pytest.raises(Usage, match="step rows has made a generator"), acode.session("rows") as s:
-        s.step("rows", rows)
-    assert ran == []
-    assert asyncio.run(program(mended=True)) == 3
-    assert ran == [3]
 
 
 def test_a_task_that_a_function_has_started_is_not_taken_for_its_end(place: Place) -> None:

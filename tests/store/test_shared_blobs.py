@@ -160,6 +160,7 @@ def test_what_a_killed_process_had_stored_for_a_start_it_never_said_goes_with_th
     store = place.open()
     journal = begun(store, created("a"))
     session_id = journal.session.session_id
+    store.close()  # a forked process opens no database that its parent has open
     child = os.fork()
     if child == 0:
         mine = place.open()
@@ -168,6 +169,8 @@ def test_what_a_killed_process_had_stored_for_a_start_it_never_said_goes_with_th
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     assert len(files(place.agent_dir)) == 1
+    store = place.open()
+    journal = store.journal(store.load(session_id), 1)
     say(journal, did("a"), finished())
     store.forget_preimages(session_id)
     assert files(place.agent_dir) == []

@@ -49,6 +49,7 @@ def create(
         git_branch=branch,
         entry=entry,
         entry_arguments=arguments,
+        arguments_version=2,
         owner=locks.owner(),
         acode_version=__version__,
     )

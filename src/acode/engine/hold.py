@@ -14,8 +14,8 @@ from datetime import datetime
 
 import msgspec
 
+from acode import forked, seal
 from acode import lock as locks
-from acode import seal
 from acode.engine import unsaid
 from acode.engine.opening import opened, resolve_id
 from acode.engine.sharing import refuse_not_ours
@@ -68,6 +68,11 @@ class Held:
         self._open_steps = 0
         self._anchors = seal.anchor_directory(world.state_dir, world.workspace)
         self._anchored_at = world.monotonic()
+        forked.own(self, Held._disown)
+
+    def _disown(self) -> None:
+        """A turn that another thread of the parent had at the fork would be waited for forever."""
+        self.turn = threading.RLock()
 
     @property
     def session(self) -> Session:

@@ -111,6 +111,7 @@ class SessionCreated(Event, frozen=True, kw_only=True, tag="session_created"):
     git_branch: str | None = None
     entry: str | None = None  # module:function that carries a library session on when it is called again
     entry_arguments: dict[str, Any] = {}
+    arguments_version: int = 1  # the rule by which a later call's arguments are compared with these
     owner: Owner
     acode_version: str
 
@@ -171,6 +172,7 @@ class Asked(Part, frozen=True, kw_only=True):
     """What a program asked for when it asked for a step: by this a later run is held to the same way."""
 
     arguments: str = ""  # SHA-256 over their canonical JSON
+    digest_version: int = 1  # the rule by which that was made
     after: str | None = None  # the step that the same thread asked for before, where that is certain
     version: str = ""
     ordered: bool = False  # that its place is certain, and that of every step and branch around it; old logs do not say

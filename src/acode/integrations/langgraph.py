@@ -33,6 +33,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from acode import forked
 from acode.engine.opening import opened
 from acode.errors import Usage
 from acode.library.world import world_of
@@ -84,6 +85,11 @@ class AcodeSaver(BaseCheckpointSaver[str]):
         self._stack = contextlib.ExitStack()
         store = self._stack.enter_context(opened(world_of(workspace), look_only=False, create=True))
         self._graphs = Graphs(store)
+        forked.own(self, AcodeSaver._disown)
+
+    def _disown(self) -> None:
+        """In a forked child the store refuses all use; a turn that another thread had would be waited for forever."""
+        self._turn = threading.RLock()
 
     def close(self) -> None:
         """Close the store; the end of the process does it too."""

@@ -20,10 +20,11 @@ from acode.engine.perform import put_back_leftovers, record_failure
 from acode.errors import AcodeError, NotStorable, OutcomeUnknown, StepFailed, StepTimeout, TerminalState, Usage
 from acode.events import types as ev
 from acode.events.definition import Action, Step
+from acode.library.arguments import VERSION, Arguments
 from acode.library.failures import describe_error, in_words, raised_again, told_in_words
-from acode.library.record import Record, without_result
-from acode.library.scope import CURRENT, Scope
-from acode.library.work import Begun, How, OnChange, TimedOut, Work, unfinished
+from acode.library.record import Question, Record, without_result
+from acode.library.scope import CURRENT, Scope, runner
+from acode.library.work import Begun, How, OnChange, TimedOut, Work, close_unbegun, unfinished
 from acode.steps import kind_of
 from acode.steps.shape import Done, Failed, Site
 
@@ -46,46 +47,67 @@ class Asking:
     def ask(
         self,
         name: str,
-        arguments: str,
+        arguments: Arguments,
         how: How,
         action: Callable[[], Action],
         shown: Callable[[], str],
         *,
         starts: bool = True,
-        as_given: Callable[[], str] | None = None,
     ) -> Begun:
-        """Find it on record, or begin it. `starts` False: somebody has to prepare before it can begin.
-
-        as_given: the digest of the arguments as it was made once, for logs of that time.
-        """
+        """Find it on record, or begin it. `starts` False: somebody has to prepare before it can begin."""
+        self.refuse_if_not_usable()
         with self.run.turn:
             self.at_boundary()
             scope = self.scope()
             self._refuse_given_up(scope)
             taken = scope.take(name)
-            asked = ev.Asked(arguments=arguments, after=taken.after, version=how.version, ordered=taken.certain)
-            completed = self.record.find(taken.id, scope)
-            if completed is not None:
-                completed = self.record.as_asked(
-                    completed, asked, taken, scope, shown=shown, choice=how.on_change, as_given=as_given
-                )
+            asked = ev.Asked(
+                arguments=arguments.digest,
+                digest_version=VERSION,
+                after=taken.after,
+                version=how.version,
+                ordered=taken.certain,
+            )
+            question = Question(asked, arguments, taken, scope, shown, how.on_change)
+            completed = self._on_record(question)
             if completed is not None:
                 self.found += 1
                 self.record.finished_top += scope.top
                 return Begun(taken.id, scope, completed=completed, result=self.record.unpack(completed))
+            self._raise_caught(question)
             self._refuse_what_cannot_run(taken.id)
             undo = how.undo if isinstance(how.undo, str | tuple) else None
             step = Step(id=taken.id, action=action(), idempotent=how.idempotent, timeout_s=how.timeout_s, undo=undo)
             if taken.ordered:
-                self.record.refuse_the_same_by_another_name(step, asked, scope, choice=how.on_change)
+                self.record.refuse_the_same_by_another_name(step, question)
             text = self.run.world.redactor.text(shown())
             begun = Begun(taken.id, scope, work=Work(step=step, how=how, asked=asked, shown=text))
             if starts:
                 self.begin(begun)
             return begun
 
+    def _on_record(self, question: Question) -> ev.StepCompleted | None:
+        """The completion that answers the question; one that is to be done again is taken off the record."""
+        step = question.taken.id
+        completed = self.record.find(step, question.scope)
+        if completed is None or self.record.is_as_asked(question, completed.asked, completed.attempt):
+            return completed
+        called.take_back_record(self.run, step)
+        return None
+
+    def _raise_caught(self, question: Question) -> None:
+        """A failure that the program caught is the step's outcome: it is raised again, and nothing is called."""
+        step = question.taken.id
+        record = self.record.caught(step)
+        if record is None:
+            return
+        then = record.left_behind.asked if record.left_behind is not None else None
+        if self.record.is_as_asked(question, then, record.attempt):
+            raise raised_again(self.record.failure(record), step)
+
     def recall(self, step_id: str) -> Begun | None:
         """A step of the session itself by its id, out of its turn; None where it is not on record."""
+        self.refuse_if_forked()
         with self.run.turn:
             completed = self.record.find(step_id, self.top)
             if completed is None:
@@ -106,11 +128,21 @@ class Asking:
     def refuse_if_not_usable(self) -> None:
         if self.closed:
             raise Usage(f"the session {self.run.session.run_id} is closed: its block has ended")
-        if os.getpid() != self._pid:
+        self.refuse_if_forked()
+
+    def refuse_if_forked(self) -> None:
+        """A copy of a session in a forked child would write the same log beside its parent."""
+        if self.forked:
             raise Usage(
-                f"the session {self.run.session.run_id} belongs to process {self._pid}",
-                hint="A forked process opens a session of its own, or hands its results back.",
+                f"the session {self.run.session.run_id} belongs to process {self._pid}, of which this one is a"
+                " forked child",
+                hint="Let the child hand its results back, and the parent ask for the steps.",
             )
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is not the one that opened the session."""
+        return os.getpid() != self._pid
 
     def _refuse_given_up(self, scope: Scope) -> None:
         """A thread that nobody waits for any more would do the next attempt's steps beside it, or take their names."""
@@ -133,9 +165,6 @@ class Asking:
                 hint=f"Say what became of it: acode session resolve {name} {step_id}, or acode.resolve(…)",
                 step=step_id,
             )
-        record = session.record(step_id)
-        if record is not None and record.handled:
-            raise raised_again(self.record.failure(record), step_id)
 
     # Begun and ended.
 
@@ -143,9 +172,7 @@ class Asking:
         """Say that it begins; together with that an earlier failure was handled, if there was one."""
         work, scope = begun.work, begun.parent
         with self.run.turn:
-            before: tuple[ev.Known, ...] = ()
-            if scope.failed is not None and scope.failed != begun.id:
-                before, scope.failed = (ev.FailureHandled(step=scope.failed),), None
+            before = tuple(ev.FailureHandled(step=step) for step in scope.goes_on_after(begun.id))
             prepared = kind_of(work.step.kind).prepare(work.step, site) if site is not None else None
             begun.started = called.begin(
                 self.run, work.step, work.asked, shown=work.shown, before=before, prepared=prepared
@@ -155,18 +182,19 @@ class Asking:
     def begin_again(self, begun: Begun) -> None:
         with self.run.turn:
             self.at_boundary()
-            begun.parent.failed = None
             put_back_leftovers(self.run, begun.work.step)
             self.begin(begun)
 
     def complete(self, begun: Begun, result: Any) -> None:
         """The completion and its result; said even where somebody wants the program to end, because it is true."""
         assert begun.started is not None
+        self.refuse_if_not_usable()
         try:
             done = self.record.pack(result)
         except NotStorable as error:
             if not unfinished(result):  # else it may be at work still, and what becomes of it nobody knows
                 self._end_without_result(begun, error.message)
+            close_unbegun(result)
             error.message = f"step {begun.id} has run, but its result is lost: {error.message}"
             error.args = (error.message,)
             error.hint = f"{error.hint or ''} {self.record.way_to_a_result(begun.id)}".strip()
@@ -223,7 +251,8 @@ class Asking:
                     self.finished(begun)
                     return self.record.output(begun.completed)
                 record_failure(self.run, begun.started, outcome, self.took_ms(begun))
-                begun.parent.failed = begun.id if outcome.reason in ("exit", "error") else None
+                if outcome.reason in ("exit", "error"):
+                    begun.parent.failed[begun.id] = runner()
             error = self.error_of(begun, outcome)
             wait_s = self._retry_after_s(begun, error) if outcome.reason == "exit" else None
             if wait_s is None:
@@ -241,7 +270,7 @@ class Asking:
             told = self._told(error)
             failed = Failed(reason="error", message=f"{type(error).__name__}: {in_words(error)}")
             record_failure(self.run, begun.started, failed, self.took_ms(begun), error=told)
-            begun.parent.failed = begun.id
+            begun.parent.failed[begun.id] = runner()
 
     def failed(self, begun: Begun, error: Exception) -> float | None:
         """Record how the function failed; seconds until its next attempt, or None to let the program hear of it."""

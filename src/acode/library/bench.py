@@ -15,7 +15,7 @@ from acode.engine.hold import Held
 from acode.engine.perform import record_failure
 from acode.events import types as ev
 from acode.events.definition import Action, Call
-from acode.library import values
+from acode.library.arguments import arguments_of
 from acode.library.session import Session
 from acode.library.work import Begun, How
 from acode.state import NESTED
@@ -39,12 +39,12 @@ class Bench:
 
     def offer(self, name: str, arguments: Any, *, shown: str = "") -> Begun:
         """The step on record, or one that can be begun; `arguments` are what a later run must give again."""
-        digest = values.digest_of(arguments)
         undecided = Call(function=name)
-        return self._asking.ask(name, digest, How(), lambda: undecided, lambda: shown, starts=False)
+        return self._asking.ask(name, arguments_of(arguments), How(), lambda: undecided, lambda: shown, starts=False)
 
     def knows(self, name: str) -> bool:
         """Whether the first step of this name, at this place, is on record; it is not asked for by that."""
+        self._asking.refuse_if_forked()
         scope = self._asking.scope()
         step = f"{scope.path}{NESTED}{name}" if scope.path else name
         with self.run.turn:
@@ -59,6 +59,7 @@ class Bench:
         self, begun: Begun, result: Any, *, files: tuple[ev.FileState, ...] = (), spent: ev.Spent | None = None
     ) -> None:
         assert begun.started is not None
+        self._asking.refuse_if_not_usable()
         done = msgspec.structs.replace(self._asking.record.pack(result), files=files, spent=spent)
         with self.run.turn:
             self._asking.refuse_if_not_usable()

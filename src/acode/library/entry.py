@@ -19,6 +19,7 @@ from acode.engine.world import Options, Result, World, short
 from acode.errors import AcodeError, CannotContinue, NonDeterminism, NotStorable, Usage
 from acode.events.types import Noted, SessionCreated
 from acode.library import values
+from acode.library.arguments import digest_of
 from acode.library.naming import find_function, name_to_find
 from acode.library.opening import OPEN, OnCompleted, Opening
 from acode.library.scope import CURRENT, checked_name
@@ -197,7 +198,7 @@ def as_first_called(
     entry, then = name_to_find(function), created.entry_arguments
     if entry is not None and created.entry is not None and plain_name(entry) != plain_name(created.entry):
         what, sides = "function", (created.entry, entry)
-    elif not same_arguments(function, then, stored_arguments(args, kwargs)):
+    elif not same_arguments(function, then, stored_arguments(args, kwargs), version=created.arguments_version):
         first = values.decode(then)
         recorded = values.shown(tuple(first.get("args", ())), first.get("kwargs", {}))
         what, sides = "arguments", (clean(f"({recorded})"), clean(f"({values.shown(args, kwargs)})"))
@@ -223,10 +224,10 @@ def plain_name(entry: str) -> tuple[str, str]:
     return module, name
 
 
-def same_arguments(function: Callable[..., Any], then: dict[str, Any], now: dict[str, Any]) -> bool:
+def same_arguments(function: Callable[..., Any], then: dict[str, Any], now: dict[str, Any], *, version: int) -> bool:
     """Whether the function is given the same, by position, by name or by default."""
-    then, now = values.as_first_encoded(then), values.as_first_encoded(now)
-    if then == now:
+    same = same_stored if version > 1 else same_by_first_rule
+    if same(then, now):
         return True
     import inspect
 
@@ -237,18 +238,27 @@ def same_arguments(function: Callable[..., Any], then: dict[str, Any], now: dict
         return False
     for name, parameter in signature.parameters.items():
         given = [one[name] for one in (first, second) if name in one]
-        if len(given) == 2 and given[0] != given[1]:
-            return False
-        if len(given) == 1 and not is_default(parameter.default, given[0]):
+        if len(given) == 1:
+            given.append(stored_default(parameter.default))
+        if given and not same(given[0], given[1]):
             return False
     return True
 
 
-def is_default(default: Any, stored: Any) -> bool:
+def same_stored(one: Any, other: Any) -> bool:
+    return digest_of(one) == digest_of(other)
+
+
+def same_by_first_rule(one: Any, other: Any) -> bool:
+    """As sessions of 0.1 are compared: 1 and 1.0 were the same then."""
+    return bool(values.as_first_encoded(one) == values.as_first_encoded(other))
+
+
+def stored_default(default: Any) -> Any:
     try:
-        return bool(values.as_first_encoded(values.plain(default, 0)) == stored)
+        return values.plain(default, 0)
     except NotStorable:
-        return False
+        return {values.TAG: "nothing"}  # no stored value looks like this
 
 
 # From the command line.

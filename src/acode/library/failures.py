@@ -72,7 +72,10 @@ def raised_again(failure: ev.StepFailed | None, step: str) -> Exception:
             return _made(cls, told)
     except Exception:  # it is told in words then
         pass
-    return StepFailed(f"step {step}: {failure.message if failure else 'it failed'}", step=step)
+    if failure is None:
+        return StepFailed(f"step {step}: it failed", step=step)
+    tail = failure.output.tail if failure.output else ""
+    return StepFailed(f"step {step}: {failure.message}", step=step, exit_status=failure.exit_status, output=tail)
 
 
 def _made(cls: type[Exception], told: dict[str, Any]) -> Exception:

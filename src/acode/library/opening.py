@@ -306,6 +306,8 @@ def ask_program(run: Held, step_id: str, probe: Probe, key: str) -> None:
 
 def close(session: Session, error: BaseException | None) -> None:
     """The block has ended: the session is complete, or paused and can be carried on."""
+    if session._asking.forked:  # a copy has left the block: the session goes on, in the process that opened it
+        return
     run = session._run
     session._asking.close()
     if run.session.terminal:
@@ -335,8 +337,8 @@ def finish(session: Session) -> Result:
         session._asking.record.refuse_unasked()
     except AcodeError as error:
         return pause(run, error, told=error)
-    if session._asking.top.failed is not None:
-        run.say(ev.FailureHandled(step=session._asking.top.failed), durable=False)
+    if session._asking.top.failed:
+        run.say(*(ev.FailureHandled(step=step) for step in session._asking.top.failed), durable=False)
     return finish_resume(run, session.found) if session.resumed else complete(run, 0)
 
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from acode.engine import called
 from acode.engine.hold import Held
 from acode.engine.world import short
 from acode.errors import AcodeError, BlobDamaged, ChainBroken, MissingArtifacts, NonDeterminism, NotStorable
 from acode.events import types as ev
 from acode.events.definition import Call, Step
 from acode.library import values
+from acode.library.arguments import Arguments
 from acode.library.scope import Scope, Taken
 from acode.library.work import OnChange
-from acode.state import AGENT, NESTED, StepRecord
+from acode.state import AGENT, NESTED, State, StepRecord
 from acode.steps.shape import Done
 from acode.store.blobs import INLINE_BYTES_MAX
 from acode.store.finished import Finished
@@ -35,10 +35,26 @@ def without_result(why: str) -> Done:
 Work = tuple[str, str, str]
 
 
-def work_of(step: Step, asked: ev.Asked) -> Work | None:
+def work_of(step: Step, arguments: str) -> Work | None:
     """By what a step is known under any name: its kind, its function and its arguments. A lambda is nobody's name."""
     function = step.action.function if isinstance(step.action, Call) else ""
-    return None if "<lambda>" in function else (step.kind, function, asked.arguments)
+    return None if "<lambda>" in function else (step.kind, function, arguments)
+
+
+def works_of(step: Step, arguments: Arguments) -> set[Work | None]:
+    """The same, as each rule for arguments may have recorded it."""
+    return {work_of(step, digest) for digest in (arguments.digest, *arguments.by_first_rule())} - {None}
+
+
+class Question(NamedTuple):
+    """What a program asks for when it asks for a step, and what is needed to compare it with the record."""
+
+    asked: ev.Asked
+    arguments: Arguments
+    taken: Taken
+    scope: Scope
+    shown: Callable[[], str]  # the arguments for people
+    choice: OnChange | None = None  # what the step itself says is to happen if they are others than on record
 
 
 class Record:
@@ -74,53 +90,55 @@ class Record:
             raise ChainBroken(f"event {record.seq} is not the completion of step {step}", seq=record.seq)
         return found
 
+    def caught(self, step: str) -> StepRecord | None:
+        """The step's failure, if its program caught it and went on; whatever a completed one did not finish, it did."""
+        session = self.run.session
+        record = session.record(step)
+        if record is None or record.status != "failed":
+            return None
+        return record if record.handled or session.state is State.COMPLETED else None
+
     def failure(self, record: StepRecord) -> ev.StepFailed | None:
-        """The failure that the program has handled; its settlement stands right behind it."""
+        """The failure of that record; its settlement stands right behind it."""
         return self._finished.failure_at(record.seq - 1)
 
     # Compared.
 
-    def as_asked(
-        self,
-        completed: ev.StepCompleted,
-        asked: ev.Asked,
-        taken: Taken,
-        scope: Scope,
-        *,
-        shown: Callable[[], str],
-        choice: OnChange | None,
-        as_given: Callable[[], str] | None = None,
-    ) -> ev.StepCompleted | None:
-        """The completion, if it is one of what is asked for now; None where it was decided to do it again."""
-        then = completed.asked
+    def is_as_asked(self, question: Question, then: ev.Asked | None, attempt: int) -> bool:
+        """Whether what is on record of the step answers what is asked for now; False where it is to be done again."""
+        asked, step = question.asked, question.taken.id
         if then == asked or then is None:  # None: its start was damaged, and a person has said what became of the step
-            return completed
-        if then.arguments != asked.arguments and as_given is not None and then.arguments == as_given():
+            return True
+        if then.digest_version == 1 and then.arguments in question.arguments.by_first_rule():
             asked = msgspec.structs.replace(asked, arguments=then.arguments)
-        what = self._difference(then, asked, taken, scope)
+        what = self._difference(then, asked, question.taken, question.scope)
         if what is None:
-            return completed
-        decided = choice or self._on_change
-        if decided == "rerun":
-            called.take_back_record(self.run, taken.id)
-            return None
-        recorded, now = self._sides(what, completed, then, asked, self.run.world.redactor.text(shown()))
+            return True
+        decided = question.choice or self._on_change
+        if decided == "rerun" and not self.run.session.terminal:
+            return False
+        recorded, now = self._sides(what, question, then, attempt)
         if decided == "keep":
-            note = ev.Noted(what="change_kept", data={"step": taken.id, "of": what, "recorded": recorded, "asked": now})
-            self.run.say(note, actor="user", durable=False)
-            return completed
+            self._note_kept(step, what, recorded, now)
+            return True
         raise NonDeterminism(
-            f"step {taken.id} is on record with other {what} than the program asks for now:"
+            f"step {step} is on record with other {what} than the program asks for now:"
             f" recorded {recorded}, asked for {now}"
             if what != "order"
-            else f"the program asks for step {taken.id}, but on record is that it did {recorded} first,"
+            else f"the program asks for step {step}, but on record is that it did {recorded} first,"
             " which it has not asked for",
             hint=self._way_out(),
-            step=taken.id,
+            step=step,
             what=what,
             recorded=recorded,
             asked=now,
         )
+
+    def _note_kept(self, step: str, what: str, recorded: str, now: str) -> None:
+        """A completed session is only read: its log says nothing more."""
+        if not self.run.session.terminal:
+            note = ev.Noted(what="change_kept", data={"step": step, "of": what, "recorded": recorded, "asked": now})
+            self.run.say(note, actor="user", durable=False)
 
     def _way_out(self) -> str:
         if self.run.session.kind == AGENT:  # nobody changed a program: a repair has changed what the model is told
@@ -142,42 +160,39 @@ class Record:
         skipped = taken.ordered and then.after is not None and not scope.asked(then.after)
         return "order" if skipped else None
 
-    def _sides(
-        self, what: str, completed: ev.StepCompleted, then: ev.Asked, asked: ev.Asked, shown: str
-    ) -> tuple[str, str]:
+    def _sides(self, what: str, question: Question, then: ev.Asked, attempt: int) -> tuple[str, str]:
         match what:
             case "arguments":
-                return self._shown_then(completed), f"({shown})"
+                now = self.run.world.redactor.text(question.shown())
+                return self._shown_then(question.taken.id, attempt), f"({now})"
             case "version":
-                return then.version or "none", asked.version or "none"
+                return then.version or "none", question.asked.version or "none"
             case _:
-                return str(then.after), completed.step
+                return str(then.after), question.taken.id
 
-    def _shown_then(self, completed: ev.StepCompleted) -> str:
+    def _shown_then(self, step: str, attempt: int) -> str:
         """What the arguments looked like then; the whole log is read for it, because nothing else goes on."""
         text = ""
         for envelope, _, _ in self.run.store.events(self.run.session.session_id):
             event = envelope.event
-            if isinstance(event, ev.StepStarted) and (event.step, event.attempt) == (completed.step, completed.attempt):
+            if isinstance(event, ev.StepStarted) and (event.step, event.attempt) == (step, attempt):
                 text = event.shown
         return f"({text})"
 
-    def refuse_the_same_by_another_name(
-        self, step: Step, asked: ev.Asked, scope: Scope, *, choice: OnChange | None
-    ) -> None:
+    def refuse_the_same_by_another_name(self, step: Step, question: Question) -> None:
         """A step that was never begun does what another one on record did in its place: it was renamed or moved, or it
         is new and looks like that. Only a person knows, and says so before it is begun; it would be done twice.
 
         A step that does something else is new in the middle, and simply done.
         """
-        session = self.run.session
+        session, scope = self.run.session, question.scope
         if self._known_before == 0 or scope.rerun or session.kind == AGENT or session.record(step.id) is not None:
             return
-        work, skipped = work_of(step, asked), self._skipped(scope)
-        if work is None or skipped is None or work not in map(self._works_on_record().get, skipped):
+        skipped = self._skipped(scope)
+        if skipped is None or works_of(step, question.arguments).isdisjoint(map(self._works_on_record().get, skipped)):
             return
         passed = skipped[0]
-        if (choice or self._on_change) in ("insert", "rerun"):
+        if (question.choice or self._on_change) in ("insert", "rerun"):
             self.run.say(ev.Noted(what="step_inserted", data={"step": step.id, "before": passed}), actor="user")
             return
         raise NonDeterminism(
@@ -195,7 +210,7 @@ class Record:
         if self._works is None:
             starts = (envelope.event for envelope, _, _ in self.run.store.events(self.run.session.session_id))
             self._works = {
-                event.step: work_of(event.definition, event.asked)
+                event.step: work_of(event.definition, event.asked.arguments)
                 for event in starts
                 if isinstance(event, ev.StepStarted) and event.definition is not None and event.asked is not None
             }

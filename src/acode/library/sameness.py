@@ -23,7 +23,7 @@ def differs(one: Any, other: Any) -> str | None:
     if kind in (list, tuple):
         parts = (differs(mine, theirs) for mine, theirs in zip(one, other, strict=False))
         return name if len(one) != len(other) else next((part for part in parts if part is not None), None)
-    mine, theirs = _state(one, kind), _state(other, kind)
+    mine, theirs = state_of(one, kind), state_of(other, kind)
     if mine is None or theirs is None:
         return None if _equal(one, other, kind) else name
     if mine.keys() != theirs.keys():
@@ -31,7 +31,7 @@ def differs(one: Any, other: Any) -> str | None:
     return next((f"{name}.{part}" for part in mine if differs(mine[part], theirs[part]) is not None), None)
 
 
-def _state(value: Any, kind: Any) -> dict[str, Any] | None:
+def state_of(value: Any, kind: Any) -> dict[str, Any] | None:
     """What an object of a class consists of; None for what is compared as a whole."""
     if "enum" in sys.modules and isinstance(value, sys.modules["enum"].Enum):
         return None

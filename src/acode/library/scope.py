@@ -69,7 +69,7 @@ class Scope:
         self.passed = 0  # how many of the steps on record at this place were asked for already
         self.owner = runner()
         self.last: str | None = None
-        self.failed: str | None = None  # a step whose failure the program has not handled yet
+        self.failed: dict[str, Runner] = {}  # steps that failed here, and for whom, until the program goes on
         self._counters: dict[str, int] = {}
         self._asked_by: dict[str, Runner] = {}
 
@@ -92,6 +92,25 @@ class Scope:
             self.last = local
         step = f"{self.path}{NESTED}{local}" if self.path else local
         return Taken(step, after if ordered else None, ordered, ordered and self.certain)
+
+    def goes_on_after(self, step: str) -> list[str]:
+        """The failures that were caught, since `step` begins here: for the owner of the place all, for a task its own.
+
+        Not for a thread: in a pool, the thread of a failed item takes the next one while the failure still waits for
+        the program.
+        """
+        self.failed.pop(step, None)
+        who = runner()
+        caught = [failed for failed, whose in self.failed.items() if who == self.owner or (whose == who and who[1])]
+        for failed in caught:
+            del self.failed[failed]
+        return caught
+
+    def left_for(self, around: Scope) -> None:
+        """A branch was left by the one who goes on around it: so do the failures in it."""
+        if self.owner == around.owner == runner():
+            around.failed.update(self.failed)
+            self.failed.clear()
 
     def attempt_given_up(self) -> str | None:
         """The step around this place whose attempt is not waited for any more."""

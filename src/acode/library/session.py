@@ -16,6 +16,7 @@ from acode.engine import called
 from acode.engine.hold import Held
 from acode.events.definition import Approve, Run, Write
 from acode.library import values
+from acode.library.arguments import arguments_of, of_command
 from acode.library.asking import Asking
 from acode.library.gates import asked_a_person
 from acode.library.scope import CURRENT, Current, Scope, name_from
@@ -31,7 +32,7 @@ from acode.library.work import (
     call_of,
     how,
     is_async,
-    refuse_unbegun,
+    refuse_generator,
 )
 
 T = TypeVar("T")
@@ -133,7 +134,6 @@ class Session:
         while not begun.found:
             try:
                 value = self._called(begun, function, args, kwargs)
-                refuse_unbegun(value, begun.id)
             except Exception as error:
                 wait_s = self._asking.failed(begun, error)
                 if wait_s is None:
@@ -154,7 +154,6 @@ class Session:
         while not begun.found:
             try:
                 value = await self._awaited(begun, function, args, kwargs)
-                refuse_unbegun(value, begun.id)
             except Exception as error:
                 wait_s = self._asking.failed(begun, error)
                 if wait_s is None:
@@ -195,14 +194,14 @@ class Session:
     def _ask_call(
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], how: How
     ) -> Begun:
-        bound = bound_arguments(function, args, kwargs)
+        refuse_generator(function, name)
+        given, named = bound_arguments(function, args, kwargs)
         return self._asking.ask(
             name,
-            values.digest_of(bound),
+            arguments_of([given, named], first=[given, named] if named else given),
             how,
             lambda: call_of(function, how.undo),
             lambda: values.shown(args, kwargs),
-            as_given=lambda: values.digest_of(bound, as_given=True),
         )
 
     # Steps that somebody else executes.
@@ -216,11 +215,10 @@ class Session:
         declared = how(idempotent=idempotent, version=version)
         return self._asking.ask(
             name,
-            values.digest_of(list(arguments)),
+            arguments_of(list(arguments)),
             declared,
             lambda: call_of(self.begin, None),
             lambda: values.shown(arguments, {}),
-            as_given=lambda: values.digest_of(list(arguments), as_given=True),
         )
 
     def complete(self, begun: Begun, result: Any = None) -> None:
@@ -239,7 +237,7 @@ class Session:
         """Put a file of the workspace in place, whole or not at all; found in flight, its hash decides."""
         place = os.fspath(path).replace(os.sep, "/")
         action = Write(path=place, content=content, mode=mode)
-        arguments = values.digest_of([place, mode, content])
+        arguments = arguments_of([place, mode, content])
         name = name or name_from("write", place)
         begun = self._asking.ask(name, arguments, how(), lambda: action, lambda: place, starts=False)
         self._asking.perform(begun)
@@ -262,7 +260,8 @@ class Session:
         """Run a command under a keeper and return what it printed; a status other than 0 raises `StepFailed`.
 
         The keeper outlives the program, so that even a killed one finds out how the command ended. probe, outputs,
-        undo and the rest are those of a `run` step in a plan file.
+        undo and the rest are those of a `run` step in a plan file. The values of env are compared by a later run, and
+        recorded as codes only; those of secret_env are the ones that the program's environment has at the time.
         """
         line = command if isinstance(command, str) else tuple(command)
         action = Run(
@@ -281,7 +280,7 @@ class Session:
             undo=undo,
         )
         text = line if isinstance(line, str) else " ".join(line)
-        arguments = values.digest_of([line, probe, list(action.outputs), cwd, sorted(action.env)])
+        arguments = of_command(self._run, action)
         name = name or name_from("run", text)
         begun = self._asking.ask(name, arguments, declared, lambda: action, lambda: text, starts=False)
         return self._asking.perform(begun)
@@ -292,10 +291,11 @@ class Session:
         Where nobody can be asked, `InputRequired` is raised, and the session waits: `acode session approve` or `deny`,
         then run the program again.
         """
+        self._asking.refuse_if_forked()
         with self._run.turn:
             text = self._run.world.redactor.text(question)
             action = Approve(question=text)
-            arguments = values.digest_of([question])
+            arguments = arguments_of([question])
             name = name or name_from("approve", text)
             begun = self._asking.ask(name, arguments, how(), lambda: action, lambda: text, starts=False)
             return bool(begun.result) if begun.found else self._pass_gate(begun)
@@ -316,6 +316,7 @@ class Session:
 
         Steps in it are called `name.step`, whatever other branches do at the same time.
         """
+        self._asking.refuse_if_forked()
         with self._run.turn:
             around = self._asking.scope()
             taken = around.take(name)
@@ -332,6 +333,8 @@ class Session:
             yield self
         finally:
             CURRENT.reset(token)
+            with self._run.turn:
+                inside.left_for(around)
 
     def recall(self, step_id: str) -> Begun | None:
         """A step of the session itself by its id, out of its turn; None where it is not on record."""

@@ -49,6 +49,10 @@ def encode(value: Any) -> bytes:
         data = _encoder.encode(plain(value, 0))
     except UnicodeEncodeError as error:  # inside of what a class has encoded itself
         raise NotStorable(f"the value holds half a character, which JSON cannot hold: {error}") from error
+    except NotStorable:
+        raise
+    except Exception as error:  # of a class's own encoding; whatever it is, the step has run
+        raise NotStorable(f"the value cannot be stored: {type(error).__name__}: {error}", hint=STORABLE) from error
     if _OF_A_CLASS in data:
         refuse_other(value, data)
     return data
@@ -300,7 +304,9 @@ def find(name: str, what: str) -> Any:
 
 
 def digest_of(values: Any, *, as_given: bool = False) -> str:
-    """SHA-256 over the canonical JSON of arguments. What is no value, such as a connection, counts by its type.
+    """Version 1 of the digest of arguments: `arguments` makes today's, and compares old logs by this one.
+
+    SHA-256 over their canonical JSON. What is no value, such as a connection, counts by its type.
 
     as_given: dicts whose keys are no texts in the order in which they were filled, as digests were once made.
     """

@@ -6,7 +6,7 @@ import contextvars
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from types import AsyncGeneratorType, CodeType, CoroutineType, GeneratorType
 from typing import Any, Literal
 
 import msgspec
@@ -19,7 +19,7 @@ from acode.library.naming import name_to_find
 from acode.library.scope import Scope, runner
 
 ATTEMPTS_MAX = 100
-CO_COROUTINE = 0x80
+CO_COROUTINE, CO_GENERATOR, CO_ASYNC_GENERATOR = 0x80, 0x20, 0x200
 OnChange = Literal["raise", "keep", "rerun", "insert"]
 Undo = Callable[[Any], object] | Command
 
@@ -194,12 +194,18 @@ def bounded(work: Callable[[], Any], scope: Scope, timeout_s: float) -> Any:
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling it makes a coroutine; `inspect` is not loaded for the sake of asking."""
+    code = code_of(function)
+    return code is not None and bool(code.co_flags & CO_COROUTINE)
+
+
+def code_of(function: Callable[..., Any]) -> CodeType | None:
+    """The code that runs when it is called; None where that is not written in Python."""
     while isinstance(function, functools.partial):
         function = function.func
     code = getattr(function, "__code__", None)
     if code is None:  # an object that can be called
         code = getattr(vars(type(function)).get("__call__"), "__code__", None)
-    return code is not None and bool(code.co_flags & CO_COROUTINE)
+    return code if isinstance(code, CodeType) else None
 
 
 def unfinished(value: Any) -> bool:
@@ -207,25 +213,24 @@ def unfinished(value: Any) -> bool:
     return hasattr(value, "__await__") or isinstance(value, GeneratorType | AsyncGeneratorType)
 
 
-def refuse_unbegun(value: Any, step: str) -> None:
-    """A function that only made a coroutine or a generator has done nothing of what the step is named after."""
-    if not isinstance(value, CoroutineType | GeneratorType):
-        return
-    import inspect
-
+def close_unbegun(value: Any) -> None:
+    """A coroutine that nobody awaits is complained about, far from here; closing what has begun would end it."""
     if isinstance(value, CoroutineType):
-        created = inspect.getcoroutinestate(value) == inspect.CORO_CREATED
-    else:
-        created = inspect.getgeneratorstate(value) == inspect.GEN_CREATED
-    if not created:
-        return
-    value.close()  # else it is complained about that it was never awaited, far from here
-    raise Usage(
-        f"the function of step {step} has made a {type(value).__name__}, and nothing of that has run",
-        hint="Give the async function itself, and its arguments: s.step(name, function, argument); of a generator,"
-        " return a list.",
-        step=step,
-    )
+        import inspect
+
+        if inspect.getcoroutinestate(value) == inspect.CORO_CREATED:
+            value.close()
+
+
+def refuse_generator(function: Callable[..., Any], step: str) -> None:
+    """Before anything is recorded: calling a generator's function does nothing, and what it makes is no value."""
+    code = code_of(function)
+    if code is not None and code.co_flags & (CO_GENERATOR | CO_ASYNC_GENERATOR):
+        raise Usage(
+            f"the function of step {step} makes a generator, which cannot be recorded and has done nothing yet",
+            hint="Let the step return a list: s.step(name, lambda: list(function())).",
+            step=step,
+        )
 
 
 def call_of(function: Callable[..., Any], undo: Undo | None) -> Call:
@@ -234,8 +239,10 @@ def call_of(function: Callable[..., Any], undo: Undo | None) -> Call:
     return Call(function=values.name_of(function), undo=name_to_find(undo) if callable(undo) else None)
 
 
-def bound_arguments(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+def bound_arguments(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
     """What the digest is made of: positional, then named; those of a partial are arguments too."""
     while isinstance(function, functools.partial):
         args, kwargs, function = (*function.args, *args), {**function.keywords, **kwargs}, function.func
-    return [list(args), kwargs] if kwargs else list(args)
+    return list(args), kwargs

@@ -26,6 +26,7 @@ from acode.errors import (
     WriteFailed,
 )
 from acode.store import schema
+from acode.store.inherited import refuse_inherited
 
 SQLITE_MIN = (3, 51, 3)  # earlier ones can corrupt a WAL when two connections write and checkpoint at once
 BUSY_TIMEOUT_MS = 10_000
@@ -40,6 +41,7 @@ def connect(path: Path, at: str) -> apsw.Connection:
     refuse_old_sqlite()
     refuse_network_file_system(path.parent)
     with translated(path):
+        refuse_inherited(path)
         _make_private(path)
         db = apsw.Connection(_without_links(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
         db.set_busy_timeout(BUSY_TIMEOUT_MS)
@@ -61,6 +63,7 @@ def connect_to_look(path: Path) -> apsw.Connection:
     """Open without changing anything; for previews, beside a writer."""
     refuse_old_sqlite()
     with translated(path):
+        refuse_inherited(path)
         db = _open_to_look(path)
         db.set_busy_timeout(BUSY_TIMEOUT_MS)
         refuse_newer(db, path)

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import apsw
 import msgspec
 
-from acode import seal
+from acode import forked, seal
 from acode.errors import (
     BlobDamaged,
     ChainBroken,
@@ -35,6 +36,7 @@ from acode.state import Session, advance, begin
 from acode.store import checkpoints as ck
 from acode.store import database, removal
 from acode.store.blobs import INLINE_BYTES_MAX, Blobs
+from acode.store.inherited import Inherited, file_of
 from acode.store.journal import CHECKPOINTED, Clock, Journal, NewId, stamp
 from acode.store.room import Room
 from acode.store.scan import Stored
@@ -71,8 +73,19 @@ class Store:
             database.connect_to_look(self.path) if look_only else database.connect(self.path, stamp(clock()))
         )
         self.room = Room(f"{self.path}-wal")
+        self._file = file_of(self.path)
+        self._inherited = False
+        forked.own(self, Store._disown)
+
+    def _disown(self) -> None:
+        """The connection belongs to the parent, and so does whatever waits to be named by it."""
+        connection: Any = Inherited(self.db, self.path, self._file)
+        self.db, self._inherited = connection, True
 
     def close(self) -> None:
+        if self._inherited:
+            return
+        forked.give_back(self)
         self.room.close()
         self.blobs.let_go()
         with database.translated(self.path):

@@ -17,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from acode import seal
+from acode import forked, seal
 from acode.engine.world import Listener, Notice, World
 from acode.errors import AcodeError, SyncUnsupported
 from acode.observe import Several
@@ -66,6 +66,7 @@ class Pusher:
         self._told: News = "restored"
         self._may_speak = False
         self.speak_to: Listener | None = None
+        forked.own(self, Pusher._disown)
 
     # The run's side.
 
@@ -120,6 +121,10 @@ class Pusher:
         then, at = self._tick_at
         wall_s = (self._world.clock() - at).total_seconds()
         return max(self._world.monotonic() - then, wall_s) > SUSPENDED_S
+
+    def _disown(self) -> None:
+        """A forked child has neither the thread nor its connection: there is nothing to wait for."""
+        self._news, self._thread = threading.Condition(), None
 
     def close(self) -> None:
         """A second for what is left; then the run ends, whatever the server does."""
