@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from acode.errors import AcodeError, MachineRefused, StepFailed
 from acode.formats import arc
 from acode.formats.arc import phases as p
+from acode.formats.arc.artifacts import is_rejected
 from acode.formats.arc.claim import let_go_by, owner_of
 from acode.formats.arc.facts import Facts
 from acode.formats.arc.findings import ERRORS
@@ -244,6 +245,10 @@ class ArcRun:
         if status == "completed" and told in ("skipped", "failed"):
             status = told  # the driver's own word in the checkpoint is more exact than its exit status
         artifact, sha256 = self._artifact(checkpoint, phase, entry) if status == "completed" else (None, None)
+        failure = told_failed(phase) if outcome.status == "completed" and status == "failed" else None
+        if status == "completed" and artifact is None:
+            place = arc.expected_artifact(value, phase, run_id=self.run_id)
+            status, failure = "failed", not_made(phase, place)
         value = arc.record_phase(
             value,
             phase,
@@ -257,14 +262,13 @@ class ArcRun:
             value = with_shared_artifact(value, phase, artifact, sha256)
         value = {**value, OWN_FIELD: {**object_at(value, OWN_FIELD), "recorded": outcome.key}}
         arc.write(self.path, value, now=self.world.clock())
-        if outcome.status == "completed" and status == "failed":
-            return StepFailed(
-                f"the driver ended with success, but it recorded the phase {phase} as failed", phase=phase
-            )
-        return None
+        return failure
 
     def _artifact(self, checkpoint: arc.Checkpoint, phase: str, entry: Raw) -> tuple[str | None, str | None]:
-        """The artifact that the driver named, else the one that the format expects, if it is there."""
+        """The artifact that the driver named in the checkpoint, else the one at the place that it was told.
+
+        Bytes that the phase was demoted for are no artifact: recorded again, a change would pass for the original.
+        """
         named = entry.get("artifact")
         expected = arc.expected_artifact(checkpoint.raw, phase, run_id=self.run_id)
         for path in (named, expected):
@@ -272,9 +276,21 @@ class ArcRun:
                 found = look_at_artifact(checkpoint.root, path)
                 if found.refused:
                     raise MachineRefused(f"the artifact {shown(path)} cannot be read: {found.refused}")
-                if found.kind in ("file", "directory", "too_large"):
+                if found.kind in ("file", "directory", "too_large") and not is_rejected(checkpoint.raw, phase, found):
                     return path, found.sha256
         return None, None
+
+
+def told_failed(phase: str) -> StepFailed:
+    return StepFailed(f"the driver ended with success, but it recorded the phase {phase} as failed", phase=phase)
+
+
+def not_made(phase: str, place: str) -> StepFailed:
+    return StepFailed(
+        f"the driver ended with success, but it wrote no artifact of the phase {phase} to {place}",
+        hint="Mend the driver: it has to write that file anew. Then resume the run.",
+        phase=phase,
+    )
 
 
 def is_newer(entry: Raw, outcome: Outcome) -> bool:

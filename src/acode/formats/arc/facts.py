@@ -28,6 +28,7 @@ class Process:
 class Artifact:
     kind: ArtifactKind
     sha256: str | None = None
+    mtime_ns: int | None = None
     refused: str | None = None
 
 

@@ -38,6 +38,8 @@ class Demotion:
     artifact: str
     expected: str | None
     found: str | None
+    mtime_ns: int | None = None
+    """When the rejected bytes were written: the same bytes written again later are a driver's own."""
 
     def warning(self, downstream: tuple[str, ...]) -> str:
         after = f" Built on it and left as they are: {', '.join(downstream)}." if downstream else ""

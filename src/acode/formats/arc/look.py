@@ -131,8 +131,8 @@ def artifact(root: Path, path: str) -> Artifact:
                 return Artifact(kind="missing")
             if kind == "directory":
                 return Artifact(kind="directory")
-            sha256 = disk.digest(holder, name, ARTIFACT_BYTES_MAX)
-            return Artifact(kind="file" if sha256 else "too_large", sha256=sha256)
+            sha256, status = disk.digest(holder, name, ARTIFACT_BYTES_MAX)
+            return Artifact(kind="file" if sha256 else "too_large", sha256=sha256, mtime_ns=status.st_mtime_ns)
     except (FileNotFoundError, NotADirectoryError):
         return Artifact(kind="missing")
     except UnsafePath:

@@ -98,7 +98,17 @@ ARTIFACT_NAMES: Final[Mapping[str, str]] = {
     "bot_review_wait": "bot-review-wait-report.md",
     "pr_comment_resolution": "pr-comment-resolution-report.md",
     "merge": "merge-report.md",
+    "inspect": "inspect/VERDICT.md",
 }
+
+
+def artifact_name(phase: str) -> str:
+    """The file or directory that a phase leaves in the run's directory below tmp/arc."""
+    if phase in ARTIFACT_NAMES:
+        return ARTIFACT_NAMES[phase]
+    if phase.endswith("_qa"):  # the verdict on the phase before it
+        return f"qa/{phase.removesuffix('_qa')}-verdict.json"
+    return f"{phase.replace('_', '-')}.md"
 
 
 def order_for(schema_version: int) -> tuple[str, ...]:
