@@ -185,8 +185,12 @@ def ended(story: Story) -> Ending | None:
     return story.end.ending
 
 
-def task_state(record: TaskRecord, *, verified_is_done: bool) -> TaskState:
-    """The latest event decides; `verified` confirms a completion, and is one where nobody ever says `completed`."""
+def task_state(record: TaskRecord) -> TaskState:
+    """The task's latest event decides; `verified` confirms a completion, and is one where nobody says `completed`.
+
+    Asked of the task alone: actors of two dialects may work on one run, and a word about one task must not turn
+    another, which is done, back.
+    """
     words: tuple[tuple[Mark | None, TaskState], ...] = (
         (record.started, "in_progress"),
         (record.failed, "failed"),
@@ -195,13 +199,13 @@ def task_state(record: TaskRecord, *, verified_is_done: bool) -> TaskState:
     )
     latest = max(((mark.order, state) for mark, state in words if mark is not None), default=None)
     if record.verified is not None and (latest is None or record.verified.order > latest[0]):
-        return "done" if verified_is_done or (latest is not None and latest[1] == "done") else "in_progress"
+        is_last_word = not record.completed_by_others or (latest is not None and latest[1] == "done")
+        return "done" if is_last_word else "in_progress"
     return latest[1] if latest is not None else "pending"
 
 
 def task_states(run: Run) -> dict[str, TaskState]:
-    verified_is_done = run.story.verified_is_done
-    heard = {record.id: task_state(record, verified_is_done=verified_is_done) for record in run.story.tasks}
+    heard = {record.id: task_state(record) for record in run.story.tasks}
     states: dict[str, TaskState] = {task.id: heard.pop(task.id, "pending") for task in _graph_tasks(run)}
     return {**states, **heard}
 
@@ -224,7 +228,7 @@ def last_activity(run: Run) -> datetime | None:
 def last_completed(run: Run, states: dict[str, TaskState]) -> Completed | None:
     finished = []
     for record in run.story.tasks:
-        mark = record.completed or (record.verified if run.story.verified_is_done else None)
+        mark = record.completed or record.verified
         if mark is not None and states[record.id] == "done":
             finished.append((mark.order, record.id, record.title))
     if not finished:

@@ -63,6 +63,8 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     """claimed, started or implemented"""
     verified: Mark | None = None
     completed: Mark | None = None
+    completed_by_others: bool = False
+    """Whether anybody but acode ever said `completed` of it. Where nobody did, `verified` is the last word on it."""
     failed: Mark | None = None
     blocked: Mark | None = None
     failure: str = ""
@@ -96,8 +98,6 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     reopened: Mark | None = None
     """The latest event that shows work going on; after `end` it means that the run was taken up again."""
     last_activity_us: int | None = None
-    verified_is_done: bool = True
-    """No actor but acode ever says `completed`, so that in this run's dialect `verified` is the last word on a task."""
     events_read: int = 0
     duplicates: int = 0
     """Events seen before, by id or content, among the first DUPLICATES_TRACKED_MAX; they change nothing."""

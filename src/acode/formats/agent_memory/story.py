@@ -49,7 +49,7 @@ class Telling:
         self._kinds: dict[str, tuple[str, dialect.Kind]] = {}
         self._seen: set[int] = set()
         self._unknown_task_types: set[str] = set()
-        self._others_complete = False
+        self._completed_by_others: set[str] = set()
         self._last_activity_us: int | None = None
         self._warnings: list[str] = []
         self._skipped_ranges: list[list[object]] = []
@@ -154,8 +154,8 @@ class Telling:
             text = bytes(said.details)[:FAILURE_CHARS_MAX].decode("utf-8", "replace")
             self._failures[task] = (order, "" if text == "null" else text)
         if kind == "completed" and not ours:
-            # Only the others' word counts: acode's own completions must not turn their `verified` tasks back.
-            self._others_complete = True
+            # Only the others' word counts: acode's own completion must not turn their later `verified` back.
+            self._completed_by_others.add(task)
         self._keep_latest("reopened", point)
 
     def _hear_title(self, task: str, said: dialect.Said, order: Order) -> None:
@@ -222,7 +222,6 @@ class Telling:
             end=EndMark(ending=self._ending, mark=_mark(ended)) if ended else None,
             reopened=_mark(reopened) if reopened else None,
             last_activity_us=self._last_activity_us,
-            verified_is_done=not self._others_complete,
             events_read=self.events_read,
             duplicates=self.duplicates,
             lines_skipped=self.lines_skipped,
@@ -239,6 +238,7 @@ class Telling:
             started=mark("started"),
             verified=mark("verified"),
             completed=mark("completed"),
+            completed_by_others=task in self._completed_by_others,
             failed=mark("failed"),
             blocked=mark("blocked"),
             failure=self._failures.get(task, (None, ""))[1],
