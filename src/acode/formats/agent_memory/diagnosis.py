@@ -14,8 +14,10 @@ import msgspec
 from acode.formats.agent_memory import graph as graphs
 from acode.formats.agent_memory.dialect import moment
 from acode.formats.agent_memory.shape import (
+    APPROVED_ARTIFACTS,
     LAST_PHASE,
     PHASE_NAMES,
+    ApprovalMark,
     Ending,
     Mark,
     Run,
@@ -113,6 +115,7 @@ def diagnose(run: Run, now: datetime, *, stale_after_days: float = STALE_AFTER_D
         warnings=(
             *_time_warnings(active, now, stale=stale, stale_after_days=stale_after_days),
             *_phase_warnings(run, phase),
+            *(f"{name} has changed since the plan was approved" for name in changed_since_approval(run)),
             *_graph_warnings(run),
             *run.warnings,
             *run.story.warnings,
@@ -210,6 +213,28 @@ def task_states(run: Run) -> dict[str, TaskState]:
     return {**states, **heard}
 
 
+def approval_in_force(story: Story) -> ApprovalMark | None:
+    """The approved bytes, unless the run was moved on or back by another actor since: then that actor's word counts."""
+    approval, moved = story.approval, story.moved_by_others
+    if approval is None or (moved is not None and moved.order > approval.mark.order):
+        return None
+    return approval
+
+
+def digests_of(run: Run) -> dict[str, str] | None:
+    """The files that an approval is for, as they are; None while one of them is missing."""
+    if not all(name in run.artifacts for name in APPROVED_ARTIFACTS):
+        return None
+    return {name: run.artifacts[name].sha256 for name in APPROVED_ARTIFACTS}
+
+
+def changed_since_approval(run: Run) -> tuple[str, ...]:
+    approval, digests = approval_in_force(run.story), digests_of(run)
+    if approval is None or digests is None:
+        return ()
+    return tuple(name for name in APPROVED_ARTIFACTS if digests[name] != approval.digests[name])
+
+
 def runnable_tasks(run: Run, states: dict[str, TaskState]) -> tuple[Task, ...]:
     """Dependencies done, itself neither done nor blocked. Tasks outside the graph are not run."""
     return tuple(
@@ -291,15 +316,17 @@ def _in_planning(run: Run) -> NextAction:
     entered = story.phase.mark.order if story.phase else None
     if story.plan_approved is not None and (entered is None or story.plan_approved.order > entered):
         return _enter(2)
-    return NextAction(
-        do="wait_for_approval",
-        phase=1,
-        summary="Wait for approval of plan.md and task-graph.json; nothing is executed before it",
-        automatic=False,
-    )
+    return _wait_for_approval(1, "Wait for approval of plan.md and task-graph.json; nothing is executed before it")
+
+
+def _wait_for_approval(phase: int, summary: str) -> NextAction:
+    return NextAction(do="wait_for_approval", phase=phase, summary=summary, automatic=False)
 
 
 def _in_execution(run: Run, states: dict[str, TaskState], runnable: tuple[Task, ...]) -> NextAction:
+    if changed := changed_since_approval(run):
+        named = " and ".join(changed)
+        return _wait_for_approval(2, f"Wait for another approval: {named} changed after the plan was approved")
     if runnable:
         task = min(runnable, key=lambda task: task.plan_phase)  # the first in graph order of the earliest plan phase
         verb = {"in_progress": "Continue", "failed": "Retry"}.get(states[task.id], "Execute")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from acode.formats.agent_memory.shape import LAST_PHASE, TASK_ID_CHARS_MAX
+from acode.formats.agent_memory.shape import APPROVED_ARTIFACTS, LAST_PHASE, TASK_ID_CHARS_MAX
 
 Kind = Literal[
     "created", "started", "verified", "completed", "failed", "blocked",  # of a task
@@ -22,6 +22,7 @@ Kind = Literal[
 BOM = b"\xef\xbb\xbf"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _FILE_TIME = re.compile(r"(\d{8})-(\d{4})(?:\d{2})?(?:\D.*)?")
 _EPOCH_MILLISECONDS_FROM = 100_000_000_000
 _LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
@@ -175,6 +176,15 @@ def artifact_made(name: str, said: Said) -> str | None:
         return _FILE_OF_CREATION[name]
     path = details_of(said).get("artifact_path")
     return re.split(r"[/\\]", path)[-1] if isinstance(path, str) else None
+
+
+def approved_digests(said: Said) -> dict[str, str] | None:
+    """The SHA-256 of each approved file, where the event names them all."""
+    found = details_of(said).get("approved")
+    if not isinstance(found, dict) or set(found) != set(APPROVED_ARTIFACTS):
+        return None
+    digests = {name: value for name, value in found.items() if isinstance(value, str) and _SHA256.fullmatch(value)}
+    return digests if len(digests) == len(found) else None
 
 
 def time_us(value: str | int | float | None) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from acode.errors import AcodeError, FileTooLarge, UnknownSession, UnsafePath
 from acode.formats.agent_memory.disk import Entry, Folder, OpenFile, lines
 from acode.formats.agent_memory.graph import parse_graph
 from acode.formats.agent_memory.shape import (
+    APPROVED_ARTIFACTS,
     ARTIFACT_BYTES_MAX,
     CORE_ARTIFACTS,
     EVENT_BYTES_PER_RUN_MAX,
@@ -133,6 +135,7 @@ def _artifact(folder: Folder, entry: Entry | None, notes: Notes, touched_us: lis
     try:
         with folder.open_file(entry.name) as file:
             data = file.head(limit)
+            sha256 = _sha256(data, file) if entry.name in APPROVED_ARTIFACTS else ""
             touched_us.append(file.touched_us)
             size = file.size_bytes
     except (OSError, AcodeError) as error:
@@ -141,7 +144,16 @@ def _artifact(folder: Folder, entry: Entry | None, notes: Notes, touched_us: lis
     if not data.strip(b" \t\r\n\0"):
         notes.warn(f"{entry.name} is empty; it counts as missing")
         return None
-    return Artifact(name=entry.name, size_bytes=size, text=data.decode("utf-8", "replace"), truncated=size > len(data))
+    text = data.decode("utf-8", "replace")
+    return Artifact(name=entry.name, size_bytes=size, text=text, truncated=size > len(data), sha256=sha256)
+
+
+def _sha256(head: bytes, file: OpenFile) -> str:
+    """The hash of the file whose beginning was just read: the very bytes that are used, and the rest after them."""
+    digest = hashlib.sha256(head)
+    for chunk in file.chunks(bytes_max=file.size_bytes - len(head)):
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _graph(artifacts: dict[str, Artifact], notes: Notes) -> Graph | None:

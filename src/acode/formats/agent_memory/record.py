@@ -26,6 +26,7 @@ from acode.formats.agent_memory.shape import EVENT_LINE_BYTES_MAX, LAST_PHASE, O
 from acode.store.durable import sync_entries
 
 OwnEvent = dict[str, Any]
+Digests = Mapping[str, str]
 Told = Literal["completed", "failed", "blocked", "not_made"]
 REASON_CHARS_MAX = 2_000
 
@@ -55,10 +56,15 @@ def own_event(
     return {**event, **top, "details": dict(details or {})}
 
 
-def session_resumed(stamp: Stamp, findings: Findings) -> OwnEvent:
+def session_resumed(stamp: Stamp, findings: Findings, *, approved: Digests | None = None) -> OwnEvent:
+    """The run was taken up. `approved`: what another actor had approved, as acode found it; later changes count."""
     restored = {"phase": findings.phase, "tasks_done": findings.done, "tasks_total": findings.total}
-    details = {"state_restored": restored, "continuation_point": findings.next_action.summary}
-    return own_event(stamp, "session_resumed", details=details)
+    details: OwnEvent = {"state_restored": restored, "continuation_point": findings.next_action.summary}
+    return own_event(stamp, "session_resumed", details={**details, **_approved(approved)})
+
+
+def _approved(digests: Digests | None) -> OwnEvent:
+    return {"approved": dict(digests)} if digests is not None else {}
 
 
 def task_started(stamp: Stamp, task: str, *, attempt: int = 1) -> OwnEvent:
@@ -73,13 +79,22 @@ def task_failed(stamp: Stamp, task: str, *, reason: str) -> OwnEvent:
     return own_event(stamp, "task_failed", task=task, details={"reason": reason[:REASON_CHARS_MAX]})
 
 
-def phase_transition(stamp: Stamp, from_phase: int, to_phase: int, *, trigger: str, notes: str = "") -> OwnEvent:
-    return own_event(stamp, "phase_transition", from_phase=from_phase, to_phase=to_phase, trigger=trigger, notes=notes)
+def phase_transition(
+    stamp: Stamp,
+    from_phase: int,
+    to_phase: int,
+    *,
+    trigger: str,
+    notes: str = "",
+    approved: Digests | None = None,
+) -> OwnEvent:
+    moved: OwnEvent = {"from_phase": from_phase, "to_phase": to_phase, "trigger": trigger, "notes": notes}
+    return own_event(stamp, "phase_transition", details=_approved(approved), **moved)
 
 
-def plan_approved(stamp: Stamp, *, notes: str = "") -> OwnEvent:
-    """A person said yes at the gate of phase 1: execution may begin."""
-    return phase_transition(stamp, 1, 2, trigger="user_approval", notes=notes)
+def plan_approved(stamp: Stamp, *, approved: Digests | None = None, notes: str = "") -> OwnEvent:
+    """A person said yes to these bytes at the gate of phase 1: execution may begin, with them."""
+    return phase_transition(stamp, 1, 2, trigger="user_approval", notes=notes, approved=approved)
 
 
 def events_on_start(stamp: Stamp, action: NextAction, *, attempt: int = 1) -> tuple[OwnEvent, ...]:

@@ -15,6 +15,8 @@ Ending = Literal["completed", "failed", "cancelled"]
 
 OUR_ACTOR = "acode"
 CORE_ARTIFACTS = ("constitution.md", "prd.md", "plan.md", "task-graph.json")
+APPROVED_ARTIFACTS = ("plan.md", "task-graph.json")
+"""What a person says yes to at the gate: a yes is for their bytes."""
 PHASE_NAMES = (
     "Intake and validation",
     "Planning",
@@ -81,6 +83,13 @@ class EndMark(msgspec.Struct, frozen=True, kw_only=True):
     mark: Mark
 
 
+class ApprovalMark(msgspec.Struct, frozen=True, kw_only=True):
+    """What was approved, by the SHA-256 of each file, as acode wrote it down."""
+
+    digests: dict[str, str]
+    mark: Mark
+
+
 class Story(msgspec.Struct, frozen=True, kw_only=True):
     """What all event files together say. The same whatever order the files are read in."""
 
@@ -92,6 +101,10 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     """The latest `phase-complete(d)`; it moves nothing unless the dialect has no transitions at all."""
     plan_approved: Mark | None = None
     """The latest `phase-gate-passed` of phase 1."""
+    approval: ApprovalMark | None = None
+    """The latest event of acode that says which bytes are approved."""
+    moved_by_others: Mark | None = None
+    """The latest transition, or passed gate, that another actor recorded: later than `approval`, it replaces it."""
     made: tuple[str, ...] = ()
     """Core artifacts that an event says were created."""
     end: EndMark | None = None
@@ -127,6 +140,8 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     """Cut to ARTIFACT_BYTES_MAX; the task graph's text is kept in `Run.graph` instead."""
     truncated: bool = False
+    sha256: str = ""
+    """Of the whole file; only what is approved has one."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

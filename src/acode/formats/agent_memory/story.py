@@ -16,6 +16,7 @@ from acode.formats.agent_memory.shape import (
     OUR_ACTOR,
     SKIPPED_RANGES_MAX,
     TASKS_MAX,
+    ApprovalMark,
     Ending,
     EndMark,
     Mark,
@@ -44,6 +45,7 @@ class Telling:
         self._failures: dict[str, tuple[Order, str]] = {}
         self._latest: dict[str, Point] = {}
         self._phases: dict[str, tuple[Point, int]] = {}
+        self._approval: tuple[Point, dict[str, str]] | None = None
         self._ending: Ending = "completed"
         self._made: set[str] = set()
         self._kinds: dict[str, tuple[str, dialect.Kind]] = {}
@@ -118,7 +120,7 @@ class Telling:
         if kind in dialect.TASK_KINDS:
             self._hear_task(said, kind, point, ours=ours)
         elif kind in {"phase", "phase_done", "gate"}:
-            self._hear_phase(said, kind, point)
+            self._hear_phase(said, kind, point, ours=ours)
         elif kind == "made":
             made = dialect.artifact_made(name, said)
             if made in CORE_ARTIFACTS:
@@ -128,6 +130,7 @@ class Telling:
                 self._latest["ended"], self._ending = point, _ENDINGS.get(name, "completed")
         elif kind == "resumed":
             self._keep_latest("reopened", point)
+            self._hear_approval(said, point, ours=ours)
         elif name.startswith("task-") and len(self._unknown_task_types) < UNKNOWN_TYPES_SHOWN_MAX:
             self._unknown_task_types.add(name)
 
@@ -163,12 +166,21 @@ class Telling:
         if isinstance(title, str) and title and (task not in self._titles or order > self._titles[task][0]):
             self._titles[task] = (order, title[:500])
 
-    def _hear_phase(self, said: dialect.Said, kind: str, point: Point) -> None:
+    def _hear_approval(self, said: dialect.Said, point: Point, *, ours: bool) -> None:
+        """Which bytes are approved stands in acode's own events only."""
+        digests = dialect.approved_digests(said) if ours else None
+        if digests is not None and (self._approval is None or point[0] > self._approval[0][0]):
+            self._approval = (point, digests)
+
+    def _hear_phase(self, said: dialect.Said, kind: str, point: Point, *, ours: bool) -> None:
         phase = dialect.phase_of(said)
         order = point[0]
         if phase is None:
             self._skip(order[3], order[4], f"a {point[1]} event without a phase from 0 to 4")
             return
+        self._hear_approval(said, point, ours=ours)
+        if not ours and (kind == "gate" or point[1] == "phase-transition"):
+            self._keep_latest("moved_by_others", point)
         if kind == "gate":
             if phase == 1:
                 self._keep_latest("gate", point)
@@ -210,7 +222,7 @@ class Telling:
     def story(self) -> Story:
         ended = self._latest.get("ended")
         gate = self._latest.get("gate")
-        reopened = self._latest.get("reopened")
+        reopened, moved = self._latest.get("reopened"), self._latest.get("moved_by_others")
         phase, phase_done = self._phases.get("phase"), self._phases.get("phase_done")
         by_first = sorted(self._tasks.items(), key=lambda item: (item[1]["first"][0], item[0]))
         return Story(
@@ -218,6 +230,8 @@ class Telling:
             phase=PhaseMark(phase=phase[1], mark=_mark(phase[0])) if phase else None,
             phase_done=PhaseMark(phase=phase_done[1], mark=_mark(phase_done[0])) if phase_done else None,
             plan_approved=_mark(gate) if gate else None,
+            approval=ApprovalMark(digests=self._approval[1], mark=_mark(self._approval[0])) if self._approval else None,
+            moved_by_others=_mark(moved) if moved else None,
             made=tuple(name for name in CORE_ARTIFACTS if name in self._made),
             end=EndMark(ending=self._ending, mark=_mark(ended)) if ended else None,
             reopened=_mark(reopened) if reopened else None,

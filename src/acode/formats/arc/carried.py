@@ -150,7 +150,7 @@ def mend(world: World, run: Run, options: Options) -> tuple[str, ...]:
     return tuple(told)
 
 
-def approve(world: World, run: Run, *, note: str) -> str:
+def approve(world: World, run: Run, *, note: str, asked: Raw | None) -> str:
     raise StepFailed(f"the arc run {run.run_id} waits for no approval", hint="Phases of an arc run have no gate.")
 
 
