@@ -17,6 +17,7 @@ import msgspec
 from acode.errors import AcodeError, CannotContinue, StepFailed, Usage
 from acode.formats import agent_memory as memory
 from acode.formats.agent_memory.diagnosis import approval_in_force, digests_of, rfc3339
+from acode.formats.agent_memory.numbering import EXECUTION, number_of
 from acode.formats.agent_memory.shape import PHASE_NAMES
 from acode.formats.evidence import unread
 from acode.formats.shape import Finished, Gate, Located, Next, Outcome, Run, Standing, Stuck, Work
@@ -115,14 +116,15 @@ def approve(world: World, run: Run, *, note: str, asked: dict[str, Any] | None) 
     digests = digests_of(value)
     assert digests is not None  # nobody is asked before both files are there
     approved: dict[str, str] = (asked or {}).get("approved") or digests
-    event = memory.plan_approved(stamp, approved=approved, notes=note)
+    numbering = findings.next_action.numbering
+    event = memory.plan_approved(stamp, approved=approved, notes=note, numbering=numbering)
     where = memory.append(run.path, (event,), began=world.clock())
     changed = " and of ".join(name for name in digests if approved.get(name) != digests[name])
     if changed:
         return (
             f"the plan that acode asked about ({where}); the text of {changed} is another now, so a resume asks again"
         )
-    return f"the plan is approved, phase 2 may begin ({where})"
+    return f"the plan is approved, phase {number_of(numbering, EXECUTION)} may begin ({where})"
 
 
 # Carrying.
@@ -162,7 +164,7 @@ class MemoryRun:
         for warning in findings.warnings:
             held.warn(warning)
         if findings.ending is None:
-            unbound = findings.phase >= 2 and approval_in_force(value.story) is None
+            unbound = findings.stage == EXECUTION and approval_in_force(value.story) is None
             approved = digests_of(value) if unbound else None
             stamp = self._stamp(self.world.new_id())
             self._append(held, (memory.session_resumed(stamp, findings, approved=approved),))
@@ -174,11 +176,12 @@ class MemoryRun:
             case "wait_for_person":
                 return Stuck(message=action.summary)
             case "wait_for_approval":
+                begins = number_of(action.numbering, EXECUTION)
                 return Gate(
                     name=GATE,
-                    title=f"Phase 1: {PHASE_NAMES[1]}",
-                    question=f"May phase 2 begin with {_named(digests_of(value))} of run {self.run_id}?",
-                    origin={"gate": True, "approved": digests_of(value)},
+                    title=f"Phase {findings.phase}: {PHASE_NAMES[action.phase]}",
+                    question=f"May phase {begins} begin with {_named(digests_of(value))} of run {self.run_id}?",
+                    origin={"gate": True, "approved": digests_of(value), "numbering": action.numbering},
                 )
             case _:
                 contract = memory.read_task_contract(self.path, action.task) if action.task else None
@@ -200,7 +203,9 @@ class MemoryRun:
             return None
         stamp = self._stamp(outcome.key, outcome.finished)
         if "gate" in origin:
-            self._append(held, (memory.plan_approved(stamp, approved=origin.get("approved")),))
+            numbering = origin.get("numbering", "seed")
+            event = memory.plan_approved(stamp, approved=origin.get("approved"), numbering=numbering)
+            self._append(held, (event,))
             return None
         action = msgspec.convert(origin["action"], memory.NextAction)
         if outcome.status != "completed":

@@ -13,6 +13,7 @@ import msgspec
 from acode.errors import AcodeError, FileTooLarge, UnknownSession, UnsafePath
 from acode.formats.agent_memory.disk import Entry, Folder, OpenFile, lines
 from acode.formats.agent_memory.graph import parse_graph
+from acode.formats.agent_memory.numbering import parse_state
 from acode.formats.agent_memory.shape import (
     APPROVED_ARTIFACTS,
     ARTIFACT_BYTES_MAX,
@@ -25,12 +26,14 @@ from acode.formats.agent_memory.shape import (
     Artifact,
     Graph,
     Run,
+    WorkflowState,
 )
 from acode.formats.agent_memory.story import Telling
 from acode.formats.agent_memory.wording import shown
 from acode.formats.evidence import machine_refused, needed, reason
 
 EVENTS_FOLDER = "events"
+STATE_BYTES_MAX = 1024 * 1024
 CONTRACT_BYTES_MAX = 64 * 1024
 WARNINGS_MAX = 300
 _NEWER_STATE_FILE = "workflow-state.json"
@@ -109,8 +112,6 @@ def read_folder(folder: Folder) -> Run:
         if artifact is not None:
             artifacts[name] = artifact
     graph = _graph(artifacts, notes)
-    if _NEWER_STATE_FILE in entries:
-        notes.warn(f"{_NEWER_STATE_FILE} belongs to a newer version of this format; it is not read, the events decide")
     telling = Telling()
     hear_all(folder, event_files(folder, notes), telling, notes, touched_us)
     return Run(
@@ -119,6 +120,7 @@ def read_folder(folder: Folder) -> Run:
         artifacts=artifacts,
         graph=graph,
         story=telling.story(),
+        workflow=_workflow(folder, entries.get(_NEWER_STATE_FILE), notes),
         files_touched_us=max(touched_us, default=None),
         warnings=tuple(notes.warnings),
         unread=tuple(notes.unread),
@@ -154,6 +156,20 @@ def _sha256(head: bytes, file: OpenFile) -> str:
     for chunk in file.chunks(bytes_max=file.size_bytes - len(head)):
         digest.update(chunk)
     return digest.hexdigest()
+
+
+def _workflow(folder: Folder, entry: Entry | None, notes: Notes) -> WorkflowState | None:
+    """The state file of newer versions; None where there is none. One that cannot be used leaves the phase unclear."""
+    if entry is None:
+        return None
+    try:
+        with folder.open_file(entry.name) as file:
+            if file.size_bytes > STATE_BYTES_MAX:
+                return WorkflowState(problem=f"it is over {STATE_BYTES_MAX} bytes")
+            return parse_state(file.head(STATE_BYTES_MAX), file.touched_us)
+    except (OSError, AcodeError) as error:
+        notes.cannot_read(entry.name, error)
+        return WorkflowState(problem=_why(error))
 
 
 def _graph(artifacts: dict[str, Artifact], notes: Notes) -> Graph | None:

@@ -24,7 +24,10 @@ PHASE_NAMES = (
     "Clean-up and PR preparation",
     "Memory consolidation",
 )
+STAGE_SLUGS = ("intake", "planning", "execution", "cleanup", "consolidation")
 LAST_PHASE = len(PHASE_NAMES) - 1
+PHASE_NUMBER_MAX = 11
+"""Of any way of counting."""
 
 RUNS_MAX = 10_000
 EVENT_FILES_PER_RUN_MAX = 10_000
@@ -75,7 +78,12 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 class PhaseMark(msgspec.Struct, frozen=True, kw_only=True):
     phase: int
+    """The number as the event has it; what it means depends on how the run counts (see `numbering`)."""
     mark: Mark
+    stage: int | None = None
+    """What acode meant by the number; only its own events say so."""
+    by_person: bool = False
+    """The event names a person's approval as its trigger."""
 
 
 class EndMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,8 +107,10 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     """The latest phase transition, or start of a phase."""
     phase_done: PhaseMark | None = None
     """The latest `phase-complete(d)`; it moves nothing unless the dialect has no transitions at all."""
-    plan_approved: Mark | None = None
-    """The latest `phase-gate-passed` of phase 1."""
+    gates: dict[int, Mark] = {}
+    """The latest `phase-gate-passed` of each phase, by its number."""
+    newer: bool = False
+    """An event has a phase or a type that only newer versions of the pack write."""
     approval: ApprovalMark | None = None
     """The latest event of acode that says which bytes are approved."""
     moved_by_others: Mark | None = None
@@ -144,6 +154,17 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     """Of the whole file; only what is approved has one."""
 
 
+class WorkflowState(msgspec.Struct, frozen=True, kw_only=True):
+    """What workflow-state.json, which newer versions of the pack keep, says about the phase."""
+
+    phase: int = 0
+    stage: int | None = None
+    """None: routing or a bootstrap."""
+    shown_as: str = ""
+    updated_us: int | None = None
+    problem: str = ""
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One run, read from disk and complete in itself: diagnosing it needs nothing else but the time."""
 
@@ -154,6 +175,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     graph: Graph | None
     """None: no task-graph.json, or none that can be used (a warning says which)."""
     story: Story
+    workflow: WorkflowState | None = None
     files_touched_us: int | None = None
     """The newest modification time of any file of the run, for runs whose events carry no time."""
     warnings: tuple[str, ...] = ()
