@@ -29,7 +29,8 @@ def order_warnings(value: Raw, schema_from: int) -> list[str]:
 
 def judge_artifacts(value: Raw, facts: Facts) -> tuple[tuple[Demotion, ...], list[str]]:
     """Completed phases whose recorded artifact is gone or changed, and those that cannot be verified."""
-    demoted, warnings = [], []
+    demoted: list[Demotion] = []
+    warnings: list[str] = []
     for name, entry in p.entries(value["phases"]):
         if entry.get("status") != "completed":
             continue
@@ -40,10 +41,11 @@ def judge_artifacts(value: Raw, facts: Facts) -> tuple[tuple[Demotion, ...], lis
         outcome = _judge_artifact(name, artifact, entry.get("artifact_hash"), facts.artifacts.get(artifact))
         if isinstance(outcome, Demotion):
             demoted.append(outcome)
-            warnings.append(outcome.warning(_downstream(value, name)))
         elif outcome is not None:
             warnings.append(outcome)
-    return tuple(demoted), warnings
+    again = {one.phase for one in demoted}
+    told = [one.warning(tuple(n for n in _downstream(value, one.phase) if n not in again)) for one in demoted]
+    return tuple(demoted), [*told, *warnings]
 
 
 def _judge_artifact(phase: str, artifact: str, recorded: object, fact: Artifact | None) -> Demotion | str | None:

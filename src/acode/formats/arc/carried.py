@@ -23,7 +23,7 @@ from acode.formats.arc.facts import Facts
 from acode.formats.arc.findings import ERRORS
 from acode.formats.arc.look import artifact as look_at_artifact
 from acode.formats.arc.look import state_files
-from acode.formats.arc.migrations import OWN_FIELD
+from acode.formats.arc.migrations import OWN_FIELD, migrate
 from acode.formats.arc.permission import unread_refusal
 from acode.formats.arc.repair import with_phase
 from acode.formats.arc.value import Raw, moment, object_at, shown
@@ -69,7 +69,7 @@ def _as_run(found: arc.Found) -> Run:
 
 def stand(world: World, run: Run) -> Standing:
     checkpoint, _, diagnosis = _diagnosed(world, run)
-    phases = {name: diagnosis.phases[name] for name in p.NEWER_ORDER if name in diagnosis.phases}
+    phases = {name: diagnosis.phases[name] for name in p.phases_of(migrate(checkpoint.raw).value)}
     done = tuple(name for name, status in phases.items() if status in p.DONE_STATUSES)
     refusals = tuple(ERRORS[one.kind](one.message, hint=one.hint) for one in diagnosis.refusals)
     upcoming = diagnosis.next_phase
@@ -85,8 +85,8 @@ def stand(world: World, run: Run) -> Standing:
         needs_person=bool(refusals),
         ended=diagnosis.finished,
         refusals=refusals,
-        warnings=diagnosis.warnings,
-        extra=diagnosis.as_json(),
+        warnings=(*run.warnings, *diagnosis.warnings),
+        extra={**diagnosis.as_json(), "warnings": [*run.warnings, *diagnosis.warnings]},
     )
 
 
@@ -96,9 +96,10 @@ def _last_completed(raw: Raw) -> tuple[str, str] | None:
         for name, entry in p.entries(object_at(raw, "phases"))
         if p.status_of(entry) == "completed" and (at := moment(entry.get("completed_at"))) is not None
     ]
-    if not ended:
+    untimed = [name for name in p.NEWER_ORDER if p.status_of(object_at(raw, "phases").get(name)) == "completed"]
+    if not ended and not untimed:
         return None
-    name = max(ended)[1]
+    name = max(ended)[1] if ended else untimed[-1]  # without times, the last in order
     artifact = object_at(object_at(raw, "phases"), name).get("artifact")
     return shown(name, 60), shown(artifact) if isinstance(artifact, str) else ""
 

@@ -67,7 +67,8 @@ def with_orphans_reset(value: Raw, diagnosis: Diagnosis) -> Raw:
     """Phases that a crash left open start over, with a team of their own or without."""
     for orphan in diagnosis.orphans:
         if orphan.resets:
-            value = with_phase(value, orphan.phase, status="pending", team_name=None)
+            team = orphan.team if orphan.unreachable else None  # without its name nobody would find it any more
+            value = with_phase(value, orphan.phase, status="pending", team_name=team)
     for name in diagnosis.reset_phases:
         value = with_phase(value, name, status="pending")
     return value
@@ -106,7 +107,7 @@ def with_records(value: Raw, diagnosis: Diagnosis, now: datetime) -> Raw:
     """What was demoted and which teams were released, for whoever asks later."""
     at = stamp(now)
     demoted = [_demotion_record(one, at) for one in diagnosis.demoted]
-    released = [{"phase": o.phase, "team": o.team, "at": at} for o in diagnosis.orphans if o.resets or o.on_disk]
+    released = [{"phase": o.phase, "team": o.team, "at": at} for o in diagnosis.orphans if o.removed]
     own = object_at(value, OWN_FIELD)
     if not demoted and not released:
         return value
