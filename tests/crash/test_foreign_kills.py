@@ -196,8 +196,10 @@ def test_a_crash_around_the_record_in_the_run_leaves_no_trace(
 
 def test_a_phase_transition_is_told_once_although_its_record_is_tried_again(acode: Acode, workspace: Path) -> None:
     place = put_run(workspace, MEMORY)
-    event = {"type": "phase_transition", "from_phase": 2, "to_phase": 3, "timestamp": "2026-01-15T15:00:00Z"}
-    (place / "events/orchestrator/b.jsonl").write_text(json.dumps(event) + "\n")
+    at = {"timestamp": "2026-01-15T15:00:00Z"}
+    events = [{"type": "task_completed", "task_id": task, **at} for task in ("T001", "T002")]
+    events.append({"type": "phase_transition", "from_phase": 2, "to_phase": 3, **at})
+    (place / "events/orchestrator/b.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     die_at_the_first_record(workspace, after=True)
     assert acode("resume", MEMORY).exit_code == 0
     assert [one["type"] for one in own_events(place)].count("phase_transition") == 1

@@ -168,10 +168,6 @@ def test_no_other_file_of_the_run_has_a_say_in_how_it_is_resumed(tmp_path: Path)
     (run_path / "checkpoint.json").write_text('{"phase": 4, "tasks": {"T002": "done"}}')
     assert diagnose(read(run_path), NOW) == before
     assert locate(tmp_path).runs[0].incomplete
-    (run_path / "workflow-state.json").write_text('{"workflow": {"current_phase": 6}}')
-    after = diagnose(read(run_path), NOW)
-    assert (after.phase, after.next_action) == (before.phase, before.next_action)
-    assert any("workflow-state.json belongs to a newer version" in warning for warning in after.warnings)
 
 
 def test_links_pipes_and_folders_in_the_place_of_files_are_not_followed_or_waited_for(tmp_path: Path) -> None:

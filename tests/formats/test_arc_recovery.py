@@ -96,7 +96,7 @@ def test_a_dead_owners_run_becomes_ours_on_disk(workspace: Path, config: Path) -
     [
         ({"session_nonce": "x"}, ForeignTampered),
         ({"config_dir": "/elsewhere"}, EnvironmentInvalid),
-        ({"owner_pid": os.getppid()}, SessionLocked),
+        ({"owner_pid": 1}, SessionLocked),
     ],
 )
 def test_a_run_that_may_not_be_claimed_is_left_as_it_is(

@@ -206,7 +206,7 @@ def test_whatever_an_arc_run_is_judged_by_is_refused_by_name_where_it_may_not_be
 
     def work() -> None:
         world: Any = SimpleNamespace(env={"HOME": str(root)}, clock=lambda: NOW)
-        run: Any = SimpleNamespace(path=checkpoint)
+        run: Any = SimpleNamespace(warnings=(), path=checkpoint)
         refusals = stand(world, run).refusals
         named = closed.replace("plans/a.md", "the plan").replace(LOCK, "the run's lock")
         assert isinstance(refusals[0], MachineRefused)

@@ -26,6 +26,10 @@ from acode.formats.agent_memory.shape import Graph
 from acode.formats.agent_memory.story import Telling
 from tests.agent_memory import ALL_ARTIFACTS, NOW, TWO, Event, found_in, graph_of, run_of, said, to_phase
 
+WORDS = ("created", "claimed", "implemented", "verified", "completed", "failed", "blocked")
+
+ALL_DONE = (said("task_completed", 1, "T001"), said("task_completed", 2, "T002"))
+
 # Task states.
 
 
@@ -74,9 +78,34 @@ def test_every_dialect_is_read(key: str, join: str, word: str, state: str) -> No
 
 
 @pytest.mark.req("PROTO-09")
-def test_verified_is_not_done_where_the_run_says_completed_elsewhere() -> None:
-    findings = found_in(said("task-completed", 1, "T001"), said("task-verified", 2, "T002"), graph=TWO)
-    assert findings.tasks == {"T001": "done", "T002": "in_progress"}
+def test_verified_is_done_although_another_task_is_said_to_be_completed() -> None:
+    findings = found_in(said("task-verified", 1, "T001"), said("task-completed", 2, "T002"), graph=TWO)
+    assert findings.tasks == {"T001": "done", "T002": "done"}
+    assert findings.last_completed is not None and findings.last_completed.id == "T002"
+
+
+@pytest.mark.req("PROTO-09")
+def test_verified_is_not_done_where_this_task_was_completed_before_and_taken_up_again() -> None:
+    words = ("task-completed", "task-verification-failed", "task-started", "task-verified")
+    findings = found_in(*(said(kind, n, "T001") for n, kind in enumerate(words)), graph=TWO)
+    assert findings.tasks["T001"] == "in_progress"
+
+
+def test_no_event_of_another_task_changes_the_state_of_a_task() -> None:
+    """Every pair of events of a task, each by acode or another actor, beside every event of the other task."""
+
+    def state(*events: tuple[str, str, str]) -> str:
+        files: dict[str, list[Event]] = {"acode": [], "executor": []}
+        for minute, (task, word, actor) in enumerate(events):
+            files[actor].append(said(f"task-{word}", minute, task))
+        return found_in(graph=TWO, files=files).tasks["T001"]
+
+    one = [("T001", *event) for event in itertools.product(WORDS, ("acode", "executor"))]
+    other = [("T002", *event) for event in itertools.product(WORDS, ("acode", "executor"))]
+    for own in [*((event,) for event in one), *itertools.product(one, one)]:
+        alone = state(*own)
+        for event in other:
+            assert state(*own, event) == alone, (own, event)
 
 
 def test_a_late_verification_does_not_turn_a_completed_task_back() -> None:
@@ -348,13 +377,13 @@ def test_phase_2_with_every_task_done_goes_on_to_phase_3_and_with_a_blocked_one_
 
 @pytest.mark.req("PROTO-13")
 def test_phase_3_re_runs_clean_up_and_pr_preparation() -> None:
-    action = found_in(to_phase(3), graph=TWO).next_action
+    action = found_in(to_phase(3), *ALL_DONE, graph=TWO).next_action
     assert (action.do, action.summary) == ("clean_up", "Re-run clean-up and PR preparation")
 
 
 @pytest.mark.req("PROTO-14")
 def test_phase_4_runs_memory_consolidation_and_nothing_once_that_is_done() -> None:
-    assert found_in(to_phase(4), graph=TWO).next_action.do == "consolidate"
+    assert found_in(to_phase(4), *ALL_DONE, graph=TWO).next_action.do == "consolidate"
     findings = found_in(to_phase(4), said("consolidation-completed", 5), graph=TWO)
     assert (findings.next_action.do, findings.ending) == ("nothing", "completed")
 
@@ -374,7 +403,7 @@ def test_the_latest_transition_is_the_phase_whatever_its_place_in_the_file() -> 
         ([{"event_type": "phase-complete", "details": {"phase": 1}}], 2),
         ([{"event_type": "phase-complete", "details": {"phase": 4}}], 4),
         ([{"event_type": "phase-started", "details": {"phase": 2}}, {"event_type": "phase-completed", "phase": 1}], 2),
-        ([{"type": "phase_transition", "to_phase": 9}], 0),
+        ([{"type": "phase_transition", "to_phase": 12}], 0),
         ([{"type": "phase_transition", "to_phase": True}], 0),
         ([{"type": "phase_transition", "to_phase": None}], 0),
     ],

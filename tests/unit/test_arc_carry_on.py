@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -142,5 +143,11 @@ def test_nonsense_is_refused_before_it_reaches_the_checkpoint(phase: str, sha256
 
 def test_no_artifact_path_is_made_of_an_id_that_could_leave_the_workspace() -> None:
     for name in ("../..", "..", ".", "a/b", ""):
-        assert expected_artifact(arc(id=name), "work", run_id=RUN) is None
-    assert expected_artifact(arc(), "work_qa", run_id=RUN) is None
+        place = expected_artifact(arc(id=name), "work", run_id=RUN)
+        assert re.fullmatch(r"tmp/arc/run-[0-9a-f]{16}/work-summary\.md", place)
+
+
+def test_a_phase_that_was_demoted_is_told_which_artifact_no_longer_counts() -> None:
+    own = {"demoted": [{"phase": "work", "artifact": "tmp/old.md", "found": SHA}, {"phase": "mend", "artifact": "m"}]}
+    text = told(arc({"work": {"status": "pending"}}, acode=own), "work")
+    assert "no result of this phase any more: tmp/old.md\n" in text and ": m\n" not in text

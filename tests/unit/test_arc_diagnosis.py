@@ -251,9 +251,9 @@ def test_forbidden_phase_names_are_passed_over(name: str) -> None:
 @pytest.mark.req("ARC-ORPHAN-08")
 @pytest.mark.parametrize("entry", [None, "in_progress", 3, ["in_progress"]])
 def test_phase_entries_that_are_no_objects_are_passed_over(entry: object) -> None:
-    assert diagnosed(arc({"extra": entry, "work": {"status": "in_progress", "team_name": "t"}})).as_json()[
-        "orphans_cleaned"
-    ] == ["t"]
+    value = arc({"extra": entry, "work": {"status": "in_progress", "team_name": "t"}})
+    found = diagnosed(value, teams={"t": Team(teams="directory")})
+    assert found.as_json()["orphans_cleaned"] == ["t"]
 
 
 @pytest.mark.req("ARC-ORPHAN-03")
@@ -273,8 +273,10 @@ def test_an_open_phase_loses_its_team_and_starts_over(status: str) -> None:
     after = repaired(value)
     assert after["phases"]["mend"]["status"] == "pending"
     assert after["phases"]["mend"]["team_name"] is None
-    assert diagnosed(value).as_json()["orphans_cleaned"] == ["team-1"]
-    assert after["acode"]["released_teams"][0]["team"] == "team-1"
+    known = {"teams": {"team-1": Team(tasks="directory")}}
+    assert diagnosed(value, **known).as_json()["orphans_cleaned"] == ["team-1"]
+    assert repaired(value, **known)["acode"]["released_teams"][0]["team"] == "team-1"
+    assert diagnosed(value).as_json()["orphans_cleaned"] == [] and "acode" not in after, "nothing was there to remove"
 
 
 def test_a_phase_left_in_progress_without_a_team_is_reset_too() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterator
+from typing import Any
 
 from acode import __version__
 from acode import lock as locks
@@ -122,9 +123,11 @@ def approve_run(world: World, run: Run, *, granted: bool, note: str) -> str:
     with locked(world, run, wait=False):
         refuse_unread(world, run)  # an answer at a gate that cannot be seen would be on record in the session alone
         session = carrier(world, run)
+        asked: dict[str, Any] | None = None
         if session is not None and session.state in (State.AWAITING_APPROVAL, State.PAUSED):
             try:
-                actions.answer_gate(world, session.session_id, None, granted=granted, note=note)
+                answered, gate = actions.answer_gate(world, session.session_id, None, granted=granted, note=note)
+                asked = origin_of(answered, gate)
             except Usage:
                 if not granted:
                     raise  # a yes is also for a gate that the run has reached and its session has not
@@ -135,7 +138,13 @@ def approve_run(world: World, run: Run, *, granted: bool, note: str) -> str:
             )
         if not granted:
             return "the run stays at its gate; a resume asks again"
-        return format_of(run.source).approve(world, run, note=world.redactor.text(note))
+        return format_of(run.source).approve(world, run, note=world.redactor.text(note), asked=asked)
+
+
+def origin_of(session: Session, step_id: str) -> dict[str, Any]:
+    """What the piece of a step was made of."""
+    tasks = session.plan.tasks if session.plan is not None else ()
+    return next((task.origin for task in tasks if any(step.id == step_id for step in task.steps)), {})
 
 
 @contextlib.contextmanager

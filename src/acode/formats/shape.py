@@ -132,6 +132,6 @@ class Format(Protocol):
         """Repair what the format's rules say without carrying the run on; what was done, in words."""
         ...
 
-    def approve(self, world: World, run: Run, *, note: str) -> str:
-        """Record a person's yes in the run's own terms; in words."""
+    def approve(self, world: World, run: Run, *, note: str, asked: dict[str, Any] | None) -> str:
+        """Record a person's yes in the run's own terms; in words. `asked`: the gate's origin, where a session asks."""
         ...

@@ -58,7 +58,7 @@ def _go(run: Held, carried: Carried, driver: Driver, skipped: int, finish: Finis
                 return _end(run, how, skipped, finish)
             case Stuck(message=message):
                 name = short(run.session.session_id)
-                hint = f"Free a task in the run itself, then: acode resume {name}"
+                hint = f"Settle that in the run itself, then: acode resume {name}"
                 return pause(run, InputRequired(message, hint=hint), "nothing_runnable", skipped)
             case Gate() | Work() as piece:
                 refuse_to_turn_in_circles(piece.name, taken)

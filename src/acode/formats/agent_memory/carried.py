@@ -6,7 +6,6 @@ files meanwhile, so nothing is remembered from one step to the next but what aco
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -17,10 +16,10 @@ import msgspec
 
 from acode.errors import AcodeError, CannotContinue, StepFailed, Usage
 from acode.formats import agent_memory as memory
-from acode.formats.agent_memory.diagnosis import rfc3339
-from acode.formats.agent_memory.disk import Folder
+from acode.formats.agent_memory.diagnosis import approval_in_force, digests_of, rfc3339
+from acode.formats.agent_memory.numbering import EXECUTION, number_of
 from acode.formats.agent_memory.shape import PHASE_NAMES
-from acode.formats.evidence import needed, unread
+from acode.formats.evidence import unread
 from acode.formats.shape import Finished, Gate, Located, Next, Outcome, Run, Standing, Stuck, Work
 
 if TYPE_CHECKING:
@@ -101,17 +100,31 @@ def mend(world: World, run: Run, options: Options) -> tuple[str, ...]:
     return ()
 
 
-def approve(world: World, run: Run, *, note: str) -> str:
-    """A person's yes at the gate of phase 1, as the event that the format has for it."""
-    findings = _diagnosed(world, read_whole(run.path))
+def approve(world: World, run: Run, *, note: str, asked: dict[str, Any] | None) -> str:
+    """A person's yes at the gate of phase 1, as the event that the format has for it.
+
+    A yes is for the bytes that a session asked about; where none has asked, for the bytes as they are.
+    """
+    value = read_whole(run.path)
+    findings = _diagnosed(world, value)
     if findings.next_action.do != "wait_for_approval":
         raise Usage(
             f"the run {run.run_id} waits for no approval: {findings.next_action.summary}",
             hint=f"See where it stands: acode status {run.run_id}",
         )
     stamp = memory.Stamp(run_id=run.run_id, event_id=world.new_id(), now=world.clock())
-    where = memory.append(run.path, (memory.plan_approved(stamp, notes=note),), began=world.clock())
-    return f"the plan is approved, phase 2 may begin ({where})"
+    digests = digests_of(value)
+    assert digests is not None  # nobody is asked before both files are there
+    approved: dict[str, str] = (asked or {}).get("approved") or digests
+    numbering = findings.next_action.numbering
+    event = memory.plan_approved(stamp, approved=approved, notes=note, numbering=numbering)
+    where = memory.append(run.path, (event,), began=world.clock())
+    changed = " and of ".join(name for name in digests if approved.get(name) != digests[name])
+    if changed:
+        return (
+            f"the plan that acode asked about ({where}); the text of {changed} is another now, so a resume asks again"
+        )
+    return f"the plan is approved, phase {number_of(numbering, EXECUTION)} may begin ({where})"
 
 
 # Carrying.
@@ -133,22 +146,28 @@ class MemoryRun:
         for _ in range(STEPS_WITHOUT_DRIVER_MAX):
             value = read_whole(self.path)
             findings = _diagnosed(self.world, value)
-            self._tell_once(held, findings)
+            self._tell_once(held, value, findings)
             action = findings.next_action
             if action.do != "enter_phase":
                 return self._piece(value, findings, action)
             self._append(held, memory.events_on_success(self._stamp(self.world.new_id()), action))
         raise CannotContinue(f"the run {self.run_id} does not enter the phase that it should: {action.summary}")
 
-    def _tell_once(self, held: Held, findings: memory.Findings) -> None:
-        """The first look of a resume is announced in the run's own log; an ended run is left alone."""
+    def _tell_once(self, held: Held, value: memory.Run, findings: memory.Findings) -> None:
+        """The first look of a resume is announced in the run's own log; an ended run is left alone.
+
+        A plan that another actor had approved is bound here to its bytes, because no event says which they were.
+        """
         if self._told:
             return
         self._told = True
         for warning in findings.warnings:
             held.warn(warning)
         if findings.ending is None:
-            self._append(held, (memory.session_resumed(self._stamp(self.world.new_id()), findings),))
+            unbound = findings.stage == EXECUTION and approval_in_force(value.story) is None
+            approved = digests_of(value) if unbound else None
+            stamp = self._stamp(self.world.new_id())
+            self._append(held, (memory.session_resumed(stamp, findings, approved=approved),))
 
     def _piece(self, value: memory.Run, findings: memory.Findings, action: memory.NextAction) -> Next:
         match action.do:
@@ -157,11 +176,12 @@ class MemoryRun:
             case "wait_for_person":
                 return Stuck(message=action.summary)
             case "wait_for_approval":
+                begins = number_of(action.numbering, EXECUTION)
                 return Gate(
                     name=GATE,
-                    title=f"Phase 1: {PHASE_NAMES[1]}",
-                    question=f"May phase 2 begin with {_what_is_approved(self.path)} of run {self.run_id}?",
-                    origin={"gate": True},
+                    title=f"Phase {findings.phase}: {PHASE_NAMES[action.phase]}",
+                    question=f"May phase {begins} begin with {_named(digests_of(value))} of run {self.run_id}?",
+                    origin={"gate": True, "approved": digests_of(value), "numbering": action.numbering},
                 )
             case _:
                 contract = memory.read_task_contract(self.path, action.task) if action.task else None
@@ -183,7 +203,9 @@ class MemoryRun:
             return None
         stamp = self._stamp(outcome.key, outcome.finished)
         if "gate" in origin:
-            self._append(held, (memory.plan_approved(stamp),))
+            numbering = origin.get("numbering", "seed")
+            event = memory.plan_approved(stamp, approved=origin.get("approved"), numbering=numbering)
+            self._append(held, (event,))
             return None
         action = msgspec.convert(origin["action"], memory.NextAction)
         if outcome.status != "completed":
@@ -213,17 +235,7 @@ class MemoryRun:
         memory.append(self.path, events, began=held.session.created_at)
 
 
-def _what_is_approved(path: str) -> str:
-    """The two files by name and hash: a yes is for these words, and a changed plan is asked about again."""
-    named = []
-    try:
-        with needed("what is to be approved"), Folder.at(path) as folder:
-            for name in ("plan.md", "task-graph.json"):
-                digest = hashlib.sha256()
-                with folder.open_file(name) as file:
-                    for chunk in file.chunks():
-                        digest.update(chunk)
-                named.append(f"{name} ({digest.hexdigest()[:12]})")
-    except OSError as error:
-        raise CannotContinue(f"what is to be approved cannot be read: {error.strerror}") from error
-    return " and ".join(named)
+def _named(digests: dict[str, str] | None) -> str:
+    """The two files by name and hash: a yes is for these bytes, and a changed plan is asked about again."""
+    assert digests is not None  # nobody is asked before both are there
+    return " and ".join(f"{name} ({digest[:12]})" for name, digest in digests.items())

@@ -6,6 +6,7 @@ run's folder (a manifest, notes, instructions) has no say.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -13,9 +14,19 @@ import msgspec
 
 from acode.formats.agent_memory import graph as graphs
 from acode.formats.agent_memory.dialect import moment
+from acode.formats.agent_memory.numbering import (
+    EXECUTION,
+    PLANNING,
+    Numbering,
+    Position,
+    number_of,
+    position,
+    stage_of,
+)
 from acode.formats.agent_memory.shape import (
-    LAST_PHASE,
+    APPROVED_ARTIFACTS,
     PHASE_NAMES,
+    ApprovalMark,
     Ending,
     Mark,
     Run,
@@ -56,6 +67,8 @@ class NextAction(msgspec.Struct, frozen=True, kw_only=True):
     to_phase: int | None = None
     approve_after: bool = False
     """A plan made anew is not the one that was approved: the run goes back to the gate of phase 1 once it is there."""
+    numbering: Numbering = "seed"
+    """`phase` and `to_phase` are stages; this says which numbers the run's own events have for them."""
 
 
 class Completed(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +79,9 @@ class Completed(msgspec.Struct, frozen=True, kw_only=True):
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     phase: int
+    """The run's own number."""
+    stage: int | None
+    """What it means: one of the five that the rules know; None where that is unclear."""
     tasks: dict[str, TaskState]
     """Tasks of the graph in its order, then those that only events know."""
     done: int
@@ -87,17 +103,18 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
 
 def diagnose(run: Run, now: datetime, *, stale_after_days: float = STALE_AFTER_DAYS) -> Findings:
     now = now if now.tzinfo else now.replace(tzinfo=UTC)
-    phase = current_phase(run.story)
+    at = position(run)
     states = task_states(run)
     runnable = runnable_tasks(run, states)
-    missing = missing_artifacts(run, phase)
+    missing = missing_artifacts(run, at.stage)
     ending = ended(run.story)
     active = last_activity(run)
     stale = active is not None and now - active > timedelta(days=stale_after_days)
-    remake = () if ending else tuple(_remake(name, phase) for name in _MAKES if name in missing)
+    remake = () if ending else tuple(_remake(name, at) for name in _MAKES if name in missing)
     return Findings(
         run_id=run.run_id,
-        phase=phase,
+        phase=at.phase,
+        stage=at.stage,
         tasks=states,
         done=sum(states[name] == "done" for name in counted_tasks(run, states)),
         total=len(counted_tasks(run, states)),
@@ -106,13 +123,14 @@ def diagnose(run: Run, now: datetime, *, stale_after_days: float = STALE_AFTER_D
         last_completed=last_completed(run, states),
         missing_artifacts=missing,
         remake=remake,
-        next_action=_next_action(run, phase, states=states, runnable=runnable, remake=remake, ending=ending),
+        next_action=_next_action(run, at, states=states, runnable=runnable, remake=remake, ending=ending),
         ending=ending,
         stale=stale,
         cautious=is_damaged(run),
         warnings=(
             *_time_warnings(active, now, stale=stale, stale_after_days=stale_after_days),
-            *_phase_warnings(run, phase),
+            *_phase_warnings(run, at),
+            *(f"{name} has changed since the plan was approved" for name in changed_since_approval(run)),
             *_graph_warnings(run),
             *run.warnings,
             *run.story.warnings,
@@ -169,15 +187,6 @@ def rfc3339(when: datetime | None) -> str | None:
 # What the events say.
 
 
-def current_phase(story: Story) -> int:
-    """The latest transition decides. A dialect without transitions only says which phase it completed last."""
-    if story.phase is not None:
-        return story.phase.phase
-    if story.phase_done is not None:
-        return min(story.phase_done.phase + 1, LAST_PHASE)
-    return 0
-
-
 def ended(story: Story) -> Ending | None:
     """How the run ended; None while it goes on, or where work was taken up again after the end."""
     if story.end is None or (story.reopened is not None and story.reopened.order > story.end.mark.order):
@@ -185,8 +194,12 @@ def ended(story: Story) -> Ending | None:
     return story.end.ending
 
 
-def task_state(record: TaskRecord, *, verified_is_done: bool) -> TaskState:
-    """The latest event decides; `verified` confirms a completion, and is one where nobody ever says `completed`."""
+def task_state(record: TaskRecord) -> TaskState:
+    """The task's latest event decides; `verified` confirms a completion, and is one where nobody says `completed`.
+
+    Asked of the task alone: actors of two dialects may work on one run, and a word about one task must not turn
+    another, which is done, back.
+    """
     words: tuple[tuple[Mark | None, TaskState], ...] = (
         (record.started, "in_progress"),
         (record.failed, "failed"),
@@ -195,15 +208,37 @@ def task_state(record: TaskRecord, *, verified_is_done: bool) -> TaskState:
     )
     latest = max(((mark.order, state) for mark, state in words if mark is not None), default=None)
     if record.verified is not None and (latest is None or record.verified.order > latest[0]):
-        return "done" if verified_is_done or (latest is not None and latest[1] == "done") else "in_progress"
+        is_last_word = not record.completed_by_others or (latest is not None and latest[1] == "done")
+        return "done" if is_last_word else "in_progress"
     return latest[1] if latest is not None else "pending"
 
 
 def task_states(run: Run) -> dict[str, TaskState]:
-    verified_is_done = run.story.verified_is_done
-    heard = {record.id: task_state(record, verified_is_done=verified_is_done) for record in run.story.tasks}
+    heard = {record.id: task_state(record) for record in run.story.tasks}
     states: dict[str, TaskState] = {task.id: heard.pop(task.id, "pending") for task in _graph_tasks(run)}
     return {**states, **heard}
+
+
+def approval_in_force(story: Story) -> ApprovalMark | None:
+    """The approved bytes, unless the run was moved on or back by another actor since: then that actor's word counts."""
+    approval, moved = story.approval, story.moved_by_others
+    if approval is None or (moved is not None and moved.order > approval.mark.order):
+        return None
+    return approval
+
+
+def digests_of(run: Run) -> dict[str, str] | None:
+    """The files that an approval is for, as they are; None while one of them is missing."""
+    if not all(name in run.artifacts for name in APPROVED_ARTIFACTS):
+        return None
+    return {name: run.artifacts[name].sha256 for name in APPROVED_ARTIFACTS}
+
+
+def changed_since_approval(run: Run) -> tuple[str, ...]:
+    approval, digests = approval_in_force(run.story), digests_of(run)
+    if approval is None or digests is None:
+        return ()
+    return tuple(name for name in APPROVED_ARTIFACTS if digests[name] != approval.digests[name])
 
 
 def runnable_tasks(run: Run, states: dict[str, TaskState]) -> tuple[Task, ...]:
@@ -224,7 +259,7 @@ def last_activity(run: Run) -> datetime | None:
 def last_completed(run: Run, states: dict[str, TaskState]) -> Completed | None:
     finished = []
     for record in run.story.tasks:
-        mark = record.completed or (record.verified if run.story.verified_is_done else None)
+        mark = record.completed or record.verified
         if mark is not None and states[record.id] == "done":
             finished.append((mark.order, record.id, record.title))
     if not finished:
@@ -234,12 +269,14 @@ def last_completed(run: Run, states: dict[str, TaskState]) -> Completed | None:
     return Completed(id=task_id, title=titles.get(task_id) or title)
 
 
-def missing_artifacts(run: Run, phase: int) -> tuple[str, ...]:
+def missing_artifacts(run: Run, stage: int | None) -> tuple[str, ...]:
     """What earlier phases should have left, or an event says was made, and is not there (or cannot be used)."""
+    if stage is None:
+        return ()
     due = set(run.story.made)
-    if phase >= 1:
+    if stage >= 1:
         due.add("prd.md")
-    if phase >= 2:
+    if stage >= 2:
         due.update(("constitution.md", "plan.md", "task-graph.json"))
     return tuple(
         name for name in ("constitution.md", "prd.md", "plan.md", "task-graph.json") if name in due - set(run.artifacts)
@@ -256,7 +293,7 @@ def is_damaged(run: Run) -> bool:
 
 def _next_action(
     run: Run,
-    phase: int,
+    at: Position,
     *,
     states: dict[str, TaskState],
     runnable: tuple[Task, ...],
@@ -265,49 +302,92 @@ def _next_action(
 ) -> NextAction:
     if ending is not None:
         how = {"completed": "is complete", "failed": "was given up as failed", "cancelled": "was cancelled"}[ending]
-        return NextAction(do="nothing", phase=phase, summary=f"Nothing: the run {how}", automatic=False)
+        return _step("nothing", at, f"Nothing: the run {how}", automatic=False)
+    if at.stage is None:
+        why = f"acode cannot tell what comes next in phase {at.phase}, so a person must take the run on: {at.unclear}"
+        return _step("wait_for_person", at, why, automatic=False)
+    if _has_no_approval(run, at):
+        return _wait_for_approval(at, "Wait for approval: no event says that the plan was approved before phase 2")
     if remake:
         return remake[0]
-    if phase == 0:
-        return _make("prd.md", 0) if "prd.md" not in run.artifacts else _enter(1)
-    if phase == 1:
-        return _in_planning(run)
-    if phase == 2:
-        return _in_execution(run, states, runnable)
-    if phase == 3:
-        return NextAction(do="clean_up", phase=3, summary="Re-run clean-up and PR preparation", automatic=True)
-    return NextAction(do="consolidate", phase=4, summary="Run memory consolidation", automatic=True)
+    if at.stage == 0:
+        return _make("prd.md", at) if "prd.md" not in run.artifacts else _enter(1, at)
+    if at.stage == PLANNING:
+        return _in_planning(run, at)
+    if at.stage == EXECUTION:
+        return _in_execution(run, at, states, runnable)
+    if undone := [task for task in _graph_tasks(run) if states[task.id] != "done"]:
+        return _left_behind(at, undone, states)
+    if at.stage == 3:
+        return _step("clean_up", at, "Re-run clean-up and PR preparation")
+    return _step("consolidate", at, "Run memory consolidation")
 
 
-def _in_planning(run: Run) -> NextAction:
-    for name in ("plan.md", "task-graph.json"):
+def _step(do: Do, at: Position, summary: str, *, automatic: bool = True, **more: Any) -> NextAction:
+    stage = at.stage if at.stage is not None else at.phase
+    return NextAction(do=do, phase=stage, summary=summary, automatic=automatic, numbering=at.numbering, **more)
+
+
+def _has_no_approval(run: Run, at: Position) -> bool:
+    """In execution by its number alone. Where phases are counted from 0 to 6, this number is that of the planning."""
+    story = run.story
+    worked = any(record.started or record.completed or record.verified for record in story.tasks)
+    said_so = story.phase is not None and (story.phase.by_person or story.phase.stage is not None)
+    by_number = at.numbering == "seed" and at.stage == EXECUTION and digests_of(run) is not None
+    return by_number and "constitution.md" not in run.artifacts and not (worked or said_so or 1 in story.gates)
+
+
+def _left_behind(at: Position, undone: list[Task], states: dict[str, TaskState]) -> NextAction:
+    """Clean-up and consolidation end a run, and a run whose tasks are not done is not at its end."""
+    named = _listed([f"{task.id} is {states[task.id].replace('_', ' ')}" for task in undone])
+    back = number_of(at.numbering, EXECUTION)
+    why = f"Phase {at.phase} ends the run, but {named}; a person must finish these or return to phase {back}"
+    return _step("wait_for_person", at, why, automatic=False)
+
+
+def _listed(items: list[str]) -> str:
+    more = f" and {len(items) - NAMED_TASKS_MAX} more" if len(items) > NAMED_TASKS_MAX else ""
+    return ", ".join(items[:NAMED_TASKS_MAX]) + more
+
+
+def _in_planning(run: Run, at: Position) -> NextAction:
+    for name in APPROVED_ARTIFACTS:
         if name not in run.artifacts:
-            return _make(name, 1)
+            return _make(name, at)
     story = run.story
     entered = story.phase.mark.order if story.phase else None
-    if story.plan_approved is not None and (entered is None or story.plan_approved.order > entered):
-        return _enter(2)
-    return NextAction(
-        do="wait_for_approval",
-        phase=1,
-        summary="Wait for approval of plan.md and task-graph.json; nothing is executed before it",
-        automatic=False,
-    )
+    passed = [mark for number, mark in story.gates.items() if stage_of(at.numbering, number) == PLANNING]
+    if any(entered is None or mark.order > entered for mark in passed):
+        return _enter(EXECUTION, at)
+    return _wait_for_approval(at, "Wait for approval of plan.md and task-graph.json; nothing is executed before it")
 
 
-def _in_execution(run: Run, states: dict[str, TaskState], runnable: tuple[Task, ...]) -> NextAction:
+def _wait_for_approval(at: Position, summary: str) -> NextAction:
+    return _step("wait_for_approval", at, summary, automatic=False)
+
+
+def _in_execution(run: Run, at: Position, states: dict[str, TaskState], runnable: tuple[Task, ...]) -> NextAction:
+    if changed := changed_since_approval(run):
+        named = " and ".join(changed)
+        return _wait_for_approval(at, f"Wait for another approval: {named} changed after the plan was approved")
     if runnable:
-        task = min(runnable, key=lambda task: task.plan_phase)  # the first in graph order of the earliest plan phase
+        # The first in graph order of the earliest plan phase; a bootstrap comes before what is built on it.
+        task = min(runnable, key=lambda task: (at.numbering != "seed" and not _is_bootstrap(task), task.plan_phase))
         verb = {"in_progress": "Continue", "failed": "Retry"}.get(states[task.id], "Execute")
         title = f" - {shown(task.title)}" if task.title else ""
-        return NextAction(do="run_task", phase=2, task=task.id, summary=f"{verb} task {task.id}{title}", automatic=True)
+        return _step("run_task", at, f"{verb} task {task.id}{title}", task=task.id)
     undone = [task for task in _graph_tasks(run) if states[task.id] != "done"]
-    if not undone:
-        return _enter(3)
-    named = ", ".join(_hindrance(task, states) for task in undone[:NAMED_TASKS_MAX])
-    more = f" and {len(undone) - NAMED_TASKS_MAX} more" if len(undone) > NAMED_TASKS_MAX else ""
-    summary = f"No task can run; a person must free one: {named}{more}"
-    return NextAction(do="wait_for_person", phase=2, summary=summary, automatic=False)
+    if undone:
+        named = _listed([_hindrance(task, states) for task in undone])
+        return _step("wait_for_person", at, f"No task can run; a person must free one: {named}", automatic=False)
+    if at.numbering != "seed" and all(_is_bootstrap(task) for task in _graph_tasks(run)):
+        why = "The bootstrap is done; the tool that made the run must plan the development"
+        return _step("wait_for_person", at, why, automatic=False)
+    return _enter(3, at)
+
+
+def _is_bootstrap(task: Task) -> bool:
+    return re.fullmatch(r"B[0-9]+(-.*)?", task.id) is not None
 
 
 def _hindrance(task: Task, states: dict[str, TaskState]) -> str:
@@ -317,23 +397,22 @@ def _hindrance(task: Task, states: dict[str, TaskState]) -> str:
     return f"{task.id} waits for {', '.join(waits[:NAMED_TASKS_MAX])}"
 
 
-def _enter(phase: int) -> NextAction:
-    summary = f"Go on to phase {phase}: {PHASE_NAMES[phase].lower()}"
-    return NextAction(do="enter_phase", phase=phase - 1, to_phase=phase, summary=summary, automatic=True)
+def _enter(stage: int, at: Position) -> NextAction:
+    summary = f"Go on to phase {number_of(at.numbering, stage)}: {PHASE_NAMES[stage].lower()}"
+    return _step("enter_phase", at, summary, to_phase=stage)
 
 
-def _make(artifact: str, phase: int) -> NextAction:
+def _make(artifact: str, at: Position) -> NextAction:
     do, summary = _MAKES[artifact]
-    summary = summary[0].upper() + summary[1:]
-    return NextAction(do=do, phase=phase, artifact=artifact, summary=summary, automatic=True)
+    return _step(do, at, summary[0].upper() + summary[1:], artifact=artifact)
 
 
-def _remake(artifact: str, phase: int) -> NextAction:
+def _remake(artifact: str, at: Position) -> NextAction:
     do, step = _MAKES[artifact]
     step = step.replace("continue", "write")
     summary = f"{artifact} is missing: re-run the step that makes it ({step})"
-    again = phase >= 2 and artifact in {"plan.md", "task-graph.json"}
-    return NextAction(do=do, phase=phase, artifact=artifact, summary=summary, automatic=True, approve_after=again)
+    again = at.stage is not None and at.stage >= EXECUTION and artifact in APPROVED_ARTIFACTS
+    return _step(do, at, summary, artifact=artifact, approve_after=again)
 
 
 # What to warn about.
@@ -351,10 +430,12 @@ def _time_warnings(active: datetime | None, now: datetime, *, stale: bool, stale
     return []
 
 
-def _phase_warnings(run: Run, phase: int) -> list[str]:
+def _phase_warnings(run: Run, at: Position) -> list[str]:
     worked = [record.id for record in run.story.tasks if record.started or record.completed]
-    if phase < 2 and worked:
-        return [f"task {worked[0]} was begun, but no event says that the run left phase {phase}"]
+    if at.stage in (0, PLANNING) and worked:
+        return [f"task {worked[0]} was begun, but no event says that the run left phase {at.phase}"]
+    if at.unclear:
+        return [f"the phase is unclear: {at.unclear}"]
     return []
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from acode.formats.agent_memory.shape import LAST_PHASE, TASK_ID_CHARS_MAX
+from acode.formats.agent_memory.shape import APPROVED_ARTIFACTS, PHASE_NUMBER_MAX, TASK_ID_CHARS_MAX
 
 Kind = Literal[
     "created", "started", "verified", "completed", "failed", "blocked",  # of a task
@@ -22,6 +22,7 @@ Kind = Literal[
 BOM = b"\xef\xbb\xbf"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _FILE_TIME = re.compile(r"(\d{8})-(\d{4})(?:\d{2})?(?:\D.*)?")
 _EPOCH_MILLISECONDS_FROM = 100_000_000_000
 _LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
@@ -77,6 +78,7 @@ class Said(msgspec.Struct, gc=False):
     task_id: str | None = None
     to_phase: int | str | None = None
     phase: int | str | None = None
+    trigger: str | None = None
     details: msgspec.Raw = msgspec.Raw()
 
     @property
@@ -126,6 +128,7 @@ def _parse_oddly_typed(line: bytes) -> Said | Unreadable:
         task_id=_text(found.get("task_id")),
         to_phase=_number_or_text(found.get("to_phase")),
         phase=_number_or_text(found.get("phase")),
+        trigger=_text(found.get("trigger")),
         details=msgspec.Raw(msgspec.json.encode(found.get("details"))),
     )
     return said if said.spelled else Unreadable("an object without `type` or `event_type`")
@@ -161,12 +164,17 @@ def details_of(said: Said) -> dict[str, Any]:
 
 
 def phase_of(said: Said) -> int | None:
-    """The workflow phase that the event names, at its top or in its details; None for anything but 0 to 4."""
+    """The workflow phase that the event names, at its top or in its details; None for anything but 0 to 11."""
     for value in (said.to_phase, said.phase):
         if value is not None:
             return _phase(value)
     details = details_of(said)
     return _phase(details.get("to_phase", details.get("phase")))
+
+
+def is_newer(name: str) -> bool:
+    """Whether only newer versions of the pack, which can bootstrap a project, write events of this type."""
+    return name.startswith(("bootstrap-", "dependency-", "development-", "unified-"))
 
 
 def artifact_made(name: str, said: Said) -> str | None:
@@ -175,6 +183,15 @@ def artifact_made(name: str, said: Said) -> str | None:
         return _FILE_OF_CREATION[name]
     path = details_of(said).get("artifact_path")
     return re.split(r"[/\\]", path)[-1] if isinstance(path, str) else None
+
+
+def approved_digests(said: Said) -> dict[str, str] | None:
+    """The SHA-256 of each approved file, where the event names them all."""
+    found = details_of(said).get("approved")
+    if not isinstance(found, dict) or set(found) != set(APPROVED_ARTIFACTS):
+        return None
+    digests = {name: value for name, value in found.items() if isinstance(value, str) and _SHA256.fullmatch(value)}
+    return digests if len(digests) == len(found) else None
 
 
 def time_us(value: str | int | float | None) -> int | None:
@@ -218,11 +235,11 @@ def _since_epoch(value: datetime) -> int:
 
 
 def _phase(value: object) -> int | None:
-    if isinstance(value, str) and re.fullmatch(r"[0-9]", value.strip()):
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,2}", value.strip()):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         return None
-    return value if 0 <= value <= LAST_PHASE else None
+    return value if 0 <= value <= PHASE_NUMBER_MAX else None
 
 
 def _text(value: object) -> str | None:

@@ -20,6 +20,7 @@ from acode.formats.agent_memory import diagnosis
 from acode.formats.agent_memory.dialect import file_time_us, moment
 from acode.formats.agent_memory.disk import Folder, OpenFile
 from acode.formats.agent_memory.graph import count_tasks
+from acode.formats.agent_memory.numbering import position
 from acode.formats.agent_memory.reading import Notes, event_files, opened_files, read_folder
 from acode.formats.agent_memory.shape import EVENT_LINE_BYTES_MAX, GRAPH_BYTES_MAX, RUNS_MAX, Ending, Story
 from acode.formats.agent_memory.story import Telling
@@ -189,7 +190,7 @@ def _exactly(folder: Folder, name: str) -> Found:
     found = msgspec.structs.replace(
         _found(folder.path, name, run.story, touched_us=run.files_touched_us, total=len(counted)),
         tasks_done=sum(states[task] == "done" for task in counted),
-        phase=diagnosis.current_phase(run.story),
+        phase=position(run).phase,
         exact=True,
     )
     return _with_problem(found, run.unread)

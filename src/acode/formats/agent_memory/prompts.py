@@ -59,7 +59,7 @@ def _heading(run: Run, findings: Findings, action: NextAction) -> str:
         (
             f"# Run {shown(run.run_id)}: {action.summary}",
             "",
-            f"Phase {findings.phase} ({PHASE_NAMES[findings.phase]}); {findings.done}/{findings.total} tasks are done.",
+            f"Phase {findings.phase} ({PHASE_NAMES[action.phase]}); {findings.done}/{findings.total} tasks are done.",
             f"The run's folder: {shown(run.path, chars_max=1000)}",
         )
     )

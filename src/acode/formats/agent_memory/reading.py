@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -12,7 +13,9 @@ import msgspec
 from acode.errors import AcodeError, FileTooLarge, UnknownSession, UnsafePath
 from acode.formats.agent_memory.disk import Entry, Folder, OpenFile, lines
 from acode.formats.agent_memory.graph import parse_graph
+from acode.formats.agent_memory.numbering import parse_state
 from acode.formats.agent_memory.shape import (
+    APPROVED_ARTIFACTS,
     ARTIFACT_BYTES_MAX,
     CORE_ARTIFACTS,
     EVENT_BYTES_PER_RUN_MAX,
@@ -23,12 +26,14 @@ from acode.formats.agent_memory.shape import (
     Artifact,
     Graph,
     Run,
+    WorkflowState,
 )
 from acode.formats.agent_memory.story import Telling
 from acode.formats.agent_memory.wording import shown
 from acode.formats.evidence import machine_refused, needed, reason
 
 EVENTS_FOLDER = "events"
+STATE_BYTES_MAX = 1024 * 1024
 CONTRACT_BYTES_MAX = 64 * 1024
 WARNINGS_MAX = 300
 _NEWER_STATE_FILE = "workflow-state.json"
@@ -107,8 +112,6 @@ def read_folder(folder: Folder) -> Run:
         if artifact is not None:
             artifacts[name] = artifact
     graph = _graph(artifacts, notes)
-    if _NEWER_STATE_FILE in entries:
-        notes.warn(f"{_NEWER_STATE_FILE} belongs to a newer version of this format; it is not read, the events decide")
     telling = Telling()
     hear_all(folder, event_files(folder, notes), telling, notes, touched_us)
     return Run(
@@ -117,6 +120,7 @@ def read_folder(folder: Folder) -> Run:
         artifacts=artifacts,
         graph=graph,
         story=telling.story(),
+        workflow=_workflow(folder, entries.get(_NEWER_STATE_FILE), notes),
         files_touched_us=max(touched_us, default=None),
         warnings=tuple(notes.warnings),
         unread=tuple(notes.unread),
@@ -133,6 +137,7 @@ def _artifact(folder: Folder, entry: Entry | None, notes: Notes, touched_us: lis
     try:
         with folder.open_file(entry.name) as file:
             data = file.head(limit)
+            sha256 = _sha256(data, file) if entry.name in APPROVED_ARTIFACTS else ""
             touched_us.append(file.touched_us)
             size = file.size_bytes
     except (OSError, AcodeError) as error:
@@ -141,7 +146,30 @@ def _artifact(folder: Folder, entry: Entry | None, notes: Notes, touched_us: lis
     if not data.strip(b" \t\r\n\0"):
         notes.warn(f"{entry.name} is empty; it counts as missing")
         return None
-    return Artifact(name=entry.name, size_bytes=size, text=data.decode("utf-8", "replace"), truncated=size > len(data))
+    text = data.decode("utf-8", "replace")
+    return Artifact(name=entry.name, size_bytes=size, text=text, truncated=size > len(data), sha256=sha256)
+
+
+def _sha256(head: bytes, file: OpenFile) -> str:
+    """The hash of the file whose beginning was just read: the very bytes that are used, and the rest after them."""
+    digest = hashlib.sha256(head)
+    for chunk in file.chunks(bytes_max=file.size_bytes - len(head)):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _workflow(folder: Folder, entry: Entry | None, notes: Notes) -> WorkflowState | None:
+    """The state file of newer versions; None where there is none. One that cannot be used leaves the phase unclear."""
+    if entry is None:
+        return None
+    try:
+        with folder.open_file(entry.name) as file:
+            if file.size_bytes > STATE_BYTES_MAX:
+                return WorkflowState(problem=f"it is over {STATE_BYTES_MAX} bytes")
+            return parse_state(file.head(STATE_BYTES_MAX), file.touched_us)
+    except (OSError, AcodeError) as error:
+        notes.cannot_read(entry.name, error)
+        return WorkflowState(problem=_why(error))
 
 
 def _graph(artifacts: dict[str, Artifact], notes: Notes) -> Graph | None:

@@ -21,11 +21,13 @@ from acode.errors import DiskFull, EventTooLarge, NotWritable, UnsafePath, Write
 from acode.formats.agent_memory.diagnosis import Findings, NextAction, rfc3339, task_states
 from acode.formats.agent_memory.dialect import folded
 from acode.formats.agent_memory.disk import Folder, lines
+from acode.formats.agent_memory.numbering import Numbering, number_of
 from acode.formats.agent_memory.reading import EVENTS_FOLDER
-from acode.formats.agent_memory.shape import EVENT_LINE_BYTES_MAX, LAST_PHASE, OUR_ACTOR, Run
+from acode.formats.agent_memory.shape import EVENT_LINE_BYTES_MAX, LAST_PHASE, OUR_ACTOR, STAGE_SLUGS, Run
 from acode.store.durable import sync_entries
 
 OwnEvent = dict[str, Any]
+Digests = Mapping[str, str]
 Told = Literal["completed", "failed", "blocked", "not_made"]
 REASON_CHARS_MAX = 2_000
 
@@ -55,10 +57,15 @@ def own_event(
     return {**event, **top, "details": dict(details or {})}
 
 
-def session_resumed(stamp: Stamp, findings: Findings) -> OwnEvent:
+def session_resumed(stamp: Stamp, findings: Findings, *, approved: Digests | None = None) -> OwnEvent:
+    """The run was taken up. `approved`: what another actor had approved, as acode found it; later changes count."""
     restored = {"phase": findings.phase, "tasks_done": findings.done, "tasks_total": findings.total}
-    details = {"state_restored": restored, "continuation_point": findings.next_action.summary}
-    return own_event(stamp, "session_resumed", details=details)
+    details: OwnEvent = {"state_restored": restored, "continuation_point": findings.next_action.summary}
+    return own_event(stamp, "session_resumed", details={**details, **_approved(approved)})
+
+
+def _approved(digests: Digests | None) -> OwnEvent:
+    return {"approved": dict(digests)} if digests is not None else {}
 
 
 def task_started(stamp: Stamp, task: str, *, attempt: int = 1) -> OwnEvent:
@@ -73,13 +80,29 @@ def task_failed(stamp: Stamp, task: str, *, reason: str) -> OwnEvent:
     return own_event(stamp, "task_failed", task=task, details={"reason": reason[:REASON_CHARS_MAX]})
 
 
-def phase_transition(stamp: Stamp, from_phase: int, to_phase: int, *, trigger: str, notes: str = "") -> OwnEvent:
-    return own_event(stamp, "phase_transition", from_phase=from_phase, to_phase=to_phase, trigger=trigger, notes=notes)
+def phase_transition(
+    stamp: Stamp,
+    from_phase: int,
+    to_phase: int,
+    *,
+    trigger: str,
+    notes: str = "",
+    approved: Digests | None = None,
+    numbering: Numbering = "seed",
+) -> OwnEvent:
+    """From stage to stage, in the numbers of the run. Where the run counts otherwise, the name says what is meant."""
+    moved: OwnEvent = {"from_phase": number_of(numbering, from_phase), "to_phase": number_of(numbering, to_phase)}
+    named = {"phase_name": STAGE_SLUGS[to_phase]} if numbering != "seed" else {}
+    details = {**named, **_approved(approved)}
+    return own_event(stamp, "phase_transition", details=details, **moved, trigger=trigger, notes=notes)
 
 
-def plan_approved(stamp: Stamp, *, notes: str = "") -> OwnEvent:
-    """A person said yes at the gate of phase 1: execution may begin."""
-    return phase_transition(stamp, 1, 2, trigger="user_approval", notes=notes)
+def plan_approved(
+    stamp: Stamp, *, approved: Digests | None = None, notes: str = "", numbering: Numbering = "seed"
+) -> OwnEvent:
+    """A person said yes to these bytes at the gate of the planning: execution may begin, with them."""
+    yes: OwnEvent = {"trigger": "user_approval", "notes": notes, "approved": approved, "numbering": numbering}
+    return phase_transition(stamp, 1, 2, **yes)
 
 
 def events_on_start(stamp: Stamp, action: NextAction, *, attempt: int = 1) -> tuple[OwnEvent, ...]:
@@ -94,9 +117,9 @@ def events_on_success(stamp: Stamp, action: NextAction) -> tuple[OwnEvent, ...]:
     if action.do == "run_task" and action.task is not None:
         return (task_completed(stamp, action.task),)
     if action.do == "enter_phase" and action.to_phase is not None:
-        return (phase_transition(stamp, action.phase, action.to_phase, trigger="phase_done"),)
+        return (_moved(stamp, action, action.to_phase),)
     if action.do == "clean_up":
-        return (phase_transition(stamp, 3, LAST_PHASE, trigger="phase_done"),)
+        return (_moved(stamp, action, LAST_PHASE),)
     if action.do == "consolidate":
         return (own_event(stamp, "run_completed"),)
     if action.artifact is not None:
@@ -104,8 +127,12 @@ def events_on_success(stamp: Stamp, action: NextAction) -> tuple[OwnEvent, ...]:
         if not action.approve_after:
             return (made,)
         back = msgspec.structs.replace(stamp, event_id=f"{stamp.event_id}-gate")
-        return (made, phase_transition(back, action.phase, 1, trigger="artifact_remade", notes=action.artifact))
+        return (made, _moved(back, action, 1, trigger="artifact_remade", notes=action.artifact))
     return ()
+
+
+def _moved(stamp: Stamp, action: NextAction, stage: int, *, trigger: str = "phase_done", notes: str = "") -> OwnEvent:
+    return phase_transition(stamp, action.phase, stage, trigger=trigger, notes=notes, numbering=action.numbering)
 
 
 def events_on_failure(stamp: Stamp, action: NextAction, *, reason: str) -> tuple[OwnEvent, ...]:

@@ -15,6 +15,8 @@ Ending = Literal["completed", "failed", "cancelled"]
 
 OUR_ACTOR = "acode"
 CORE_ARTIFACTS = ("constitution.md", "prd.md", "plan.md", "task-graph.json")
+APPROVED_ARTIFACTS = ("plan.md", "task-graph.json")
+"""What a person says yes to at the gate: a yes is for their bytes."""
 PHASE_NAMES = (
     "Intake and validation",
     "Planning",
@@ -22,7 +24,10 @@ PHASE_NAMES = (
     "Clean-up and PR preparation",
     "Memory consolidation",
 )
+STAGE_SLUGS = ("intake", "planning", "execution", "cleanup", "consolidation")
 LAST_PHASE = len(PHASE_NAMES) - 1
+PHASE_NUMBER_MAX = 11
+"""Of any way of counting."""
 
 RUNS_MAX = 10_000
 EVENT_FILES_PER_RUN_MAX = 10_000
@@ -63,6 +68,8 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     """claimed, started or implemented"""
     verified: Mark | None = None
     completed: Mark | None = None
+    completed_by_others: bool = False
+    """Whether anybody but acode ever said `completed` of it. Where nobody did, `verified` is the last word on it."""
     failed: Mark | None = None
     blocked: Mark | None = None
     failure: str = ""
@@ -71,11 +78,23 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 class PhaseMark(msgspec.Struct, frozen=True, kw_only=True):
     phase: int
+    """The number as the event has it; what it means depends on how the run counts (see `numbering`)."""
     mark: Mark
+    stage: int | None = None
+    """What acode meant by the number; only its own events say so."""
+    by_person: bool = False
+    """The event names a person's approval as its trigger."""
 
 
 class EndMark(msgspec.Struct, frozen=True, kw_only=True):
     ending: Ending
+    mark: Mark
+
+
+class ApprovalMark(msgspec.Struct, frozen=True, kw_only=True):
+    """What was approved, by the SHA-256 of each file, as acode wrote it down."""
+
+    digests: dict[str, str]
     mark: Mark
 
 
@@ -88,16 +107,20 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     """The latest phase transition, or start of a phase."""
     phase_done: PhaseMark | None = None
     """The latest `phase-complete(d)`; it moves nothing unless the dialect has no transitions at all."""
-    plan_approved: Mark | None = None
-    """The latest `phase-gate-passed` of phase 1."""
+    gates: dict[int, Mark] = {}
+    """The latest `phase-gate-passed` of each phase, by its number."""
+    newer: bool = False
+    """An event has a phase or a type that only newer versions of the pack write."""
+    approval: ApprovalMark | None = None
+    """The latest event of acode that says which bytes are approved."""
+    moved_by_others: Mark | None = None
+    """The latest transition, or passed gate, that another actor recorded: later than `approval`, it replaces it."""
     made: tuple[str, ...] = ()
     """Core artifacts that an event says were created."""
     end: EndMark | None = None
     reopened: Mark | None = None
     """The latest event that shows work going on; after `end` it means that the run was taken up again."""
     last_activity_us: int | None = None
-    verified_is_done: bool = True
-    """No actor but acode ever says `completed`, so that in this run's dialect `verified` is the last word on a task."""
     events_read: int = 0
     duplicates: int = 0
     """Events seen before, by id or content, among the first DUPLICATES_TRACKED_MAX; they change nothing."""
@@ -127,6 +150,19 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     """Cut to ARTIFACT_BYTES_MAX; the task graph's text is kept in `Run.graph` instead."""
     truncated: bool = False
+    sha256: str = ""
+    """Of the whole file; only what is approved has one."""
+
+
+class WorkflowState(msgspec.Struct, frozen=True, kw_only=True):
+    """What workflow-state.json, which newer versions of the pack keep, says about the phase."""
+
+    phase: int = 0
+    stage: int | None = None
+    """None: routing or a bootstrap."""
+    shown_as: str = ""
+    updated_us: int | None = None
+    problem: str = ""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,6 +175,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     graph: Graph | None
     """None: no task-graph.json, or none that can be used (a warning says which)."""
     story: Story
+    workflow: WorkflowState | None = None
     files_touched_us: int | None = None
     """The newest modification time of any file of the run, for runs whose events carry no time."""
     warnings: tuple[str, ...] = ()

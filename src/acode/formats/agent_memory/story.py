@@ -13,9 +13,13 @@ from acode.formats.agent_memory import dialect
 from acode.formats.agent_memory.shape import (
     CORE_ARTIFACTS,
     DUPLICATES_TRACKED_MAX,
+    LAST_PHASE,
     OUR_ACTOR,
+    PHASE_NUMBER_MAX,
     SKIPPED_RANGES_MAX,
+    STAGE_SLUGS,
     TASKS_MAX,
+    ApprovalMark,
     Ending,
     EndMark,
     Mark,
@@ -43,13 +47,16 @@ class Telling:
         self._titles: dict[str, tuple[Order, str]] = {}
         self._failures: dict[str, tuple[Order, str]] = {}
         self._latest: dict[str, Point] = {}
-        self._phases: dict[str, tuple[Point, int]] = {}
+        self._phases: dict[str, tuple[Point, PhaseMark]] = {}
+        self._gates: dict[int, Point] = {}
+        self._newer = False
+        self._approval: tuple[Point, dict[str, str]] | None = None
         self._ending: Ending = "completed"
         self._made: set[str] = set()
         self._kinds: dict[str, tuple[str, dialect.Kind]] = {}
         self._seen: set[int] = set()
         self._unknown_task_types: set[str] = set()
-        self._others_complete = False
+        self._completed_by_others: set[str] = set()
         self._last_activity_us: int | None = None
         self._warnings: list[str] = []
         self._skipped_ranges: list[list[object]] = []
@@ -118,7 +125,7 @@ class Telling:
         if kind in dialect.TASK_KINDS:
             self._hear_task(said, kind, point, ours=ours)
         elif kind in {"phase", "phase_done", "gate"}:
-            self._hear_phase(said, kind, point)
+            self._hear_phase(said, kind, point, ours=ours)
         elif kind == "made":
             made = dialect.artifact_made(name, said)
             if made in CORE_ARTIFACTS:
@@ -128,6 +135,9 @@ class Telling:
                 self._latest["ended"], self._ending = point, _ENDINGS.get(name, "completed")
         elif kind == "resumed":
             self._keep_latest("reopened", point)
+            self._hear_approval(said, point, ours=ours)
+        elif dialect.is_newer(name):
+            self._newer = True
         elif name.startswith("task-") and len(self._unknown_task_types) < UNKNOWN_TYPES_SHOWN_MAX:
             self._unknown_task_types.add(name)
 
@@ -154,8 +164,8 @@ class Telling:
             text = bytes(said.details)[:FAILURE_CHARS_MAX].decode("utf-8", "replace")
             self._failures[task] = (order, "" if text == "null" else text)
         if kind == "completed" and not ours:
-            # Only the others' word counts: acode's own completions must not turn their `verified` tasks back.
-            self._others_complete = True
+            # Only the others' word counts: acode's own completion must not turn their later `verified` back.
+            self._completed_by_others.add(task)
         self._keep_latest("reopened", point)
 
     def _hear_title(self, task: str, said: dialect.Said, order: Order) -> None:
@@ -163,19 +173,29 @@ class Telling:
         if isinstance(title, str) and title and (task not in self._titles or order > self._titles[task][0]):
             self._titles[task] = (order, title[:500])
 
-    def _hear_phase(self, said: dialect.Said, kind: str, point: Point) -> None:
+    def _hear_approval(self, said: dialect.Said, point: Point, *, ours: bool) -> None:
+        """Which bytes are approved stands in acode's own events only."""
+        digests = dialect.approved_digests(said) if ours else None
+        if digests is not None and (self._approval is None or point[0] > self._approval[0][0]):
+            self._approval = (point, digests)
+
+    def _hear_phase(self, said: dialect.Said, kind: str, point: Point, *, ours: bool) -> None:
         phase = dialect.phase_of(said)
         order = point[0]
         if phase is None:
-            self._skip(order[3], order[4], f"a {point[1]} event without a phase from 0 to 4")
+            self._skip(order[3], order[4], f"a {point[1]} event without a phase from 0 to {PHASE_NUMBER_MAX}")
             return
+        self._hear_approval(said, point, ours=ours)
+        if not ours and (kind == "gate" or point[1] == "phase-transition"):
+            self._keep_latest("moved_by_others", point)
+        self._newer = self._newer or (not ours and phase > LAST_PHASE)
         if kind == "gate":
-            if phase == 1:
-                self._keep_latest("gate", point)
+            if _later(point, self._gates.get(phase)):
+                self._gates[phase] = point
             return
         known = self._phases.get(kind)
         if known is None or order > known[0][0]:
-            self._phases[kind] = (point, phase)
+            self._phases[kind] = (point, _phase_mark(said, phase, point, ours=ours))
         if kind == "phase":
             self._keep_latest("reopened", point)
 
@@ -209,20 +229,21 @@ class Telling:
 
     def story(self) -> Story:
         ended = self._latest.get("ended")
-        gate = self._latest.get("gate")
-        reopened = self._latest.get("reopened")
+        reopened, moved = self._latest.get("reopened"), self._latest.get("moved_by_others")
         phase, phase_done = self._phases.get("phase"), self._phases.get("phase_done")
         by_first = sorted(self._tasks.items(), key=lambda item: (item[1]["first"][0], item[0]))
         return Story(
             tasks=tuple(self._task(task, marks) for task, marks in by_first),
-            phase=PhaseMark(phase=phase[1], mark=_mark(phase[0])) if phase else None,
-            phase_done=PhaseMark(phase=phase_done[1], mark=_mark(phase_done[0])) if phase_done else None,
-            plan_approved=_mark(gate) if gate else None,
+            phase=phase[1] if phase else None,
+            phase_done=phase_done[1] if phase_done else None,
+            gates={number: _mark(point) for number, point in sorted(self._gates.items())},
+            newer=self._newer,
+            approval=ApprovalMark(digests=self._approval[1], mark=_mark(self._approval[0])) if self._approval else None,
+            moved_by_others=_mark(moved) if moved else None,
             made=tuple(name for name in CORE_ARTIFACTS if name in self._made),
             end=EndMark(ending=self._ending, mark=_mark(ended)) if ended else None,
             reopened=_mark(reopened) if reopened else None,
             last_activity_us=self._last_activity_us,
-            verified_is_done=not self._others_complete,
             events_read=self.events_read,
             duplicates=self.duplicates,
             lines_skipped=self.lines_skipped,
@@ -239,10 +260,20 @@ class Telling:
             started=mark("started"),
             verified=mark("verified"),
             completed=mark("completed"),
+            completed_by_others=task in self._completed_by_others,
             failed=mark("failed"),
             blocked=mark("blocked"),
             failure=self._failures.get(task, (None, ""))[1],
         )
+
+
+def _phase_mark(said: dialect.Said, phase: int, point: Point, *, ours: bool) -> PhaseMark:
+    """Where acode wrote no name of the phase, it counted as the resume rules do."""
+    stage = None
+    if ours:
+        name = dialect.details_of(said).get("phase_name")
+        stage = STAGE_SLUGS.index(name) if name in STAGE_SLUGS else min(phase, LAST_PHASE)
+    return PhaseMark(phase=phase, mark=_mark(point), stage=stage, by_person=said.trigger == "user_approval")
 
 
 def _later(point: Point, known: Point | None) -> bool:

@@ -7,7 +7,8 @@ from datetime import datetime
 from acode.formats.arc import phases as p
 from acode.formats.arc.facts import Artifact, Facts
 from acode.formats.arc.findings import Demotion
-from acode.formats.arc.value import Raw, moment, shown
+from acode.formats.arc.migrations import OWN_FIELD
+from acode.formats.arc.value import Raw, moment, object_at, shown
 
 
 def order_warnings(value: Raw, schema_from: int) -> list[str]:
@@ -28,7 +29,8 @@ def order_warnings(value: Raw, schema_from: int) -> list[str]:
 
 def judge_artifacts(value: Raw, facts: Facts) -> tuple[tuple[Demotion, ...], list[str]]:
     """Completed phases whose recorded artifact is gone or changed, and those that cannot be verified."""
-    demoted, warnings = [], []
+    demoted: list[Demotion] = []
+    warnings: list[str] = []
     for name, entry in p.entries(value["phases"]):
         if entry.get("status") != "completed":
             continue
@@ -39,10 +41,11 @@ def judge_artifacts(value: Raw, facts: Facts) -> tuple[tuple[Demotion, ...], lis
         outcome = _judge_artifact(name, artifact, entry.get("artifact_hash"), facts.artifacts.get(artifact))
         if isinstance(outcome, Demotion):
             demoted.append(outcome)
-            warnings.append(outcome.warning(_downstream(value, name)))
         elif outcome is not None:
             warnings.append(outcome)
-    return tuple(demoted), warnings
+    again = {one.phase for one in demoted}
+    told = [one.warning(tuple(n for n in _downstream(value, one.phase) if n not in again)) for one in demoted]
+    return tuple(demoted), [*told, *warnings]
 
 
 def _judge_artifact(phase: str, artifact: str, recorded: object, fact: Artifact | None) -> Demotion | str | None:
@@ -59,7 +62,8 @@ def _judge_artifact(phase: str, artifact: str, recorded: object, fact: Artifact 
         return f"{named} has no recorded hash; it cannot be verified."
     if expected.removeprefix("sha256:").lower() == sha256:
         return None
-    return Demotion(phase=phase, artifact=shown(artifact), expected=expected, found=sha256)
+    mtime_ns = fact.mtime_ns if fact else None
+    return Demotion(phase=phase, artifact=shown(artifact), expected=expected, found=sha256, mtime_ns=mtime_ns)
 
 
 def _downstream(value: Raw, phase: str) -> tuple[str, ...]:
@@ -68,6 +72,22 @@ def _downstream(value: Raw, phase: str) -> tuple[str, ...]:
         return ()
     later = order[order.index(phase) + 1 :]
     return tuple(name for name in later if p.status_of(value["phases"].get(name)) == "completed")
+
+
+def rejections(value: Raw, phase: str) -> list[Raw]:
+    """The demotions of a phase on record, the latest last."""
+    listed = object_at(value, OWN_FIELD).get("demoted")
+    records = listed if isinstance(listed, list) else []
+    return [record for record in records if isinstance(record, dict) and record.get("phase") == phase]
+
+
+def is_rejected(value: Raw, phase: str, fact: Artifact) -> bool:
+    """Whether these are bytes for which the phase was demoted, left as they were. Written again they are new."""
+    return any(
+        record.get("found") == fact.sha256 and record.get("found_mtime_ns") in (None, str(fact.mtime_ns))
+        for record in rejections(value, phase)
+        if fact.sha256 is not None
+    )
 
 
 def recorded_artifacts(value: Raw) -> list[str]:

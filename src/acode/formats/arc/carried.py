@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 from acode.errors import AcodeError, MachineRefused, StepFailed
 from acode.formats import arc
 from acode.formats.arc import phases as p
+from acode.formats.arc.artifacts import is_rejected
 from acode.formats.arc.claim import let_go_by, owner_of
 from acode.formats.arc.facts import Facts
 from acode.formats.arc.findings import ERRORS
 from acode.formats.arc.look import artifact as look_at_artifact
 from acode.formats.arc.look import state_files
-from acode.formats.arc.migrations import OWN_FIELD
+from acode.formats.arc.migrations import OWN_FIELD, migrate
 from acode.formats.arc.permission import unread_refusal
 from acode.formats.arc.repair import with_phase
 from acode.formats.arc.value import Raw, moment, object_at, shown
@@ -68,7 +69,7 @@ def _as_run(found: arc.Found) -> Run:
 
 def stand(world: World, run: Run) -> Standing:
     checkpoint, _, diagnosis = _diagnosed(world, run)
-    phases = {name: diagnosis.phases[name] for name in p.NEWER_ORDER if name in diagnosis.phases}
+    phases = {name: diagnosis.phases[name] for name in p.phases_of(migrate(checkpoint.raw).value)}
     done = tuple(name for name, status in phases.items() if status in p.DONE_STATUSES)
     refusals = tuple(ERRORS[one.kind](one.message, hint=one.hint) for one in diagnosis.refusals)
     upcoming = diagnosis.next_phase
@@ -84,8 +85,8 @@ def stand(world: World, run: Run) -> Standing:
         needs_person=bool(refusals),
         ended=diagnosis.finished,
         refusals=refusals,
-        warnings=diagnosis.warnings,
-        extra=diagnosis.as_json(),
+        warnings=(*run.warnings, *diagnosis.warnings),
+        extra={**diagnosis.as_json(), "warnings": [*run.warnings, *diagnosis.warnings]},
     )
 
 
@@ -95,9 +96,10 @@ def _last_completed(raw: Raw) -> tuple[str, str] | None:
         for name, entry in p.entries(object_at(raw, "phases"))
         if p.status_of(entry) == "completed" and (at := moment(entry.get("completed_at"))) is not None
     ]
-    if not ended:
+    untimed = [name for name in p.NEWER_ORDER if p.status_of(object_at(raw, "phases").get(name)) == "completed"]
+    if not ended and not untimed:
         return None
-    name = max(ended)[1]
+    name = max(ended)[1] if ended else untimed[-1]  # without times, the last in order
     artifact = object_at(object_at(raw, "phases"), name).get("artifact")
     return shown(name, 60), shown(artifact) if isinstance(artifact, str) else ""
 
@@ -149,7 +151,7 @@ def mend(world: World, run: Run, options: Options) -> tuple[str, ...]:
     return tuple(told)
 
 
-def approve(world: World, run: Run, *, note: str) -> str:
+def approve(world: World, run: Run, *, note: str, asked: Raw | None) -> str:
     raise StepFailed(f"the arc run {run.run_id} waits for no approval", hint="Phases of an arc run have no gate.")
 
 
@@ -244,6 +246,10 @@ class ArcRun:
         if status == "completed" and told in ("skipped", "failed"):
             status = told  # the driver's own word in the checkpoint is more exact than its exit status
         artifact, sha256 = self._artifact(checkpoint, phase, entry) if status == "completed" else (None, None)
+        failure = told_failed(phase) if outcome.status == "completed" and status == "failed" else None
+        if status == "completed" and artifact is None:
+            place = arc.expected_artifact(value, phase, run_id=self.run_id)
+            status, failure = "failed", not_made(phase, place)
         value = arc.record_phase(
             value,
             phase,
@@ -257,14 +263,13 @@ class ArcRun:
             value = with_shared_artifact(value, phase, artifact, sha256)
         value = {**value, OWN_FIELD: {**object_at(value, OWN_FIELD), "recorded": outcome.key}}
         arc.write(self.path, value, now=self.world.clock())
-        if outcome.status == "completed" and status == "failed":
-            return StepFailed(
-                f"the driver ended with success, but it recorded the phase {phase} as failed", phase=phase
-            )
-        return None
+        return failure
 
     def _artifact(self, checkpoint: arc.Checkpoint, phase: str, entry: Raw) -> tuple[str | None, str | None]:
-        """The artifact that the driver named, else the one that the format expects, if it is there."""
+        """The artifact that the driver named in the checkpoint, else the one at the place that it was told.
+
+        Bytes that the phase was demoted for are no artifact: recorded again, a change would pass for the original.
+        """
         named = entry.get("artifact")
         expected = arc.expected_artifact(checkpoint.raw, phase, run_id=self.run_id)
         for path in (named, expected):
@@ -272,9 +277,21 @@ class ArcRun:
                 found = look_at_artifact(checkpoint.root, path)
                 if found.refused:
                     raise MachineRefused(f"the artifact {shown(path)} cannot be read: {found.refused}")
-                if found.kind in ("file", "directory", "too_large"):
+                if found.kind in ("file", "directory", "too_large") and not is_rejected(checkpoint.raw, phase, found):
                     return path, found.sha256
         return None, None
+
+
+def told_failed(phase: str) -> StepFailed:
+    return StepFailed(f"the driver ended with success, but it recorded the phase {phase} as failed", phase=phase)
+
+
+def not_made(phase: str, place: str) -> StepFailed:
+    return StepFailed(
+        f"the driver ended with success, but it wrote no artifact of the phase {phase} to {place}",
+        hint="Mend the driver: it has to write that file anew. Then resume the run.",
+        phase=phase,
+    )
 
 
 def is_newer(entry: Raw, outcome: Outcome) -> bool:

@@ -6,6 +6,7 @@ the knowledge of it.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,6 +14,7 @@ from typing import Final, Literal
 
 from acode.errors import CannotContinue
 from acode.formats.arc import phases as p
+from acode.formats.arc.artifacts import rejections
 from acode.formats.arc.diagnose import plan_file_of, run_name
 from acode.formats.arc.migrations import OWN_FIELD
 from acode.formats.arc.repair import with_phase
@@ -20,15 +22,17 @@ from acode.formats.arc.value import Raw, moment, object_at, shown, stamp
 
 Outcome = Literal["completed", "failed", "timeout", "cancelled", "skipped"]
 
+PATH_PART: Final = re.compile(r"[a-zA-Z0-9_-][a-zA-Z0-9._-]{0,99}")
 SHA256: Final = re.compile(r"[0-9a-f]{64}")
 ENDED_BY_ITSELF: Final = frozenset({"completed", "skipped"})
 
 
-def expected_artifact(value: Raw, phase: str, *, run_id: str) -> str | None:
-    """Where the format expects the phase's artifact; None for phases whose place is not known here."""
-    name = p.ARTIFACT_NAMES.get(phase)
+def expected_artifact(value: Raw, phase: str, *, run_id: str) -> str:
+    """Where the phase's artifact belongs: where the format expects it, else a place named after the phase."""
     run = run_name(value, run_id)
-    return f"tmp/arc/{run}/{name}" if name and re.fullmatch(r"[a-zA-Z0-9_-][a-zA-Z0-9._-]{0,99}", run) else None
+    if not PATH_PART.fullmatch(run):
+        run = f"run-{hashlib.sha256(run.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
+    return f"tmp/arc/{run}/{p.artifact_name(phase)}"
 
 
 def prompt_for_phase(
@@ -36,12 +40,12 @@ def prompt_for_phase(
 ) -> str:
     """The text that a driver gets: plan, phase, artifacts so far, artifact wanted; saved contexts come last."""
     plan_file = plan_file_of(value)
-    artifact = expected_artifact(value, phase, run_id=run_id)
     lines = [
         f"Run the phase {shown(phase, 60)} of the arc run {shown(run_name(value, run_id), 120)}.",
         f"Plan file: {plan_file}" if plan_file else "Plan file: none is recorded in the checkpoint.",
         f"Checkpoint (read it, do not change it): {checkpoint_path}",
-        f"Write the phase's artifact to: {artifact}" if artifact else "Name the artifact that the phase writes.",
+        f"Write the phase's artifact to: {expected_artifact(value, phase, run_id=run_id)}",
+        *_rejected(value, phase),
         "",
         *_artifacts_so_far(value),
     ]
@@ -49,6 +53,12 @@ def prompt_for_phase(
         lines += _failed_for_good(value)
         lines += [f"\n{text}" for text in injections.values()]
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _rejected(value: Raw, phase: str) -> list[str]:
+    """A driver that finds an artifact would take it for the phase's own."""
+    places = dict.fromkeys(shown(record.get("artifact")) for record in rejections(value, phase))
+    return [f"Changed after it was recorded, and no result of this phase any more: {place}" for place in places]
 
 
 def _artifacts_so_far(value: Raw) -> list[str]:
@@ -67,9 +77,13 @@ def _failed_for_good(value: Raw) -> list[str]:
 
 
 def begin_phase(value: Raw, phase: str, *, started: datetime) -> Raw:
-    """The phase is in progress; a crash from here on is found by the next diagnosis."""
+    """The phase is in progress; a crash from here on is found by the next diagnosis.
+
+    An artifact of an earlier attempt is taken out: one that stands there at the end was named by the driver.
+    """
     _known(value, phase)
-    value = with_phase(value, phase, status="in_progress", started_at=stamp(started), completed_at=None)
+    begun = {"started_at": stamp(started), "completed_at": None, "artifact": None, "artifact_hash": None}
+    value = with_phase(value, phase, status="in_progress", **begun)
     return _with_position({**value, "updated_at": stamp(started)}, phase)
 
 
@@ -87,10 +101,9 @@ def record_phase(
     _known(value, phase)
     if sha256 is not None and not SHA256.fullmatch(sha256):
         raise CannotContinue(f"The hash of the phase {shown(phase, 60)} is no SHA-256: {shown(sha256, 80)}.")
-    changes: Raw = {"status": outcome, "started_at": stamp(started)}
-    changes["completed_at"] = stamp(finished) if outcome in ENDED_BY_ITSELF else None
-    if outcome in ENDED_BY_ITSELF:
-        changes |= {"artifact": artifact, "artifact_hash": sha256}
+    ended = outcome in ENDED_BY_ITSELF
+    changes: Raw = {"status": outcome, "started_at": stamp(started), "completed_at": stamp(finished) if ended else None}
+    changes |= {"artifact": artifact if ended else None, "artifact_hash": sha256 if ended else None}
     value = with_phase(value, phase, **changes)
     value = _with_time(value, phase, max(round((finished - started).total_seconds() * 1000), 0))
     if phase == "work" and outcome == "completed":

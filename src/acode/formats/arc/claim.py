@@ -20,7 +20,7 @@ from acode.formats.arc import disk
 from acode.formats.arc.discover import place_of, read
 from acode.formats.arc.facts import Facts, Process
 from acode.formats.arc.findings import raise_refusal
-from acode.formats.arc.look import canonical, own_place, process
+from acode.formats.arc.look import canonical, own_place, parent, process
 from acode.formats.arc.migrations import schema_of
 from acode.formats.arc.permission import config_dir_refusal, nonce_refusal, owner_refusal
 from acode.formats.arc.phases import SCHEMA_CURRENT
@@ -75,6 +75,7 @@ def _refuse_foreign(checkpoint: Checkpoint, *, own_pid: int, config_dir: str, le
     facts = Facts(
         own_pid=own_pid,
         own_config_dir=own_place(config_dir),
+        own_parent=parent(),
         recorded_config_dir=canonical(recorded) if isinstance(recorded, str) and recorded else None,
         owner=owner_of(value, let_go),
     )

@@ -19,7 +19,7 @@ from acode.formats.arc.facts import Facts
 from acode.formats.arc.findings import Diagnosis
 from acode.formats.arc.migrations import migrate
 from acode.formats.arc.orphans import judge_state_files, judge_teams
-from acode.formats.arc.permission import refusals_of
+from acode.formats.arc.permission import branch_warnings, refusals_of
 from acode.formats.arc.value import Checkpoint, Raw, shown
 
 PLAN_PATH: Final = re.compile(r"(?![-/])[a-zA-Z0-9._/-]{1,500}")
@@ -29,7 +29,7 @@ def diagnose(checkpoint: Checkpoint, now: datetime, facts: Facts) -> Diagnosis:
     """Steps 2 to 7a of the format's own resume, foreseen."""
     migrated = migrate(checkpoint.raw)
     value = r.with_timeouts_failed(migrated.value)
-    warnings = [*migrated.warnings, *_plan_warnings(value)]
+    warnings = [*migrated.warnings, *_plan_warnings(value), *branch_warnings(value, facts)]
 
     freshness = fresh.recheck(value, facts.plan, facts.drift, now)
     warnings += [*freshness.warnings, *order_warnings(value, migrated.schema_from)]

@@ -116,7 +116,7 @@ def _described(name: str, path: Path, raw: Raw, mtime: float) -> Found:
         warnings.append(f"{shown(name)} holds a checkpoint of the run {shown(raw['id'])}.")
     title = shown(raw["plan_file"]) if isinstance(raw.get("plan_file"), str) else ""
     value = migrate(raw).value
-    statuses = [p.status_of(value["phases"][phase]) for phase in p.NEWER_ORDER if phase in value["phases"]]
+    statuses = [p.status_of(value["phases"][phase]) for phase in p.phases_of(value)]
     upcoming = p.next_phase(value) or next(iter(p.unknown_unfinished(value)), None)
     return Found(
         run_id=shown(name),

@@ -155,17 +155,18 @@ def read_bounded(holder: Directory, name: str, bytes_max: int) -> tuple[bytes, o
         return file.read(bytes_max + 1), os.fstat(file.fileno())
 
 
-def digest(holder: Directory, name: str, bytes_max: int) -> str | None:
-    """The SHA-256 of a file's bytes, or None when it is over the limit."""
+def digest(holder: Directory, name: str, bytes_max: int) -> tuple[str | None, os.stat_result]:
+    """The SHA-256 of a file's bytes, or None when it is over the limit; and the file's status."""
     hasher = hashlib.sha256()
     left = bytes_max
     with os.fdopen(holder.open(name, os.O_RDONLY), "rb") as file:
+        status = os.fstat(file.fileno())  # before the bytes: a writer in between makes the status too old, not too new
         while chunk := file.read(CHUNK_BYTES):
             left -= len(chunk)
             if left < 0:
-                return None
+                return None, status
             hasher.update(chunk)
-    return hasher.hexdigest()
+    return hasher.hexdigest(), status
 
 
 def put(holder: Directory, name: str, data: bytes, *, mode: int) -> None:

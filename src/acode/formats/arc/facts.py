@@ -28,6 +28,7 @@ class Process:
 class Artifact:
     kind: ArtifactKind
     sha256: str | None = None
+    mtime_ns: int | None = None
     refused: str | None = None
 
 
@@ -74,6 +75,9 @@ class Drift:
 class Facts:
     own_pid: int
     own_config_dir: str
+    own_parent: int | None = None
+    """Who started acode: a session that resumes its run through a command of its own is no stranger to it."""
+    current_branch: str | None = None
     recorded_config_dir: str | None = None
     owner: Process = field(default_factory=Process)
     artifacts: Mapping[str, Artifact] = field(default_factory=dict)

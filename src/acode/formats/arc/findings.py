@@ -18,7 +18,9 @@ from acode.formats.arc.freshness import Freshness
 from acode.formats.arc.suspended import Verdict
 from acode.formats.arc.value import Raw
 
-RefusalKind = Literal["tampered", "other_config_dir", "live_owner", "unknown_phases", "stale_plan", "unread"]
+RefusalKind = Literal[
+    "tampered", "other_config_dir", "live_owner", "other_branch", "unknown_phases", "stale_plan", "unread"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,8 @@ class Demotion:
     artifact: str
     expected: str | None
     found: str | None
+    mtime_ns: int | None = None
+    """When the rejected bytes were written: the same bytes written again later are a driver's own."""
 
     def warning(self, downstream: tuple[str, ...]) -> str:
         after = f" Built on it and left as they are: {', '.join(downstream)}." if downstream else ""
@@ -56,6 +60,12 @@ class Orphan:
     team: str
     resets: bool
     on_disk: bool
+    unreachable: bool = False
+    """It lies behind a link or in a place that cannot be entered: it is not removed, and its name is not forgotten."""
+
+    @property
+    def removed(self) -> bool:
+        return self.on_disk and not self.unreachable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +104,7 @@ class Diagnosis:
             "schema_to": self.schema_to,
             "next_phase": self.next_phase,
             "demoted": [{"phase": d.phase, "expected": d.expected, "found": d.found} for d in self.demoted],
-            "orphans_cleaned": list(dict.fromkeys(o.team for o in self.orphans if o.resets or o.on_disk)),
+            "orphans_cleaned": list(dict.fromkeys(o.team for o in self.orphans if o.removed)),
             "reset_phases": list(self.reset_phases),
             "stale_state_files": [stale.path for stale in self.stale_state_files],
             "suspended": {v.task: {"action": v.action, "reason": v.reason} for v in self.verdicts},
@@ -106,6 +116,7 @@ ERRORS: dict[RefusalKind, type[AcodeError]] = {
     "tampered": ForeignTampered,
     "other_config_dir": EnvironmentInvalid,
     "live_owner": SessionLocked,
+    "other_branch": EnvironmentInvalid,
     "unknown_phases": CannotContinue,
     "stale_plan": ChangedFiles,
     "unread": MachineRefused,

@@ -60,13 +60,19 @@ def modified_files(root: Path) -> frozenset[str] | None:
     return None if listed is None else frozenset(entry[3:] for entry in listed.split("\0") if entry)
 
 
+def current_branch(root: Path) -> str | None:
+    """The branch that is checked out; empty for a detached head, None where git cannot tell."""
+    answer = _answer(root, "branch", "--show-current")
+    return None if answer is None else answer.strip()
+
+
 def drift_since(root: Path, sha: str, names: list[str], plan_file: str) -> Drift | None:
     """How far the repository has moved since a commit; None where there is no repository."""
     if _answer(root, "rev-parse", "--git-dir") is None:
         return None
     deadline = time.monotonic() + BUDGET_SECONDS_MAX
     reachable = (_answer(root, "cat-file", "-t", sha) or "").strip() == "commit"
-    branch = (_answer(root, "branch", "--show-current") or "").strip() or None
+    branch = current_branch(root) or None
     count = _answer(root, "rev-list", "--count", f"{sha}..HEAD", "--") if reachable else None
     committed = _answer(root, "show", "-s", "--format=%ct", sha, "--") if reachable else None
     return Drift(

@@ -18,9 +18,10 @@ from acode.formats.arc.artifacts import recorded_artifacts
 from acode.formats.arc.diagnose import context_paths, plan_file_of
 from acode.formats.arc.facts import Artifact, Facts, Process, StateFile, Team, TextFile
 from acode.formats.arc.freshness import identifiers, needs_recheck, plan_head
-from acode.formats.arc.gitlook import drift_since, modified_files
+from acode.formats.arc.gitlook import current_branch, drift_since, modified_files
 from acode.formats.arc.migrations import migrate
 from acode.formats.arc.orphans import recorded_teams
+from acode.formats.arc.permission import recorded_branch
 from acode.formats.arc.repair import with_timeouts_failed
 from acode.formats.arc.value import Checkpoint, Raw, decode, shown
 from acode.formats.evidence import machine_refused, reason
@@ -55,6 +56,8 @@ def look(checkpoint: Checkpoint, *, config_dir: str, own_pid: int) -> Facts:
     return Facts(
         own_pid=own_pid,
         own_config_dir=own_place(config_dir),
+        own_parent=parent(),
+        current_branch=current_branch(root) if recorded_branch(value) else None,
         recorded_config_dir=canonical(recorded) if isinstance(recorded, str) and recorded else None,
         owner=process(value.get("owner_pid")),
         artifacts={path: artifact(root, path) for path in recorded_artifacts(value)},
@@ -86,6 +89,12 @@ def own_place(path: str) -> str:
         if machine_refused(problem):
             raise
     return os.path.realpath(path)  # it is not there yet
+
+
+def parent() -> int | None:
+    """The process that started this one; none where that has ended and init has taken its place."""
+    found = os.getppid()
+    return found if found > 1 else None
 
 
 def process(recorded: object) -> Process:
@@ -131,8 +140,8 @@ def artifact(root: Path, path: str) -> Artifact:
                 return Artifact(kind="missing")
             if kind == "directory":
                 return Artifact(kind="directory")
-            sha256 = disk.digest(holder, name, ARTIFACT_BYTES_MAX)
-            return Artifact(kind="file" if sha256 else "too_large", sha256=sha256)
+            sha256, status = disk.digest(holder, name, ARTIFACT_BYTES_MAX)
+            return Artifact(kind="file" if sha256 else "too_large", sha256=sha256, mtime_ns=status.st_mtime_ns)
     except (FileNotFoundError, NotADirectoryError):
         return Artifact(kind="missing")
     except UnsafePath:

@@ -31,8 +31,9 @@ def judge_teams(value: Raw, facts: Facts) -> tuple[tuple[Orphan, ...], tuple[str
         elif problem := team_problem(team) or (team in held and "a live session works with it"):
             warnings.append(f"The team of the phase {shown(name, 60)} was left alone: {problem}.")
         else:
-            on_disk = team in facts.teams and {facts.teams[team].teams, facts.teams[team].tasks} != {"absent"}
-            orphans.append(Orphan(phase=name, team=team, resets=status not in p.CLOSED_STATUSES, on_disk=on_disk))
+            kinds = {facts.teams[team].teams, facts.teams[team].tasks} if team in facts.teams else {"absent"}
+            there = {"on_disk": kinds != {"absent"}, "unreachable": not kinds <= {"absent", "directory"}}
+            orphans.append(Orphan(phase=name, team=team, resets=status not in p.CLOSED_STATUSES, **there))
     return tuple(orphans), tuple(resets), warnings
 
 

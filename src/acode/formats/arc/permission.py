@@ -21,7 +21,8 @@ CONFIG_DIR_HINT: Final = "Resume with CLAUDE_CONFIG_DIR set to that directory."
 
 def refusals_of(value: Raw, migrated: Migrated, freshness: Freshness, facts: Facts) -> list[Refusal]:
     found = [nonce_refusal(value, newer=migrated.newer), unread_refusal(facts)]
-    found += [config_dir_refusal(value, facts), owner_refusal(value, facts), _newer_refusal(value, migrated)]
+    found += [config_dir_refusal(value, facts), owner_refusal(value, facts), branch_refusal(value, facts)]
+    found.append(_newer_refusal(value, migrated))
     if freshness.stale:
         message = "The plan is stale: the repository has moved on since it was written. " + " ".join(freshness.warnings)
         hint = "Write the plan anew, or accept it as it is: acode resume --changed-files continue"
@@ -58,7 +59,7 @@ def config_dir_refusal(value: Raw, facts: Facts) -> Refusal | None:
 
 def owner_refusal(value: Raw, facts: Facts) -> Refusal | None:
     owner = facts.owner
-    if owner.pid is None or not owner.alive or owner.pid == facts.own_pid:
+    if owner.pid is None or not owner.alive or owner.pid in (facts.own_pid, facts.own_parent):
         return None
     message = f"The checkpoint is owned by process {owner.pid}, which is alive: another session works on this run."
     hint = f"Wait for process {owner.pid} to end, or end it."
@@ -66,6 +67,30 @@ def owner_refusal(value: Raw, facts: Facts) -> Refusal | None:
     if updated_at is not None and owner.started_at is not None and owner.started_at > updated_at.timestamp():
         hint += " It started after the checkpoint was last written, so it may be another process with a used number."
     return Refusal(kind="live_owner", message=message, hint=hint)
+
+
+def recorded_branch(value: Raw) -> str | None:
+    """The branch that the run works on; only versions after the one that acode migrates to record it for a check."""
+    branch, version = value.get("branch"), value.get("schema_version")
+    newer = isinstance(version, int) and version > p.SCHEMA_CURRENT
+    return branch if newer and isinstance(branch, str) and branch else None
+
+
+def branch_refusal(value: Raw, facts: Facts) -> Refusal | None:
+    """The next phase would work on, and ship, another branch than the phases before it."""
+    recorded = recorded_branch(value)
+    if recorded is None or not facts.current_branch or facts.current_branch == recorded:
+        return None
+    message = f"The run works on the branch {shown(recorded)}; the one that is checked out is "
+    message += f"{shown(facts.current_branch)}."
+    return Refusal(kind="other_branch", message=message, hint="Check that branch out with git, then resume the run.")
+
+
+def branch_warnings(value: Raw, facts: Facts) -> list[str]:
+    recorded = recorded_branch(value)
+    if recorded is None or facts.current_branch != "":
+        return []
+    return [f"The run works on the branch {shown(recorded)}, and HEAD is detached; the branch was not compared."]
 
 
 def _newer_refusal(value: Raw, migrated: Migrated) -> Refusal | None:

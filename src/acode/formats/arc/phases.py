@@ -51,6 +51,8 @@ NEWER_ORDER: Final = (
     *("ship", "bot_review_wait", "pr_comment_resolution", "merge"),
 )
 
+ABSORBED_PHASES: Final = frozenset({"plan_refine", "drift_review", "inspect_fix", "verify_inspect", "deploy_verify"})
+STATE_CONTAINERS: Final = frozenset({"verify_mend", "pre_ship_validation"})
 AUDIT_PHASES: Final = ("audit", "audit_mend", "audit_verify")
 FORBIDDEN_PHASE_KEYS: Final = frozenset({"__proto__", "constructor", "prototype"})
 
@@ -98,7 +100,17 @@ ARTIFACT_NAMES: Final[Mapping[str, str]] = {
     "bot_review_wait": "bot-review-wait-report.md",
     "pr_comment_resolution": "pr-comment-resolution-report.md",
     "merge": "merge-report.md",
+    "inspect": "inspect/VERDICT.md",
 }
+
+
+def artifact_name(phase: str) -> str:
+    """The file or directory that a phase leaves in the run's directory below tmp/arc."""
+    if phase in ARTIFACT_NAMES:
+        return ARTIFACT_NAMES[phase]
+    if phase.endswith("_qa"):  # the verdict on the phase before it
+        return f"qa/{phase.removesuffix('_qa')}-verdict.json"
+    return f"{phase.replace('_', '-')}.md"
 
 
 def order_for(schema_version: int) -> tuple[str, ...]:
@@ -142,6 +154,23 @@ def status_of(entry: object) -> str | None:
     return status if isinstance(status, str) else None
 
 
+def containers(value: Mapping[str, Any]) -> frozenset[str]:
+    """Entries that hold state of another phase and are none themselves: a driver cannot run them.
+
+    From its version 3 on, the host tool does their work inside mend_qa and ship. It dropped other phases with that
+    step and kept the schema's number, so that the absence of those tells it from its version 2.
+    """
+    version = value.get("schema_version")
+    newest = isinstance(version, int) and version >= SCHEMA_NEWEST_KNOWN
+    return STATE_CONTAINERS if newest and not ABSORBED_PHASES & set(value["phases"]) else frozenset()
+
+
+def phases_of(value: Mapping[str, Any]) -> list[str]:
+    """The phases of a run whose place is known, in the order of the newest version."""
+    inside = containers(value)
+    return [name for name in NEWER_ORDER if name in value["phases"] and name not in inside]
+
+
 def unknown_unfinished(value: Mapping[str, Any]) -> list[str]:
     """Phases that still have to run and whose place in the order is not known here."""
     known = frozenset((*NEWER_ORDER, *AUDIT_PHASES))
@@ -159,7 +188,7 @@ def next_phase(value: Mapping[str, Any]) -> str | None:
     newer = isinstance(version, int) and version > SCHEMA_CURRENT
     phases = value["phases"]
     skip_map = value.get("skip_map") if newer else None
-    told_to_skip = skip_map if isinstance(skip_map, dict) else {}
+    told_to_skip = {*(skip_map if isinstance(skip_map, dict) else ()), *containers(value)}
     for name in NEWER_ORDER if newer else PHASE_ORDER:
         if name in phases and name not in told_to_skip and status_of(phases[name]) not in DONE_STATUSES:
             return name

@@ -57,9 +57,9 @@ def with_freshness(value: Raw, freshness: Freshness, *, accept_stale: bool = Fal
 
 
 def with_demoted(value: Raw, demoted: Iterable[Demotion]) -> Raw:
-    """Completed phases whose artifact does not hold go back to pending. Phases built on them are left alone."""
+    """Completed phases whose artifact does not hold go back to pending, without it. Later phases are left alone."""
     for demotion in demoted:
-        value = with_phase(value, demotion.phase, status="pending")
+        value = with_phase(value, demotion.phase, status="pending", artifact=None, artifact_hash=None)
     return value
 
 
@@ -67,7 +67,8 @@ def with_orphans_reset(value: Raw, diagnosis: Diagnosis) -> Raw:
     """Phases that a crash left open start over, with a team of their own or without."""
     for orphan in diagnosis.orphans:
         if orphan.resets:
-            value = with_phase(value, orphan.phase, status="pending", team_name=None)
+            team = orphan.team if orphan.unreachable else None  # without its name nobody would find it any more
+            value = with_phase(value, orphan.phase, status="pending", team_name=team)
     for name in diagnosis.reset_phases:
         value = with_phase(value, name, status="pending")
     return value
@@ -105,11 +106,8 @@ def _task_record(verdict: Verdict, now: datetime) -> Raw:
 def with_records(value: Raw, diagnosis: Diagnosis, now: datetime) -> Raw:
     """What was demoted and which teams were released, for whoever asks later."""
     at = stamp(now)
-    demoted = [
-        {"phase": d.phase, "artifact": d.artifact, "expected": d.expected, "found": d.found, "at": at}
-        for d in diagnosis.demoted
-    ]
-    released = [{"phase": o.phase, "team": o.team, "at": at} for o in diagnosis.orphans if o.resets or o.on_disk]
+    demoted = [_demotion_record(one, at) for one in diagnosis.demoted]
+    released = [{"phase": o.phase, "team": o.team, "at": at} for o in diagnosis.orphans if o.removed]
     own = object_at(value, OWN_FIELD)
     if not demoted and not released:
         return value
@@ -118,6 +116,13 @@ def with_records(value: Raw, diagnosis: Diagnosis, now: datetime) -> Raw:
         "released_teams": _records(own, "released_teams", released),
     }
     return {**value, OWN_FIELD: {**own, **records}}
+
+
+def _demotion_record(demotion: Demotion, at: str) -> Raw:
+    record: Raw = {"phase": demotion.phase, "artifact": demotion.artifact, "expected": demotion.expected}
+    # As text: the host tool's numbers are floats, which cannot hold nanoseconds.
+    written = str(demotion.mtime_ns) if demotion.mtime_ns is not None else None
+    return {**record, "found": demotion.found, "found_mtime_ns": written, "at": at}
 
 
 def _records(own: Raw, key: str, more: list[Raw]) -> list[Raw]:

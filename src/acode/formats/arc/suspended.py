@@ -51,12 +51,16 @@ def entries_of(value: Raw) -> list[Any]:
 
 
 def path_problem(context_path: object, run_id: str, task: str) -> str | None:
-    """Why a context path may not be opened. It must lie below tmp/work/ and be scoped to this run and this task."""
+    """Why a context path may not be opened. It must lie below tmp/work/.
+
+    The format scopes contexts as context/<run>/<task>.md; one that is scoped must be scoped to this run and task.
+    """
     if not isinstance(context_path, str) or not context_path.startswith("tmp/work/") or ".." in context_path:
         return f"the context path {shown(context_path)} does not lie below tmp/work/"
     if "\\" in context_path or not context_path.isprintable():
         return f"the context path {shown(context_path)} holds characters that no path of this format has"
-    if not NAME.fullmatch(run_id) or not context_path.endswith(f"/context/{run_id}/{task}.md"):
+    scope = context_path.partition("/context/")[2]
+    if scope and scope != f"{run_id}/{task}.md":
         return f"the context path {shown(context_path)} is not the one of run {shown(run_id)}, task {shown(task)}"
     return None
 
