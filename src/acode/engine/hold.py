@@ -163,14 +163,14 @@ class Held:
     def keep_saved(self, event: ev.RollbackStarted) -> None:
         """Before a rollback changes anything, the log names the bytes it is going to replace.
 
-        They may be somebody's only copy, and outlive the session until it is collected; a secret does not.
+        They may be somebody's only copy, and outlive the session until it is collected; a secret does not. A rollback
+        that replaces none is recorded too: cut off, it must not look like somebody else's change.
         """
-        starts = range(0, len(event.saved), IMAGES_IN_EVENT_MAX)
+        starts = range(0, max(1, len(event.saved)), IMAGES_IN_EVENT_MAX)
         pieces = [msgspec.structs.replace(event, saved=event.saved[at : at + IMAGES_IN_EVENT_MAX]) for at in starts]
         files = [image for image in event.saved if image.kind == "file" and image.blob]
         blobs: dict[str, Blob] = {str(image.blob): ("sensitive" if image.secret else "saved", None) for image in files}
-        if pieces:
-            self.say(*pieces, blobs=blobs)
+        self.say(*pieces, blobs=blobs)
 
 
 def make_site(

@@ -70,6 +70,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failures: int = 0
     left_behind: ev.StepStarted | None = None  # a failed attempt whose outputs are put back before the next one
     left_seq: int = 0  # where that attempt is on record; 0: at `seq`
+    rolling_back: bool = False  # that has begun, and is finished before the next attempt
     handled: bool = False  # the program went on after the failure, so a later run is given it again
 
 

@@ -23,7 +23,7 @@ import msgspec
 from acode import lock
 from acode.errors import AcodeError, BlobDamaged, DiskFull, NotWritable, WriteFailed
 from acode.events import types as ev
-from acode.events.definition import Run, Step, command_line
+from acode.events.definition import Run, Step, command_line, declared_outputs
 from acode.plan import Finding, Outcome
 from acode.redact import Redactor, looks_secret, redactor
 from acode.steps import keeper, probe
@@ -53,6 +53,7 @@ from acode.workspace import (
     sync_paths,
     visible,
 )
+from acode.workspace.listing import Patterns
 
 PROBE_TIMEOUT_S = 30.0
 OUTPUT_FILES_MAX = 10_000
@@ -580,7 +581,16 @@ def roll_back(step: Step, site: Site, started: ev.StepStarted) -> RolledBack:
         raise BlobDamaged(error.message, hint=hint, **error.details) from error
     # A directory that went is nobody's content: remembered as absent, it would look changed when it is made again.
     states = tuple(one for one in _states(site, put.restored) if one.sha256 or one.path in site.manifest)
-    return RolledBack(restored=put.restored, saved=aside.named(put.saved), files=states)
+    earlier = _put_back_earlier(step, site, started, set(put.restored))
+    return RolledBack(restored=put.restored, saved=aside.named(put.saved), files=(*states, *earlier))
+
+
+def _put_back_earlier(step: Step, site: Site, started: ev.StepStarted, restored: set[str]) -> list[ev.FileState]:
+    """Known outputs that a rollback which was cut off has put back: unrecorded they look like somebody's change."""
+    declared, before = Patterns(declared_outputs(step)), {image.path for image in started.before}
+    mine = (path for path in site.manifest if path not in restored and (path in before or declared(path)))
+    states = restat(site.root, {path: site.manifest[path] for path in mine})
+    return [state for state in states if _content_changed(site, state)]
 
 
 def _rules_for(action: Run, step: Step, site: Site) -> Redactor | None:
