@@ -26,6 +26,7 @@ from acode.events import types as ev
 from acode.events.definition import Task
 from acode.seal import Anchor
 from acode.state import Session
+from acode.steps.declared_secrets import declared_values
 from acode.steps.shape import Site
 from acode.store.journal import Blob, Journal
 from acode.store.removal import holds_preimages
@@ -228,7 +229,15 @@ def load_verified(world: World, store: Store, session_id: str) -> tuple[Loaded, 
     """
     anchor = seal.read_anchor(seal.anchor_directory(world.state_dir, world.workspace), session_id)
     loaded = store.load(session_id)
+    learn_secrets(world, loaded.session)
     return loaded, check_anchor(store, loaded, anchor)
+
+
+def learn_secrets(world: World, session: Session) -> None:
+    """What any step of the session declares as secret is secret in all of them, and in what is shown of it."""
+    steps = [] if session.plan is None else [step for task in session.plan.tasks for step in task.steps]
+    if values := declared_values(steps, world.env, session.secret_env):
+        world.redactor.learn(values)
 
 
 def check_anchor(store: Store, loaded: Loaded, anchor: Anchor | None) -> list[str]:

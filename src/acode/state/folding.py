@@ -16,6 +16,7 @@ import msgspec
 from acode.errors import BadTransition, ReplayDisorder, SequenceGap
 from acode.events import types as ev
 from acode.events.codec import Envelope
+from acode.events.definition import Run
 from acode.state.session import (
     AGENT,
     NESTED,
@@ -170,6 +171,8 @@ def _step_started(session: Session, event: ev.StepStarted, envelope: Envelope) -
     )
     if session.by_program:
         session.steps_total = max(session.steps_total, session.steps_done + len(session.in_flight))
+        if event.definition is not None and isinstance(event.definition.action, Run):
+            session.secret_env = tuple(dict.fromkeys((*session.secret_env, *event.definition.action.secret_env)))
 
 
 def _step_completed(session: Session, event: ev.StepCompleted, envelope: Envelope) -> None:

@@ -25,9 +25,10 @@ from acode.errors import AcodeError, BlobDamaged, DiskFull, NotWritable, WriteFa
 from acode.events import types as ev
 from acode.events.definition import Run, Step, command_line, declared_outputs
 from acode.plan import Finding, Outcome
-from acode.redact import Redactor, looks_secret, redactor
+from acode.redact import Redactor, redactor
 from acode.steps import keeper, probe
 from acode.steps.aside import Aside
+from acode.steps.declared_secrets import secret_values
 from acode.steps.kept import (
     Status,
     alive_lock_held,
@@ -208,18 +209,12 @@ def _request(step: Step, site: Site, directory: Path, wake: int) -> dict[str, An
         "cwd": os.path.join(site.root.path, step.action.cwd or ""),
         "timeout_s": step.timeout_s or site.timeout_s,
         "output_limit_bytes": site.output_limit_bytes,
-        "secrets": secret_values(step, site.env),
+        "secrets": secret_values(step, site.env, site.redactor.learned),
         "strict": site.strict_redaction,
         "path": sys.path,
         "outputs_in": [os.path.join(site.root.path, place) for place in outputs_in(step.action.outputs)],
         "wake_fd": wake if sys.platform != "win32" else None,
     }
-
-
-def secret_values(step: Step, env: Mapping[str, str]) -> list[str]:
-    assert isinstance(step.action, Run)
-    named = [env[name] for name in step.action.secret_env if name in env]
-    return named + [value for name, value in {**env, **step.action.env}.items() if looks_secret(name)]
 
 
 def command_env(step: Step, site: Site, started: ev.StepStarted) -> dict[str, str]:
@@ -597,4 +592,4 @@ def _rules_for(action: Run, step: Step, site: Site) -> Redactor | None:
     """Those by which its output is masked; None where the value of a declared secret is not at hand."""
     if any(name not in site.env for name in action.secret_env):
         return None
-    return redactor(secret_values(step, site.env), strict=site.strict_redaction)
+    return redactor(secret_values(step, site.env, site.redactor.learned), strict=site.strict_redaction)
