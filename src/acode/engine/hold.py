@@ -69,6 +69,8 @@ class Held:
         self._open_steps = 0
         self._anchors = seal.anchor_directory(world.state_dir, world.workspace)
         self._anchored_at = world.monotonic()
+        if lock is not None:
+            world.stop.requested = lock.asked_to_pause
 
     @property
     def session(self) -> Session:
