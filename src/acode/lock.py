@@ -81,6 +81,18 @@ class Lock:
         os.close(self._fd)
         self._fd = -1
 
+    def asked_to_pause(self) -> bool:
+        """Whether somebody has asked this holder to pause. A request to one that held the lock before is none."""
+        path = _request_path(self.path)
+        try:
+            asked = msgspec.json.decode(path.read_bytes(), type=Holder)
+        except (OSError, msgspec.DecodeError):
+            return False
+        if asked != self.holder:
+            return False
+        path.unlink(missing_ok=True)
+        return True
+
     def _beat(self) -> None:
         """A sign of life every few seconds: it dates a crash that leaves no event. Unsynced, so it costs nothing."""
         while not self._stop.wait(HEARTBEAT_S):
@@ -144,6 +156,25 @@ def acquire(
             raise _refusal(session_id, path, holder_found, now())
         glances -= 1
         time.sleep(GLANCE_S)
+
+
+def ask_to_pause(locks: Path, session_id: str, generation: int, holder: Holder) -> None:
+    """Leave a request that the holder finds at its next boundary, whatever signals it ignores.
+
+    It names its addressee, so that no later holder of the same generation obeys it.
+    """
+    path = _request_path(lock_path(locks, session_id, generation))
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(msgspec.json.encode(holder))
+        os.replace(fresh, path)
+    except OSError as error:
+        raise NotWritable(f"the request to pause cannot be written to {path}: {error.strerror}") from error
+
+
+def _request_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.pause")
 
 
 def look(locks: Path, session_id: str, generation: int) -> Seen:

@@ -121,3 +121,58 @@ def test_the_command_that_outlived_its_acode_is_waited_for_and_not_started_again
     ended = waiting.finish()
     assert ended.exit_code == 0
     assert (workspace / "ran.txt").read_text() == "x\n"
+
+
+# As a run under nohup, or a background job of a shell script, is started.
+DEAF_MAIN = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+from acode.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+DEAF = ("-c", DEAF_MAIN)
+DEAF_PROGRAM = """
+import signal, acode
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+with acode.session("k") as session:
+    session.run("echo under way; touch begun; while [ ! -e go.txt ]; do sleep 0.01; done", name="slow")
+    session.run("touch after.txt", name="after")
+"""
+RETRIES = "tasks: [{title: t, steps: [{run: 'exit 1', idempotent: true, retry: {attempts: 2, backoff_seconds: 600}}]}]"
+
+
+def pause(acode: Acode) -> None:
+    name = acode("session", "list", "--json").json[0]["session_id"]
+    assert acode("session", "pause", name).exit_code == 0
+
+
+@pytest.mark.parametrize("program", [("-m", "acode"), DEAF], ids=["hears SIGINT", "ignores SIGINT"])
+def test_a_pause_that_was_asked_for_is_obeyed_whatever_signals_are_ignored(
+    acode: Acode, workspace: Path, program: tuple[str, ...]
+) -> None:
+    running = acode.process("run", save(workspace, slow()), "--json", program=program)
+    running.wait_for_line("under way")
+    pause(acode)
+    (workspace / "go.txt").write_text("go\n")
+    ended = running.finish()
+    assert (ended.exit_code, ended.lines[-1]["data"]["reason_code"]) == (130, "paused_by_user")
+    assert [kind for kind, step in history(acode) if step == "work.slow"] == ["step_started", "step_completed"]
+    assert acode("resume", "--last").exit_code == 0, "an old request pauses no later run"
+
+
+def test_a_pause_is_obeyed_while_a_retry_waits(acode: Acode, workspace: Path) -> None:
+    running = acode.process("run", save(workspace, RETRIES), "--json", program=DEAF)
+    running.wait_for_line("step_retry")
+    pause(acode)
+    assert running.finish().exit_code == 130
+
+
+def test_a_pause_is_obeyed_by_a_program_that_ignores_signals(acode: Acode, workspace: Path) -> None:
+    running = acode.process(program=("-c", DEAF_PROGRAM))
+    while not (workspace / "begun").exists():
+        pass
+    pause(acode)
+    (workspace / "go.txt").write_text("go\n")
+    running.finish()
+    assert acode("status", "--json").json["state"] == "PAUSED"
+    assert not (workspace / "after.txt").exists()

@@ -52,6 +52,25 @@ tasks:
         idempotent: true
       - read: out.txt
 """
+# Its first attempt fails half way. It refuses to begin on what an attempt before it has left.
+PATTERNS = """
+title: Patterns
+tasks:
+  - title: first
+    steps:
+      - write: {path: old.txt, content: "after\\n"}
+  - title: second
+    steps:
+      - run: >-
+          test ! -e out/made.txt && test ! -e made.o || exit 9;
+          mkdir -p out; echo half > out/made.txt; echo half > made.o; test "$ACODE_ATTEMPT" -gt 1 || exit 1;
+          echo whole > out/made.txt; echo whole > made.o
+        id: made
+        outputs: ["out/**", "*.o"]
+        retry: {attempts: 9}
+      - approve: Go on?
+      - write: {path: end.txt, content: "end\\n"}
+"""
 ONE_COMMAND = f"""
 title: One command
 tasks:
@@ -162,6 +181,7 @@ PLANS = {
     "files": FILES, "commands": COMMANDS, "command": ONE_COMMAND, "databases": DATABASES, "server": SERVER,
     "commits": COMMITS, "gate": GATE, "undo": UNDO, "undo lost": UNDO_LOST, "lost": LOST,
     "probed": LOST_WITH_PROBE, "hung": HUNG, "held": HELD, "kept": KEPT, "built": BUILT,
+    "patterns": PATTERNS,
 }  # fmt: skip
 
 
@@ -231,6 +251,21 @@ def at_gate(place: Place) -> None:
 def at_gate_with_undo(place: Place) -> None:
     plain(place)
     assert place.acode(*plan("undo")).exit_code == 10
+
+
+def pattern_done(place: Place) -> None:
+    """A command with patterns for outputs was done, beside files that stood there before."""
+    plain(place)
+    place.put("out/theirs.txt", "theirs\n")
+    place.put("theirs.o", "theirs\n")
+    assert place.acode(*plan("patterns")).exit_code == 10
+
+
+def pattern_rolled_back(place: Place) -> None:
+    """A person has rolled it back."""
+    pattern_done(place)
+    rollback = ("session", "rollback", place.session_ids()[0], "--to", "first.1", "--yes", "--json", "--no-input")
+    assert place.acode(*rollback).exit_code == 0
 
 
 def lost(place: Place, name: str, sign: Path) -> None:

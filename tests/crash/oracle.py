@@ -14,6 +14,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from acode.engine.opening import opened
 from acode.engine.preview import verify
 from acode.errors import AcodeError, NoResumableSession
 from acode.events import types as ev
+from acode.events.definition import Plan, Run
 from acode.state import Session
 from tests.crash.case import Case, Prepared
 from tests.crash.harness.snapshots import Entry, Snapshot
@@ -44,6 +46,8 @@ class OnRecord:
     events: Counter[str] = field(default_factory=Counter)
     ids: list[str] = field(default_factory=list)
     paths: set[str] = field(default_factory=set)  # that something in the log says it is about to change
+    outputs: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the patterns that a plan's commands declare
+    patterns: set[str] = field(default_factory=set)  # of those that have begun
     kinds: set[str] = field(default_factory=set)
     closed: set[str] = field(default_factory=set)  # the starts of steps that have ended
     trouble: str = ""
@@ -51,6 +55,14 @@ class OnRecord:
     explained_before: frozenset[str] = frozenset()
     starts: dict[str, ev.StepStarted] = field(default_factory=dict)
     ids_of_starts: dict[str, str] = field(default_factory=dict)
+
+    def explain(self, step: str) -> None:
+        """What a step that has begun, or is being taken back, may change."""
+        self.paths.update(image.path for image in self.starts[step].before)
+        self.patterns.update(self.outputs.get(step, ()))
+
+    def explains(self, path: str) -> bool:
+        return path in self.paths or any(fnmatch(path, pattern) for pattern in self.patterns)
 
 
 def on_record(place: Place, explained_before: frozenset[str] = frozenset()) -> OnRecord:
@@ -78,15 +90,18 @@ def _note(found: OnRecord, envelope: Any) -> None:
     found.ids.append(envelope.event_id)
     found.events[type(event).__name__] += 1
     match event:
+        case ev.SessionCreated(plan=Plan() as plan):
+            actions = [(step.id, step.action) for task in plan.tasks for step in task.steps]
+            found.outputs |= {step: action.outputs for step, action in actions if isinstance(action, Run)}
         case ev.StepStarted(step=step):
             found.kinds.add(event.kind)
             found.starts[step], found.ids_of_starts[step] = event, envelope.event_id
             if envelope.event_id not in found.explained_before:
-                found.paths.update(image.path for image in event.before)
+                found.explain(step)
         case ev.StepCompleted(step=step) if step in found.ids_of_starts:
             found.closed.add(found.ids_of_starts[step])
         case ev.UndoStarted(step=step) | ev.RollbackStarted(step=step) if step in found.starts:
-            found.paths.update(image.path for image in found.starts[step].before)
+            found.explain(step)
 
 
 def _keep(kept: dict[str, str], event: Any) -> None:
@@ -161,7 +176,7 @@ def _unexplained(ready: Prepared, disk: Snapshot, record: OnRecord) -> Iterator[
         if before.get(path) == now.get(path) or os.path.basename(path).startswith(TEMPORARY):
             continue
         about_database = path.endswith(DATABASE_SUFFIXES) and "sql" in record.kinds
-        if path not in record.paths and not about_database:
+        if not record.explains(path) and not about_database:
             yield f"{path} changed and no durable record explains it"
 
 

@@ -66,6 +66,7 @@ RUNS = (
         once=("work.undeclared", "work.probed"),
         lively=True,
     ),
+    Case(name="run patterns", ground=grounds.plain, words=plan("patterns"), ends_with=(10,), lively=True),
     Case(name="run databases", ground=grounds.with_databases, words=plan("databases")),
     Case(name="run commits", ground=grounds.repository, words=plan("commits"), lively=True, followed=True),
     Case(name="run to gate", ground=grounds.plain, words=plan("gate"), ends_with=(10,)),
@@ -74,6 +75,13 @@ RUNS = (
 )
 RESUMES = (
     Case(name="resume", ground=grounds.killed_while_writing, words=("resume", "{id}", "--force", *ACT)),
+    Case(
+        name="resume rolled back",
+        ground=grounds.pattern_rolled_back,
+        words=("resume", "{id}", "--force", *ACT),
+        ends_with=(10,),
+        lively=True,
+    ),
     Case(name="resume behind gate", ground=grounds.at_gate, words=("resume", "{id}", *ACT), ends_with=(10,)),
     Case(name="supervise", ground=grounds_care.approved, words=("supervise", "{id}", *ACT), lively=True, followed=True),
 )
@@ -118,6 +126,13 @@ ANSWERS = (
         ground=grounds.at_gate,
         words=("session", "rollback", "{id}", "--yes", *ACT),
         repeated=(0,),
+    ),
+    Case(
+        name="rollback of patterns",
+        ground=grounds.pattern_done,
+        words=("session", "rollback", "{id}", "--to", "first.1", "--yes", *ACT),
+        repeated=(0, 2),
+        lively=True,
     ),
     Case(
         name="rollback with undo",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from acode import session as acode_session
 from tests.driver import Acode, Ended
 from tests.unit.test_redact import NAMED, SHAPED, Maker, pem
 from tests.yaml_text import plan_text
@@ -283,3 +284,53 @@ def test_an_id_that_would_be_a_secret_is_refused(acode: Acode) -> None:
     refused = acode("run", "plan.yml")
     assert refused.exit_code == 2 and "0123456789abcdef" not in refused.stderr
     assert not (acode.workspace / ".agent" / "workspace.db").exists()
+
+
+ELSEWHERE = {"PLAIN_NAME": "correct-horse-battery", "MY_PASSWORD": "tuesday-afternoon"}
+
+
+@pytest.mark.req("THREAT-011c-04", "NFR-011c-013")
+def test_a_value_that_one_step_declares_is_secret_in_every_other_step(acode: Acode, home: Path) -> None:
+    """In steps before and behind it, in a gate, in a failure, in titles, before and after a resume."""
+    value = ELSEWHERE["PLAIN_NAME"]
+    steps: list[object] = [
+        {"run": "echo early $PLAIN_NAME; echo $PLAIN_NAME >&2"},
+        {"approve": f"May {value} be used?"},
+        {"run": "true", "secret_env": ["PLAIN_NAME"]},
+        {"run": "true", "env": {"MY_PASSWORD": ELSEWHERE["MY_PASSWORD"]}},
+        {"run": f"echo late $PLAIN_NAME {ELSEWHERE['MY_PASSWORD']}; echo {value} > made.txt; exit 3", "undo": "true"},
+    ]
+    tasks = [{"id": "main", "title": f"uses {value}", "steps": steps}]
+    (acode.workspace / "plan.yml").write_text(plan_text(f"About {value}", tasks))
+    env = {"PLAIN_NAME": value}
+    secrets = list(ELSEWHERE.values())
+    ran = acode("run", "plan.yml", "--json", "--no-input", env=env)
+    assert ran.exit_code == 10, ran.stderr
+    asked = [
+        acode("session", "approve", ran.lines[0]["session_id"], "--json", env=env),
+        acode("resume", "--last", "-v", env=env),
+    ]
+    assert [one.exit_code for one in asked] == [0, 1], asked
+    shown = [acode(*words, env=env) for words in (("session", "show"), ("explain",), ("session", "history", "-v"))]
+    assert leaks(secrets, {**kept(acode.workspace, home, sensitive=False), **said(ran, *asked, *shown)}) == []
+
+
+def test_a_value_that_a_programs_command_declares_is_secret_in_the_rest_of_it(
+    acode: Acode, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLAIN_NAME", ELSEWHERE["PLAIN_NAME"])
+    value = ELSEWHERE["PLAIN_NAME"]
+
+    def fail() -> None:
+        raise ValueError(f"{value} was refused")
+
+    for _ in range(2):  # the second time the declaring step is not executed, and declares it all the same
+        with pytest.raises(ValueError, match="was refused"), acode_session("k", workspace=acode.workspace) as session:
+            session.run("true", secret_env=["PLAIN_NAME"])
+            assert value not in session.run("echo late $PLAIN_NAME")
+            session.step("keep", lambda: f"result {value}")
+            session.step("fail", fail)
+    shown = [acode("session", "show", "--json"), acode("session", "history", "-v"), acode("explain")]
+    assert leaks([value], {**kept(acode.workspace, home, sensitive=False), **said(*shown)}) == []
+    resolved = acode("session", "resolve", "k", "fail", "--applied", "--note", f"{value} is right", "--json")
+    assert leaks([value], {**kept(acode.workspace, home, sensitive=False), **said(resolved)}) == []

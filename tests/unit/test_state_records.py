@@ -237,7 +237,13 @@ def test_a_persons_word_on_a_step_that_just_failed_is_an_approval() -> None:
 
 def test_an_attempt_that_was_cleared_has_left_nothing_behind() -> None:
     assert record(session(created("a"), started("a", before=BEFORE), settled("a", "rolled_back"))).left_behind is None
-    assert record(session(created("a"), started("a"), failed("a"))).left_behind is None
+    assert record(session(created("a"), started("a", kind="sql"), failed("a"))).left_behind is None
+
+
+def test_a_failed_command_before_which_nothing_stood_at_its_outputs_may_have_left_some() -> None:
+    begun = started("a")
+    assert record(session(created("a"), begun, failed("a"))).left_behind == begun
+    assert record(session(created("a"), begun, failed("a"), settled("a", "rolled_back"))).left_behind is None
 
 
 @pytest.mark.parametrize("answer", ["not_applied", "retry_accepted"])

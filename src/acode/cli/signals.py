@@ -45,7 +45,7 @@ class Signals:
 
     def _heard(self, number: int, _frame: FrameType | None) -> None:
         name = signal.Signals(number).name
-        again = self.stop.at_boundary()
+        again = self.stop.pressed
         self.stop.press(name)
         if self.interrupts:
             raise KeyboardInterrupt

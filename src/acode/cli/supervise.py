@@ -6,6 +6,8 @@ looks, waits and starts the next one.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import signal
 import subprocess
 import sys
@@ -13,10 +15,12 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import click
+import msgspec
 
 from acode.cli import foreign
 from acode.cli.flags import Command, Flags
@@ -41,10 +45,11 @@ EXIT_OF_STATE = {State.COMPLETED: 0, State.FAILED: 1, State.CANCELLED: 15}
 @click.command(cls=Command, name="supervise")
 @click.argument("what", metavar="[ID|PLAN]", required=False)
 @click.option("--last", is_flag=True, help="The most recently active unfinished session.")
+@click.option("--new", is_flag=True, help="Start a new session of the plan, whatever became of the ones before.")
 @click.option("--yes", is_flag=True, help="Confirm which session, and trust the workspace's configuration.")
 @click.option("--force", is_flag=True, help="Allow the home directory or / as the workspace.")
 @click.pass_obj
-def command(flags: Flags, *, what: str | None, last: bool, yes: bool, force: bool) -> int:
+def command(flags: Flags, *, what: str | None, last: bool, new: bool, yes: bool, force: bool) -> int:
     """Run or resume in a child process under the resume policy, until it ends, is escalated or is stopped.
 
     With a plan file its unfinished session is carried on; without one a new session is started.
@@ -52,7 +57,7 @@ def command(flags: Flags, *, what: str | None, last: bool, yes: bool, force: boo
     world = build_world(flags, force=force, yes=yes, wants_trust=True)
     screen = Screen(flags, world.env)
     if what is not None and is_file(what):
-        return supervise_plan(flags, world, screen, what, new=False)
+        return supervise_plan(flags, world, screen, what, new=new)
     if (run := foreign.meant(world, screen, what, None, sure=True)) is not None:
         run_id = run.run_id
         return Supervisor(flags, world, screen, lambda: run_id).go(["resume", run_id, "--auto"])
@@ -65,14 +70,55 @@ def command(flags: Flags, *, what: str | None, last: bool, yes: bool, force: boo
 def supervise_plan(flags: Flags, world: World, screen: Screen, text: str, *, new: bool) -> int:
     """The unfinished session of this plan, or a new one."""
     planfile = read_plan(world, text)
-    unfinished = None if new else unfinished_of(world, planfile)
-    if unfinished is not None:
-        session_id = unfinished.session_id
-        screen.say(f"Supervising session {short(session_id)}, which this plan has left unfinished")
-        return Supervisor(flags, world, screen, lambda: session_id).go(None)
-    since = world.clock()
-    supervisor = Supervisor(flags, world, screen, lambda: session_since(world, planfile, since))
-    return supervisor.go(["run", planfile.path, *(["--new"] if new else [])])
+    note = note_path(world, planfile)
+    begun = None if new else unacknowledged(world, planfile, note)
+    unfinished = None if new or begun is not None else unfinished_of(world, planfile)
+    if begun is not None or unfinished is not None:
+        session_id = begun if begun is not None or unfinished is None else unfinished.session_id
+        assert session_id is not None
+        how = "whose end no supervisor has reported" if begun is not None else "which this plan has left unfinished"
+        screen.say(f"Supervising session {short(session_id)}, {how}")
+        write_note(note, StartNote(since=world.clock(), session_id=session_id))
+        code = Supervisor(flags, world, screen, lambda: session_id).go(None)
+    else:
+        since = world.clock()
+        write_note(note, StartNote(since=since))
+        supervisor = Supervisor(flags, world, screen, lambda: session_since(world, planfile, since))
+        code = supervisor.go(["run", planfile.path, *(["--new"] if new else [])])
+    note.unlink(missing_ok=True)  # the end is acknowledged: the next start begins a session of its own
+    return code
+
+
+class StartNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A supervisor has started on a plan. The note is removed when it has reported the end.
+
+    A supervisor that was killed alone leaves it: its child may have finished the session meanwhile, and a restart must
+    not begin a second one.
+    """
+
+    since: datetime
+    session_id: str | None = None  # None: the one that the first child makes
+
+
+def note_path(world: World, planfile: PlanFile) -> Path:
+    name = hashlib.sha256(planfile.path.encode()).hexdigest()[:16]
+    return world.agent_dir / "locks" / f"supervised.{name}"
+
+
+def write_note(path: Path, note: StartNote) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.write_bytes(msgspec.json.encode(note))
+    os.replace(fresh, path)
+
+
+def unacknowledged(world: World, planfile: PlanFile, path: Path) -> str | None:
+    """The session that a supervisor of this plan began or continued, and whose end it has not reported."""
+    try:
+        note = msgspec.json.decode(path.read_bytes(), type=StartNote)
+        return note.session_id or session_since(world, planfile, note.since)
+    except (OSError, msgspec.DecodeError, NoResumableSession):
+        return None
 
 
 def supervise_task(flags: Flags, world: World, screen: Screen, text: str, *, new: bool, approve_plan: bool) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,12 +40,19 @@ class OnDemand:
         self._env = env
         self._strict = strict
         self._made: Redactor | None = None
+        self.learned: tuple[str, ...] = ()
+
+    def learn(self, values: Iterable[str]) -> None:
+        self.learned = tuple(dict.fromkeys((*self.learned, *values)))
+        if self._made is not None:
+            self._made.learn(self.learned)
 
     def _redactor(self) -> Redactor:
         if self._made is None:
             from acode.redact import looks_secret, redactor
 
             self._made = redactor([value for name, value in self._env.items() if looks_secret(name)], self._strict)
+            self._made.learn(self.learned)
         return self._made
 
     def text(self, text: str) -> str:

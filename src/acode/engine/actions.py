@@ -168,13 +168,15 @@ def pause(world: World, text: str) -> tuple[Session, int | None]:
     with opened(world, look_only=True) as store:
         session_id = resolve_id(world, store, text)
         session, _ = store.peek(session_id)
-        seen = locks.look(world.agent_dir / "locks", session_id, store.generation(session_id))
+        generation = store.generation(session_id)
+        seen = locks.look(world.agent_dir / "locks", session_id, generation)
     if session.terminal:
         raise TerminalState(f"session {short(session_id)} has ended: {session.state}")
     if seen.held and seen.holder is not None and locks.alive(seen.holder):
         if sys.platform == "win32":
             raise SessionLocked(f"session {short(session_id)} runs as pid {seen.holder.pid}: press Ctrl+C there")
-        os.kill(seen.holder.pid, signal.SIGINT)
+        locks.ask_to_pause(world.agent_dir / "locks", session_id, generation, seen.holder)
+        os.kill(seen.holder.pid, signal.SIGINT)  # so that it says at once what it waits for; it may ignore it
         return session, seen.holder.pid
     with held(world, session_id) as run:
         warn_of_commands(run)

@@ -22,6 +22,7 @@ from acode.errors import BadPlan, SessionLocked
 from acode.events import types as ev
 from acode.events.definition import Plan, Run, digest
 from acode.redact import looks_secret
+from acode.steps.declared_secrets import declared_values
 from acode.store.journal import Blob
 from acode.workspace import Root, ensure_agent_dir
 
@@ -90,6 +91,7 @@ def creation(world: World, planfile: PlanFile) -> tuple[ev.SessionCreated, dict[
     """The first event, and the plan as a blob where it is too large, or too secret, to stand in the log."""
     plan = planfile.plan
     encoded = msgspec.json.encode(plan)
+    world.redactor.learn(declared_values((step for task in plan.tasks for step in task.steps), world.env))
     refuse_secret_names(world, plan)
     sensitive = holds_secret(world, plan, encoded)
     head, branch = git_position(world.workspace)

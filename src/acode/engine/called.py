@@ -21,7 +21,7 @@ from acode.engine.world import SETTLED_BY_ANSWER, World
 from acode.errors import AcodeError
 from acode.events import make_key
 from acode.events import types as ev
-from acode.events.definition import Approve, Commit, Run, Step, Write, command_line, describe, digest
+from acode.events.definition import Approve, Commit, Run, Step, Write, command_line, declared_outputs, describe, digest
 from acode.state import AGENT, NESTED, State
 from acode.steps.run import make_place
 from acode.steps.shape import Done, Prepared
@@ -125,7 +125,8 @@ def heard(run: Held, event: str) -> bool:
 
 def careful(started: ev.StepStarted) -> bool:
     """Whether the start must survive a power cut: the step may not be repeated, or it changes the workspace."""
-    return started.kind not in ("call", "run", "model") or not started.idempotent or bool(started.before)
+    outputs = started.definition is not None and declared_outputs(started.definition)
+    return started.kind not in ("call", "run", "model") or not started.idempotent or bool(started.before or outputs)
 
 
 def awake(run: Held) -> tuple[ev.Known, ...]:

@@ -26,6 +26,7 @@ from acode.events import types as ev
 from acode.events.definition import Task
 from acode.seal import Anchor
 from acode.state import Session
+from acode.steps.declared_secrets import declared_values
 from acode.steps.shape import Site
 from acode.store.journal import Blob, Journal
 from acode.store.removal import holds_preimages
@@ -68,6 +69,8 @@ class Held:
         self._open_steps = 0
         self._anchors = seal.anchor_directory(world.state_dir, world.workspace)
         self._anchored_at = world.monotonic()
+        if lock is not None:
+            world.stop.requested = lock.asked_to_pause
         forked.own(self, Held._disown)
 
     def _disown(self) -> None:
@@ -168,14 +171,14 @@ class Held:
     def keep_saved(self, event: ev.RollbackStarted) -> None:
         """Before a rollback changes anything, the log names the bytes it is going to replace.
 
-        They may be somebody's only copy, and outlive the session until it is collected; a secret does not.
+        They may be somebody's only copy, and outlive the session until it is collected; a secret does not. A rollback
+        that replaces none is recorded too: cut off, it must not look like somebody else's change.
         """
-        starts = range(0, len(event.saved), IMAGES_IN_EVENT_MAX)
+        starts = range(0, max(1, len(event.saved)), IMAGES_IN_EVENT_MAX)
         pieces = [msgspec.structs.replace(event, saved=event.saved[at : at + IMAGES_IN_EVENT_MAX]) for at in starts]
         files = [image for image in event.saved if image.kind == "file" and image.blob]
         blobs: dict[str, Blob] = {str(image.blob): ("sensitive" if image.secret else "saved", None) for image in files}
-        if pieces:
-            self.say(*pieces, blobs=blobs)
+        self.say(*pieces, blobs=blobs)
 
 
 def make_site(
@@ -233,7 +236,15 @@ def load_verified(world: World, store: Store, session_id: str) -> tuple[Loaded, 
     """
     anchor = seal.read_anchor(seal.anchor_directory(world.state_dir, world.workspace), session_id)
     loaded = store.load(session_id)
+    learn_secrets(world, loaded.session)
     return loaded, check_anchor(store, loaded, anchor)
+
+
+def learn_secrets(world: World, session: Session) -> None:
+    """What any step of the session declares as secret is secret in all of them, and in what is shown of it."""
+    steps = [] if session.plan is None else [step for task in session.plan.tasks for step in task.steps]
+    if values := declared_values(steps, world.env, session.secret_env):
+        world.redactor.learn(values)
 
 
 def check_anchor(store: Store, loaded: Loaded, anchor: Anchor | None) -> list[str]:

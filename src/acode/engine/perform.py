@@ -31,7 +31,15 @@ from acode.errors import (
 )
 from acode.events import make_key
 from acode.events import types as ev
-from acode.events.definition import Approve, Step, Task, definition_digest, describe, execution_order
+from acode.events.definition import (
+    Approve,
+    Step,
+    Task,
+    declared_outputs,
+    definition_digest,
+    describe,
+    execution_order,
+)
 from acode.plan import covered_by, repeatable
 from acode.state import State
 from acode.steps import kind_of
@@ -340,7 +348,7 @@ def put_back_leftovers(run: Held, step: Step) -> None:
     """An attempt that failed, or that a person settled, left its outputs to look at; now they are put back."""
     record = run.session.record(step.id)
     left = record.left_behind if record is not None else None
-    if record is None or left is None or not left.before:
+    if record is None or left is None or not (left.before or declared_outputs(step)):
         return
     if begun_elsewhere(run.site(), record.left_seq or record.seq, left):
         run.warn(leftovers_elsewhere(step.id))

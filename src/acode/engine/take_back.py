@@ -376,7 +376,7 @@ def take_back(
     elif past is not None and images(step, past) and not is_being_undone(run.session, step.id):
         run.say(ev.UndoStarted(step=step.id, attempt=past.started.attempt, key="", to=to), actor="user")
     restored, kept = put_files_back(run, step, past)
-    known = {state.path for state in past.completed.files} if past else set()
+    known = {state.path for state in past.left} if past else set()
     # Also what an earlier try has put back: else it would look like somebody else's change. Directories that went are
     # not remembered as absent: made again by the next attempt, they would look changed.
     back = (image.path for image in images(step, past) if image.path not in kept)

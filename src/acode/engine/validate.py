@@ -19,13 +19,14 @@ from acode.engine.survey import step_named
 from acode.engine.world import World
 from acode.errors import AcodeError
 from acode.events import make_key
-from acode.events.definition import Read, Run, Sql, Step, Write
-from acode.events.types import FileState
+from acode.events.definition import Read, Run, Sql, Step, Write, declared_outputs
+from acode.events.types import FileState, StepStarted
 from acode.state import AGENT, Session
 from acode.steps.kept import Status, end_on_disk, read_status, run_directory
 from acode.steps.shape import Site
 from acode.workspace import ChangedFile, changed, integrity_report, look, matching_paths, way_of
 from acode.workspace.files import open_regular
+from acode.workspace.listing import Patterns
 
 if TYPE_CHECKING:  # loaded for sessions with sql steps only: its words cost more than the rest of a start
     from acode.steps.sql import Doubt
@@ -104,18 +105,48 @@ def _changed_files(
 
     Unless it has ended, and they were changed since: what is adopted as its work must be its work.
     """
-    in_flight = {image.path for flight in session.in_flight.values() for image in flight.started.before}
+    in_flight = {image.path for _, started in _being_settled(session) for image in started.before}
     for flight in session.in_flight.values():
         if flight.started.kind == "sql":
             from acode.steps.sql import BESIDE
 
             in_flight.update(str(flight.started.target.get("database")) + ending for ending in BESIDE)
+    in_flight.update(_declared_paths(session, site))
     later = {path: site.manifest.get(path, FileState(path=path)) for path in _outputs_since_end(session, site, pending)}
     in_flight.update(later)
     manifest = {path: state for path, state in site.manifest.items() if path not in in_flight}
     found = changed(site.root, manifest, deadline=out_of_time)
     by_others = (change for change in found if not _by_command_in_flight(session, site, change))
     return (*by_others, *changed(site.root, later, deadline=out_of_time))
+
+
+def _being_settled(session: Session) -> Iterator[tuple[str, StepStarted]]:
+    """Attempts whose files are open: in flight, or failed and cut off while their outputs were rolled back."""
+    for step_id, flight in session.in_flight.items():
+        yield step_id, flight.started
+    for step_id, record in session.records.steps.items() if session.records else ():
+        if record.rolling_back and record.left_behind is not None:
+            yield step_id, record.left_behind
+
+
+def _declared_paths(session: Session, site: Site) -> Iterator[str]:
+    """Known paths at the outputs of such an attempt, in addition to its pre-images.
+
+    A rollback of the attempt before it recorded what it removed as absent. The pre-images, which know only what was
+    there, do not name that, and the attempt makes it again.
+    """
+    for step_id, _ in _being_settled(session):
+        if patterns := declared_outputs(step_named(session, step_id)):
+            declared = Patterns(patterns)
+            yield from (path for path, state in site.manifest.items() if _is_declared(declared, site, path, state))
+
+
+def _is_declared(declared: Patterns, site: Site, path: str, state: FileState) -> bool:
+    if declared(path):
+        return True
+    if state.sha256 not in (None, "") or not declared.may_lie_in(path):
+        return False
+    return state.sha256 == "" or _is_directory(site, path)  # one above an output, which the command makes with it
 
 
 def _outputs_since_end(session: Session, site: Site, pending: tuple[str, ...]) -> Iterator[str]:
@@ -136,8 +167,10 @@ def _outputs_since_end(session: Session, site: Site, pending: tuple[str, ...]) -
 
 def _by_command_in_flight(session: Session, site: Site, change: ChangedFile) -> bool:
     """Whether a command in flight without declared outputs may have changed the file: up to its end, any."""
-    for flight in session.in_flight.values():
+    for step_id, flight in session.in_flight.items():
         if flight.started.kind not in ("run", "commit", "call") or flight.started.before:
+            continue
+        if declared_outputs(step_named(session, step_id)):
             continue
         directory = run_directory(site.agent_dir, flight.started.key)
         status = read_status(directory)

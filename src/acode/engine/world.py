@@ -108,6 +108,8 @@ class StopSwitch:
         self._hurry = False
         self.signal: str | None = None
         self.lost: AcodeError | None = None  # why the session is not ours any more
+        self.requested: Callable[[], bool] = lambda: False  # whether `session pause` has left a request
+        self._by_request = False
         self.doubt: Callable[[], None] = lambda: None  # asked at boundaries: have we slept, and is it still ours?
 
     def press(self, signal: str) -> None:
@@ -115,6 +117,8 @@ class StopSwitch:
             # Somebody with less patience than Ctrl+C: the grace counts from here.
             self._since = self._monotonic()
             self.signal = signal
+        elif signal == "SIGINT" and self._by_request:
+            self._by_request = False  # the signal that comes with a request is no second Ctrl+C
         elif signal == "SIGINT":
             self._hurry = True
 
@@ -122,9 +126,16 @@ class StopSwitch:
         """Another machine has the session: the run ends at the next boundary. May be called from another thread."""
         self.lost = error
 
+    @property
+    def pressed(self) -> bool:
+        return self._since is not None or self.lost is not None
+
     def at_boundary(self) -> bool:
         self.doubt()
-        return self._since is not None or self.lost is not None
+        if not self.pressed and self.requested():
+            self.press("SIGINT")
+            self._by_request = True
+        return self.pressed
 
     def at_once(self) -> bool:
         if self._hurry:

@@ -94,6 +94,11 @@ class Step(Definition, frozen=True, kw_only=True):
         return self.id.partition(".")[0]
 
 
+def declared_outputs(step: Step) -> tuple[str, ...]:
+    """The patterns of a command's outputs; the pre-images say nothing of them where nothing stood there."""
+    return step.action.outputs if isinstance(step.action, Run) else ()
+
+
 class Task(Definition, frozen=True, kw_only=True):
     id: str
     title: str

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, TypeVarTuple, overload
 
 from acode.engine import called
 from acode.engine.hold import Held
-from acode.events.definition import Approve, Run, Write
+from acode.events.definition import Approve, Run, Step, Write
 from acode.library import values
 from acode.library.arguments import arguments_of, of_command
 from acode.library.asking import Asking
@@ -34,6 +34,7 @@ from acode.library.work import (
     is_async,
     refuse_generator,
 )
+from acode.steps.declared_secrets import declared_values
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -272,6 +273,9 @@ class Session:
             env=env or {},
             secret_env=tuple(secret_env),
         )
+        if action.secret_env or action.env:
+            world = self._run.world
+            world.redactor.learn(declared_values((Step(id="", action=action),), world.env))
         how(idempotent=idempotent or bool(probe or outputs), retry=retry, timeout=timeout)
         declared = How(
             idempotent=idempotent,

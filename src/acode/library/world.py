@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,12 +58,19 @@ class Rules:
     def __init__(self, strict: bool) -> None:
         self._strict = strict
         self._made: Any = None
+        self.learned: tuple[str, ...] = ()
+
+    def learn(self, values: Iterable[str]) -> None:
+        self.learned = tuple(dict.fromkeys((*self.learned, *values)))
+        if self._made is not None:
+            self._made.learn(self.learned)
 
     def __getattr__(self, name: str) -> Any:
         if self._made is None:
             from acode.redact import looks_secret, redactor
 
             self._made = redactor([value for key, value in os.environ.items() if looks_secret(key)], self._strict)
+            self._made.learn(self.learned)
         found = getattr(self._made, name)
         setattr(self, name, found)  # asked for at every step: from now on it is found without asking here
         return found

@@ -36,12 +36,25 @@ class Redactor:
 
     def __init__(self, values: tuple[bytes, ...], *, strict: bool, rules: Rules) -> None:
         self.rules = rules
-        self._values = rules.needles(values) if values else None
+        self.learned: tuple[str, ...] = ()
         self._strict = strict
+        self._prepare(values)
+
+    def _prepare(self, values: tuple[bytes, ...]) -> None:
+        self._values = self.rules.needles(values) if values else None
         self._known = values
-        self._look = rules.look(values, strict=strict)
+        self._look = self.rules.look(values, strict=self._strict)
+        self.__dict__.pop("_clue", None)
         self.held_bytes_min = max((SECRET_BYTES_MAX, *map(len, values)))
         self.held_bytes_max = max(HELD_BYTES_MAX, 2 * self.held_bytes_min)
+
+    def learn(self, values: Iterable[str]) -> None:
+        """Mask these too from now on: a session declares its secrets after its redactor was made."""
+        new = tuple(value for value in dict.fromkeys(values) if value not in self.learned)
+        if new:
+            self.learned = (*self.learned, *new)
+            printed = {*self._known, *_as_printed(new)}
+            self._prepare(tuple(sorted(printed, key=lambda one: (-len(one), one))))  # the longest first
 
     @cached_property
     def _clue(self) -> Any:

@@ -16,6 +16,7 @@ import msgspec
 from acode.errors import BadTransition, ReplayDisorder, SequenceGap
 from acode.events import types as ev
 from acode.events.codec import Envelope
+from acode.events.definition import Run
 from acode.state.session import (
     AGENT,
     NESTED,
@@ -170,6 +171,8 @@ def _step_started(session: Session, event: ev.StepStarted, envelope: Envelope) -
     )
     if session.by_program:
         session.steps_total = max(session.steps_total, session.steps_done + len(session.in_flight))
+        if event.definition is not None and isinstance(event.definition.action, Run):
+            session.secret_env = tuple(dict.fromkeys((*session.secret_env, *event.definition.action.secret_env)))
 
 
 def _step_completed(session: Session, event: ev.StepCompleted, envelope: Envelope) -> None:
@@ -277,6 +280,13 @@ def _failure_handled(session: Session, event: ev.FailureHandled, envelope: Envel
         session.records.steps[event.step] = msgspec.structs.replace(record, handled=True)
 
 
+def _rollback_started(session: Session, event: ev.RollbackStarted, envelope: Envelope) -> None:
+    """Of an attempt that has ended. One in flight is open anyway."""
+    record = session.record(event.step)
+    if session.records is not None and record is not None and record.left_behind is not None:
+        session.records.steps[event.step] = msgspec.structs.replace(record, rolling_back=True)
+
+
 def _settled_record(session: Session, flight: InFlight | None, event: ev.StepSettled, envelope: Envelope) -> StepRecord:
     """A step that ended by itself has failed and is gated; one that a person or the evidence cleared is not."""
     known = session.record(event.step)
@@ -303,12 +313,19 @@ def _left_behind(
     What the evidence cleared was put back with it, or the strategy said to repeat it over what it left.
     """
     if failed and flight is not None:
-        return flight.started if flight.started.before or session.by_program else None
+        return (
+            flight.started if flight.started.before or may_have_outputs(flight.started) or session.by_program else None
+        )
     if envelope.actor != "user" or event.outcome is ev.Settled.ROLLED_BACK:
         return None
     known = session.record(event.step)
     left = flight.started if flight is not None else (known.left_behind if known is not None else None)
-    return left if left is not None and left.kind == "run" and left.before else None
+    return left if left is not None and may_have_outputs(left) else None
+
+
+def may_have_outputs(started: ev.StepStarted) -> bool:
+    """A command; where nothing stood at its outputs before, only its definition tells whether it declares any."""
+    return started.kind == "run"
 
 
 def _see_files(records: Records, files: tuple[ev.FileState, ...]) -> None:
@@ -455,6 +472,7 @@ _APPLY: dict[type, Callable[[Session, Any, Envelope], None]] = {
     ev.StepFailed: _step_failed,
     ev.StepSettled: _step_settled,
     ev.FailureHandled: _failure_handled,
+    ev.RollbackStarted: _rollback_started,
     ev.TaskCompleted: _task_completed,
     ev.ApprovalGranted: _answered,
     ev.ApprovalDenied: _answered,

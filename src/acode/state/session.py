@@ -70,6 +70,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failures: int = 0
     left_behind: ev.StepStarted | None = None  # a failed attempt whose outputs are put back before the next one
     left_seq: int = 0  # where that attempt is on record; 0: at `seq`
+    rolling_back: bool = False  # that has begun, and is finished before the next attempt
     handled: bool = False  # the program went on after the failure, so a later run is given it again
 
 
@@ -167,6 +168,7 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     resumes: int = 0
     attempting: tuple[bool, bool] = (False, False)  # what the last resume counts as: an attempt, an automatic one
     escalated: bool = False
+    secret_env: tuple[str, ...] = ()  # names that commands of a program have declared; a plan names its own
     last_resume_seq: int = 0
     refused_at: datetime | None = None  # by the clock of the attempts refused since the run ended, the earliest
     undoing: ev.UndoStarted | None = None

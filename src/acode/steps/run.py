@@ -23,11 +23,12 @@ import msgspec
 from acode import lock
 from acode.errors import AcodeError, BlobDamaged, DiskFull, NotWritable, WriteFailed
 from acode.events import types as ev
-from acode.events.definition import Run, Step, command_line
+from acode.events.definition import Run, Step, command_line, declared_outputs
 from acode.plan import Finding, Outcome
-from acode.redact import Redactor, looks_secret, redactor
+from acode.redact import Redactor, redactor
 from acode.steps import keeper, probe
 from acode.steps.aside import Aside
+from acode.steps.declared_secrets import secret_values
 from acode.steps.kept import (
     Status,
     alive_lock_held,
@@ -53,6 +54,7 @@ from acode.workspace import (
     sync_paths,
     visible,
 )
+from acode.workspace.listing import Patterns
 
 PROBE_TIMEOUT_S = 30.0
 OUTPUT_FILES_MAX = 10_000
@@ -207,18 +209,12 @@ def _request(step: Step, site: Site, directory: Path, wake: int) -> dict[str, An
         "cwd": os.path.join(site.root.path, step.action.cwd or ""),
         "timeout_s": step.timeout_s or site.timeout_s,
         "output_limit_bytes": site.output_limit_bytes,
-        "secrets": secret_values(step, site.env),
+        "secrets": secret_values(step, site.env, site.redactor.learned),
         "strict": site.strict_redaction,
         "path": sys.path,
         "outputs_in": [os.path.join(site.root.path, place) for place in outputs_in(step.action.outputs)],
         "wake_fd": wake if sys.platform != "win32" else None,
     }
-
-
-def secret_values(step: Step, env: Mapping[str, str]) -> list[str]:
-    assert isinstance(step.action, Run)
-    named = [env[name] for name in step.action.secret_env if name in env]
-    return named + [value for name, value in {**env, **step.action.env}.items() if looks_secret(name)]
 
 
 def command_env(step: Step, site: Site, started: ev.StepStarted) -> dict[str, str]:
@@ -580,11 +576,20 @@ def roll_back(step: Step, site: Site, started: ev.StepStarted) -> RolledBack:
         raise BlobDamaged(error.message, hint=hint, **error.details) from error
     # A directory that went is nobody's content: remembered as absent, it would look changed when it is made again.
     states = tuple(one for one in _states(site, put.restored) if one.sha256 or one.path in site.manifest)
-    return RolledBack(restored=put.restored, saved=aside.named(put.saved), files=states)
+    earlier = _put_back_earlier(step, site, started, set(put.restored))
+    return RolledBack(restored=put.restored, saved=aside.named(put.saved), files=(*states, *earlier))
+
+
+def _put_back_earlier(step: Step, site: Site, started: ev.StepStarted, restored: set[str]) -> list[ev.FileState]:
+    """Known outputs that a rollback which was cut off has put back: unrecorded they look like somebody's change."""
+    declared, before = Patterns(declared_outputs(step)), {image.path for image in started.before}
+    mine = (path for path in site.manifest if path not in restored and (path in before or declared(path)))
+    states = restat(site.root, {path: site.manifest[path] for path in mine})
+    return [state for state in states if _content_changed(site, state)]
 
 
 def _rules_for(action: Run, step: Step, site: Site) -> Redactor | None:
     """Those by which its output is masked; None where the value of a declared secret is not at hand."""
     if any(name not in site.env for name in action.secret_env):
         return None
-    return redactor(secret_values(step, site.env), strict=site.strict_redaction)
+    return redactor(secret_values(step, site.env, site.redactor.learned), strict=site.strict_redaction)

@@ -73,14 +73,14 @@ def put_back(
     """The declared paths as they were before the step.
 
     `present` are the paths that the declaration matches now: those without a pre-image did not exist and go, unless
-    the pre-images are not `complete`. `announce` is told what was saved before it is replaced.
+    the pre-images are not `complete`. `announce` is told what was saved before the first change.
     """
     before = {image.path: image for image in images}
     differences, kept = _survey(root, before, sorted({*before, *present}), complete=complete)
     saved = [image for difference in differences for image in _save(root, difference, save)]
     for difference in differences:
         _verify(difference, read_blob)
-    if announce is not None:
+    if announce is not None and differences:
         announce(tuple(saved))
     rollback = _Rollback(root, read_blob, save, announce)
     with naming_what_failed("the rollback cannot go on"):
