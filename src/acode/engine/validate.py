@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from acode.engine.survey import step_named
+from acode.engine.survey import begun_elsewhere, step_named
 from acode.engine.world import World
 from acode.errors import AcodeError
 from acode.events import make_key
 from acode.events.definition import Read, Run, Sql, Step, Write
 from acode.events.types import FileState
-from acode.state import AGENT, Session
+from acode.state import AGENT, InFlight, Session
 from acode.steps.kept import Status, end_on_disk, read_status, run_directory
 from acode.steps.shape import Site
 from acode.workspace import ChangedFile, changed, integrity_report, look, matching_paths, way_of
@@ -104,8 +104,9 @@ def _changed_files(
 
     Unless it has ended, and they were changed since: what is adopted as its work must be its work.
     """
-    in_flight = {image.path for flight in session.in_flight.values() for image in flight.started.before}
-    for flight in session.in_flight.values():
+    flights = _begun_here(session, site)
+    in_flight = {image.path for flight in flights for image in flight.started.before}
+    for flight in flights:
         if flight.started.kind == "sql":
             from acode.steps.sql import BESIDE
 
@@ -114,8 +115,14 @@ def _changed_files(
     in_flight.update(later)
     manifest = {path: state for path, state in site.manifest.items() if path not in in_flight}
     found = changed(site.root, manifest, deadline=out_of_time)
-    by_others = (change for change in found if not _by_command_in_flight(session, site, change))
+    by_others = (change for change in found if not _by_command_in_flight(flights, site, change))
     return (*by_others, *changed(site.root, later, deadline=out_of_time))
+
+
+def _begun_here(session: Session, site: Site) -> list[InFlight]:
+    """Steps in flight that may have changed files of this workspace. One that was begun on another machine changed
+    files there: after a take-over in an empty directory, what finished steps left would be missed by nobody."""
+    return [flight for flight in session.in_flight.values() if not begun_elsewhere(site, flight.seq, flight.started)]
 
 
 def _outputs_since_end(session: Session, site: Site, pending: tuple[str, ...]) -> Iterator[str]:
@@ -134,14 +141,15 @@ def _outputs_since_end(session: Session, site: Site, pending: tuple[str, ...]) -
                 yield path
 
 
-def _by_command_in_flight(session: Session, site: Site, change: ChangedFile) -> bool:
+def _by_command_in_flight(flights: list[InFlight], site: Site, change: ChangedFile) -> bool:
     """Whether a command in flight without declared outputs may have changed the file: up to its end, any."""
-    for flight in session.in_flight.values():
+    for flight in flights:
         if flight.started.kind not in ("run", "commit", "call") or flight.started.before:
             continue
         directory = run_directory(site.agent_dir, flight.started.key)
         status = read_status(directory)
-        return status is None or not _later_than(site, change, directory, status)
+        if status is None or not _later_than(site, change, directory, status):
+            return True
     return False
 
 
