@@ -268,7 +268,7 @@ def test_what_was_done_and_never_pushed_is_not_repeated_unasked_when_the_databas
     plan = GATED.replace("write: {path: end.txt", f"run: echo ran >> {tmp_path}/marks\n      - write: {{path: end.txt")
     session_id = one.run(plan + "      - approve: And now?\n")
     one.connect(NOBODY)
-    one("session", "approve", session_id)
+    one("session", "approve", session_id, "--offline", "--reason", "on a train")
     assert one("resume", session_id).exit_code == 10 and (tmp_path / "marks").read_text() == "ran\n"
     shutil.rmtree(one.workspace / ".agent")
     one.connect(url_of(database))

@@ -12,7 +12,7 @@ import msgspec
 
 from acode.cli import foreign
 from acode.cli.execution import shared, way_on
-from acode.cli.flags import Command, Flags
+from acode.cli.flags import OFFLINE, WHY_OFFLINE, Command, Flags, reason_option
 from acode.cli.screen import Screen, one_line
 from acode.cli.world import build_world
 from acode.engine import actions
@@ -23,7 +23,7 @@ from acode.formats.finding import find_run
 from acode.state import Session
 
 ID = click.argument("session", metavar="ID")
-REASON = click.option("--reason", metavar="TEXT", default="", help="Why, for the record.")
+REASON = reason_option()
 NOTE = click.option("--note", metavar="TEXT", default="", help="A remark for the record.")
 
 
@@ -75,6 +75,8 @@ def tell(screen: Screen, session: Session, sentence: str, *, way: str = "", **mo
 @click.option("--retry", is_flag=True, help="Still unknown; running it again is accepted.")
 @NOTE
 @click.option("--force", is_flag=True, help="Although its command still runs.")
+@OFFLINE
+@WHY_OFFLINE
 @click.pass_obj
 def resolve_step(flags: Flags, /, *, session: str, step: str, note: str, force: bool, **said: bool) -> int:
     """Say what became of a step, or of its undo, that was cut off and left no evidence."""
@@ -119,6 +121,8 @@ def tell_of_undo(screen: Screen, session: Session, undo: ev.UndoStarted, answer:
 @ID
 @click.argument("gate", metavar="[GATE]", required=False)
 @NOTE
+@OFFLINE
+@WHY_OFFLINE
 @click.pass_obj
 def approve(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
     """Say yes at the gate a session waits at; the yes covers exactly the steps behind it as they are now."""
@@ -133,6 +137,8 @@ def approve(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
 @ID
 @click.argument("gate", metavar="[GATE]", required=False)
 @NOTE
+@OFFLINE
+@WHY_OFFLINE
 @click.pass_obj
 def deny(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
     """Say no at the gate a session waits at; it stays there, and a resume asks again."""
@@ -146,6 +152,8 @@ def deny(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
 @click.command(cls=Command, name="checkpoint")
 @ID
 @click.option("--label", metavar="TEXT", default="", help="A name for it.")
+@OFFLINE
+@WHY_OFFLINE
 @click.pass_obj
 def checkpoint(flags: Flags, *, session: str, label: str) -> int:
     """Make a save point of a session that is not running."""
@@ -159,6 +167,7 @@ def checkpoint(flags: Flags, *, session: str, label: str) -> int:
 @ID
 @click.option("--force", is_flag=True, help="Although the owner is alive; it is fenced off. Audited.")
 @REASON
+@OFFLINE
 @click.pass_obj
 def unlock_session(flags: Flags, *, session: str, force: bool, reason: str) -> int:
     """Break the lock of a dead owner. Whoever held it and wakes up later cannot write any more."""
@@ -171,6 +180,8 @@ def unlock_session(flags: Flags, *, session: str, force: bool, reason: str) -> i
 
 @click.command(cls=Command, name="pause")
 @ID
+@OFFLINE
+@WHY_OFFLINE
 @click.pass_obj
 def pause_session(flags: Flags, *, session: str) -> int:
     """Ask a running session to pause after its current step."""
@@ -189,6 +200,7 @@ def pause_session(flags: Flags, *, session: str) -> int:
 @click.command(cls=Command, name="cancel")
 @ID
 @REASON
+@OFFLINE
 @click.pass_obj
 def cancel(flags: Flags, *, session: str, reason: str) -> int:
     """End a session that is not wanted any more. It cannot be resumed afterwards; what it did stays."""
@@ -201,6 +213,7 @@ def cancel(flags: Flags, *, session: str, reason: str) -> int:
 @click.command(cls=Command, name="abandon")
 @ID
 @REASON
+@OFFLINE
 @click.pass_obj
 def abandon(flags: Flags, *, session: str, reason: str) -> int:
     """End a session that has failed for good. It cannot be resumed afterwards; what it did stays."""

@@ -13,7 +13,7 @@ import msgspec
 
 from acode.cli.asking import confirm
 from acode.cli.execution import shared
-from acode.cli.flags import Command, Flags
+from acode.cli.flags import OFFLINE, Command, Flags, reason_option
 from acode.cli.foreign import refuse_unrecorded
 from acode.cli.picking import to_look_at
 from acode.cli.screen import Screen, is_terminal, one_line
@@ -113,7 +113,8 @@ def named(world: World, screen: Screen, text: str | None) -> str:
 @ID
 @click.option("--accept-rollback", is_flag=True, help="Events are lost (a backup was restored): accept that.")
 @click.option("--accept-lost-key", is_flag=True, help="The signing key is lost: take the log as it stands.")
-@click.option("--reason", metavar="TEXT", default="", help="Why, for the record.")
+@reason_option()
+@OFFLINE
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @click.pass_obj

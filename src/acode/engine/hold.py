@@ -18,7 +18,7 @@ from acode import lock as locks
 from acode import seal
 from acode.engine import unsaid
 from acode.engine.opening import opened, resolve_id
-from acode.engine.sharing import refuse_not_ours
+from acode.engine.sharing import ensure_ours
 from acode.engine.world import Notice, World, short, way_to_begin_anew
 from acode.errors import AcodeError, LogRolledBack, TerminalState, UnknownEventType
 from acode.events import Envelope
@@ -285,8 +285,7 @@ def held(
             world.agent_dir / "locks", session_id, lambda: store.generation(session_id), wait_s=wait_s, now=world.clock
         )
         try:
-            refuse_not_ours(store, session_id)
-            world.confirm_ownership(session_id)
+            ensure_ours(world, store, session_id)
             loaded, warnings = load_verified(world, store, session_id)
             if loaded.session.terminal and not ended_ok:
                 raise ended(loaded.session, doing)

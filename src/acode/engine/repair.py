@@ -18,7 +18,7 @@ from acode import seal
 from acode.engine.hold import Held
 from acode.engine.opening import has_database, opened, resolve_id
 from acode.engine.salvage import Salvaged, counts_without, may_have_begun, open_again, salvage
-from acode.engine.sharing import refuse_not_ours
+from acode.engine.sharing import confirm_ours, refuse_not_ours
 from acode.engine.world import World, short
 from acode.errors import AcodeError, BeyondRepair, HistoryDiverged, LogRolledBack, UnknownSession
 from acode.events import types as ev
@@ -115,7 +115,7 @@ def refuse_others(world: World, store: Store, session_id: str, *, accept_rollbac
     with contextlib.suppress(HistoryDiverged):
         refuse_not_ours(store, session_id)
     try:
-        world.confirm_ownership(session_id)
+        confirm_ours(world, store, session_id)
     except HistoryDiverged:
         return
     except LogRolledBack:
