@@ -5,6 +5,7 @@ Each becomes one recorded event; none of them executes a step.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -27,12 +28,6 @@ REASON = reason_option()
 NOTE = click.option("--note", metavar="TEXT", default="", help="A remark for the record.")
 
 
-def begin(flags: Flags) -> tuple[World, Screen]:
-    """What is said is pushed like any other event; another machine may have the session meanwhile."""
-    world = build_world(flags)
-    return click.get_current_context().with_resource(shared(world)), Screen(flags, world.env)
-
-
 class Warned:
     """Passes on what there is to warn about, and keeps it for the document."""
 
@@ -47,6 +42,13 @@ class Warned:
 
     def durable(self, seq: int) -> None:
         """Nothing is acknowledged here."""
+
+
+def begin(flags: Flags) -> tuple[World, Screen]:
+    """What is said is pushed like any other event; another machine may have the session meanwhile."""
+    screen = Screen(flags, os.environ)
+    world = build_world(flags, listener=Warned(screen))
+    return click.get_current_context().with_resource(shared(world)), screen
 
 
 def tell(screen: Screen, session: Session, sentence: str, *, way: str = "", **more: Any) -> int:

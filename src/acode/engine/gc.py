@@ -248,7 +248,7 @@ def _remove(world: World, store: Store, session_id: str, *, unpushed: bool) -> N
         if not unpushed and (owed := owed_to_others(world, store, session_id)):
             raise Usage(owed)
         files = store.file_blobs(session_id)
-        seal.forget_anchor(seal.anchor_directory(world.state_dir, world.workspace), session_id)
+        seal.forget_anchor(world.state_dir, world.workspace, session_id)
         removal.remove_session(store, session_id)
         for some in removal.nobodys(store, files):
             for sha256 in some:

@@ -16,6 +16,7 @@ from acode import seal
 from acode.engine import unsaid
 from acode.engine.hold import held
 from acode.engine.opening import opened
+from acode.engine.session_place import find_place
 from acode.engine.sharing import server_id
 from acode.engine.world import World, short
 from acode.errors import LeaseLost, SyncFailed, UnknownSession
@@ -132,6 +133,8 @@ def fetch(
             )
         taken = take_lease(store, ledger, session_id, node, force=force, reason=reason)
         if taken is not None:
+            if not find_place(world, session_id).own:  # a copy that has got the lease is none any more
+                anchor_arrival(world, store, session_id, chosen=False)
             return msgspec.structs.replace(
                 taken, events=events, aside=aside, backup=backup.name if isinstance(backup, Path) else None
             )
@@ -235,6 +238,7 @@ def anchor_arrival(world: World, store: Store, session_id: str, *, chosen: bool)
     session = loaded.session
     if not chosen and never_pushed(world, session_id, session.seq):
         return
+    seal.note_place(world.state_dir, world.workspace, session_id)
     seal.write_anchor(
         directory,
         Anchor(
