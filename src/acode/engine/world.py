@@ -184,6 +184,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     confirm_ownership: Callable[[Store, str, bool], str | None] = lambda store, session_id, must: NO_SERVER
     offline: str | None = None  # a person's reason to work on a session that was given back, without an answer
     ask_offline: Callable[[str], str | None] = lambda stated: None  # a person's reason; None: nobody
+    # Why the server is not known to hold all of a session now; asked before what is here is removed.
+    missing_there: Callable[[Store, str], str | None] = lambda store, session_id: "the server was not asked"
     say_waiting: Callable[[str], None] = lambda words: None
     # What is wrong with the model of an agent's session, as a code and a sentence each; asked before it is carried on.
     look_at_model: Callable[[Session], tuple[tuple[str, str], ...]] = lambda session: ()

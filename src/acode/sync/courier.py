@@ -31,7 +31,7 @@ from acode.sync.local import (
     node_of,
     note_restored,
 )
-from acode.sync.protocol import Behind, Diverged, Doubtful, Fenced, Mine, Refusal, RolledBack
+from acode.sync.protocol import Behind, Diverged, Doubtful, Fenced, Mine, Refusal, RolledBack, lost_by_server
 
 
 class Courier:
@@ -83,6 +83,11 @@ class Courier:
                     self.ledger.describe(session_id, shown, node=self.node, generation=done.generation)
                 return done
             self.breathe()
+
+    def lost(self, session_id: str) -> bool:
+        """Whether the server has less of the session than it was seen to have."""
+        with self.ledger.transaction():
+            return lost_by_server(self.mine(session_id), self.ledger.look(session_id))
 
     def is_whole(self, session_id: str) -> bool:
         """Only a log that is whole, and holds all that was pushed, replaces what a server has lost."""

@@ -207,6 +207,11 @@ class PostgresLedger:
         row = self._connection.execute(query, (session_id, seq)).fetchone()
         return bytes(row[0]) if row else None
 
+    def events_held(self, session_id: str, through: int) -> int:
+        query = "SELECT count(*) FROM acode_events WHERE session_id = %s AND seq <= %s"
+        row = self._connection.execute(query, (session_id, through)).fetchone()
+        return int(row[0]) if row else 0
+
     def put(self, session_id: str, remote: Remote, *, new: bool, renewed: bool = True) -> None:
         values = msgspec.structs.asdict(remote) | {"session_id": session_id, "renewed": renewed}
         if new:
