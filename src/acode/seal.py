@@ -275,8 +275,11 @@ _anchor = msgspec.json.Decoder(Anchor)
 
 def anchor_directory(state_dir: Path, workspace: Path) -> Path:
     """Anchors of one workspace, by its real path: the same place seen through a link is the same workspace."""
-    name = hashlib.sha256(os.fsencode(os.path.realpath(workspace))).hexdigest()[:24]
-    return state_dir / "anchors" / name
+    return state_dir / "anchors" / _name_of(workspace)
+
+
+def _name_of(workspace: Path) -> str:
+    return hashlib.sha256(os.fsencode(os.path.realpath(workspace))).hexdigest()[:24]
 
 
 def write_anchor(directory: Path, anchor: Anchor, *, durable: bool) -> None:
@@ -305,5 +308,42 @@ def all_anchors(directory: Path) -> Iterator[Anchor]:
             yield anchor
 
 
-def forget_anchor(directory: Path, session_id: str) -> None:
-    (directory / session_id).unlink(missing_ok=True)
+def forget_anchor(state_dir: Path, workspace: Path, session_id: str) -> None:
+    (anchor_directory(state_dir, workspace) / session_id).unlink(missing_ok=True)
+    (_places(state_dir, session_id) / _name_of(workspace)).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # another workspace has it too, or nothing was noted
+        _places(state_dir, session_id).rmdir()
+
+
+# Where a session is anchored, by its id: a copied workspace is recognized without a look at all anchors.
+
+
+def note_place(state_dir: Path, workspace: Path, session_id: str) -> None:
+    path = _places(state_dir, session_id) / _name_of(workspace)
+    if not path.exists():
+        write_private(path, os.fsencode(os.path.realpath(workspace)))
+
+
+def other_places(state_dir: Path, workspace: Path, session_id: str) -> list[Path]:
+    """Workspaces other than this one in which the session has an anchor."""
+    own = _name_of(workspace)
+    try:
+        noted = [entry for entry in os.scandir(_places(state_dir, session_id)) if entry.name not in (own, "")]
+    except FileNotFoundError:
+        return []
+    return [Path(os.fsdecode(Path(one.path).read_bytes())) for one in noted if not one.name.startswith(".")]
+
+
+def _places(state_dir: Path, session_id: str) -> Path:
+    return state_dir / "places" / session_id
+
+
+# Sessions that were collected here: how far they had come. Read only where an older copy could come back.
+
+
+def keep_collected(state_dir: Path, anchor: Anchor) -> None:
+    write_anchor(state_dir / "collected", anchor, durable=True)
+
+
+def read_collected(state_dir: Path, session_id: str) -> Anchor | None:
+    return read_anchor(state_dir / "collected", session_id)

@@ -118,7 +118,7 @@ class Server:
         self._work = (remote, [*log, *new])
         return len(new)
 
-    def put(self, session_id: str, remote: Remote, *, new: bool) -> None:
+    def put(self, session_id: str, remote: Remote, *, new: bool, renewed: bool = True) -> None:
         assert self._work is not None and new is (self._work[0] is None)
         self._work = (remote, self._work[1])
 

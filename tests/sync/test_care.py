@@ -121,6 +121,43 @@ def test_a_command_in_flight_elsewhere_is_unknown_and_nothing_of_it_is_put_back_
     assert (tmp_path / "found").read_text() == "of one\nof two\n"
 
 
+def leaving(place: Path) -> str:
+    """A finished step with an output, and a command in flight that declares none and may be run again."""
+    return f"""
+title: Build and test
+tasks:
+  - title: Build
+    steps:
+      - run: "echo built > out.txt"
+        outputs: [out.txt]
+      - run: "touch {place}/begun; while [ ! -e {place}/go ]; do sleep 0.02; done; echo tested >> {place}/found"
+        idempotent: true
+"""
+
+
+@pytest.mark.parametrize("found", ["nothing", "another"])
+def test_a_command_in_flight_elsewhere_excuses_no_file_that_is_missing_or_another_here(
+    machines: tuple[Machine, Machine], tmp_path: Path, found: str
+) -> None:
+    one, two = machines
+    running = one.process("run", one.plan(leaving(tmp_path)), "--json")
+    session_id = running.wait_for_line('"session_start"').partition('"session_id":"')[2][:36]
+    while not (tmp_path / "begun").exists():
+        running.wait_for_line('"step_started"')
+    running.kill_everything()
+    assert one("sync", "now").exit_code == 0
+    (tmp_path / "go").touch()
+    if found == "another":
+        (two.workspace / "out.txt").write_text("of two\n")
+    taken = two("resume", session_id, "--remote", "--yes", "--force", "--auto")
+    assert taken.exit_code == 75, "it has just crashed there, and an automatic attempt waits"
+    refused = two("resume", session_id, "--json")
+    assert refused.exit_code == 17 and "out.txt" in refused.stdout
+    assert not (tmp_path / "found").exists(), "the next step runs only in the workspace that the session left"
+    shown = two("explain", session_id)
+    assert "out.txt" in shown.stdout and "files as the session left them" not in shown.stdout
+
+
 def test_what_a_failed_command_left_elsewhere_is_not_put_back_here(
     machines: tuple[Machine, Machine], database: str, tmp_path: Path
 ) -> None:
@@ -231,7 +268,7 @@ def test_what_was_done_and_never_pushed_is_not_repeated_unasked_when_the_databas
     plan = GATED.replace("write: {path: end.txt", f"run: echo ran >> {tmp_path}/marks\n      - write: {{path: end.txt")
     session_id = one.run(plan + "      - approve: And now?\n")
     one.connect(NOBODY)
-    one("session", "approve", session_id)
+    one("session", "approve", session_id, "--offline", "--reason", "on a train")
     assert one("resume", session_id).exit_code == 10 and (tmp_path / "marks").read_text() == "ran\n"
     shutil.rmtree(one.workspace / ".agent")
     one.connect(url_of(database))

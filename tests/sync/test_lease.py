@@ -180,7 +180,7 @@ def parted(machines: tuple[Machine, Machine], database: str, tmp_path: Path) -> 
     one, two = machines
     session_id = one.run(counting(tmp_path))
     one.connect(NOBODY)
-    one("session", "checkpoint", session_id, "--label", "written offline")
+    one("session", "checkpoint", session_id, "--label", "written offline", "--offline", "--reason", "on a train")
     two("resume", session_id, "--remote", "--yes", "--force")
     one.connect(url_of(database))
     return session_id
@@ -196,7 +196,7 @@ def test_a_history_that_parted_is_shown_with_both_tails_and_never_merged(
     (session,) = ended.json["sessions"]
     assert ended.exit_code == 20 and session["error"]["code"] == "ACODE-SYNC-004"
     tails = session["tails"]
-    assert [event["type"] for event in tails["here"]] == ["checkpoint_created"]
+    assert [event["type"] for event in tails["here"]] == ["forced", "checkpoint_created"]
     assert tails["there"][0]["type"] == "noted" and tails["there"][0]["seq"] == tails["common"] + 1
     assert everything(database) == before
     assert one("resume", parted).exit_code == 20
@@ -223,7 +223,7 @@ def test_a_person_may_choose_the_history_here(machines: tuple[Machine, Machine],
     chosen = one("sync", "now", parted, "--force", "--reason", "mine is right", "--json")
     assert chosen.exit_code == 0 and chosen.json["sessions"][0]["set_aside"] > 0
     assert_level(one, database, parted)
-    (forced,) = events(one, parted, ev.Forced)
+    (_, forced) = events(one, parted, ev.Forced)
     assert forced.reason == "mine is right" and "were set aside" in forced.what
     with psycopg.connect(database) as connection:
         aside = connection.execute("SELECT seq, body, mac FROM acode_set_aside ORDER BY seq").fetchall()

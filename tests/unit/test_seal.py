@@ -282,13 +282,17 @@ def test_an_anchor_that_cannot_be_read_is_not_taken_for_none(state: Path) -> Non
 def test_without_anchors_there_are_none(state: Path) -> None:
     assert seal.read_anchor(state, "x") is None
     assert list(seal.all_anchors(state)) == []
-    seal.forget_anchor(state, "x")
+    seal.forget_anchor(state, state, "x")
 
 
 def test_an_anchor_can_be_let_go(state: Path) -> None:
-    seal.write_anchor(state, ANCHOR, durable=False)
-    seal.forget_anchor(state, ANCHOR.session_id)
-    assert seal.read_anchor(state, ANCHOR.session_id) is None
+    directory = seal.anchor_directory(state, state)
+    seal.note_place(state, state, ANCHOR.session_id)
+    seal.write_anchor(directory, ANCHOR, durable=False)
+    assert seal.other_places(state, state.parent, ANCHOR.session_id) == [state]
+    seal.forget_anchor(state, state, ANCHOR.session_id)
+    assert seal.read_anchor(directory, ANCHOR.session_id) is None
+    assert seal.other_places(state, state.parent, ANCHOR.session_id) == []
 
 
 def test_a_workspace_seen_through_a_link_has_the_same_anchors(tmp_path: Path) -> None:

@@ -4,19 +4,45 @@ from __future__ import annotations
 
 import gc
 import importlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import click
 
 from acode.cli.said import Flags
 
-__all__ = ["Command", "Flags", "Group"]
+__all__ = ["OFFLINE", "WHY_OFFLINE", "Command", "Flags", "Group", "reason_option"]
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:
     if (value or value == "") and isinstance(context.obj, Flags):
         setattr(context.obj, str(option.name), value)
+
+
+def _keep(context: click.Context, option: click.Parameter, value: Any) -> Any:
+    """For the command and for whoever puts its world together."""
+    if value and isinstance(context.obj, Flags):
+        setattr(context.obj, str(option.name), value)
+    return value
+
+
+def reason_option(default: str | None = "") -> Callable[[Decorated], Decorated]:
+    return click.option("--reason", metavar="TEXT", default=default, callback=_keep, help="Why, for the record.")
+
+
+# On every command that appends: a session that was given back is not written on while the server does not answer.
+OFFLINE = click.option(
+    "--offline",
+    is_flag=True,
+    expose_value=False,
+    callback=_keep,
+    help="Work on a session that was given back although the server does not answer; needs --reason, audited.",
+)
+WHY_OFFLINE = click.option(
+    "--reason", metavar="TEXT", expose_value=False, callback=_keep, help="Why --offline, for the record."
+)
 
 
 def _help(context: click.Context, _option: click.Parameter, wanted: bool) -> None:

@@ -9,7 +9,7 @@ from acode.cli import foreign
 from acode.cli.agent import with_model
 from acode.cli.asking import ask_for_text
 from acode.cli.execution import Execution
-from acode.cli.flags import Command, Flags
+from acode.cli.flags import OFFLINE, Command, Flags, reason_option
 from acode.cli.picking import resumable_rows, said_to_wait, to_resume
 from acode.cli.screen import Screen
 from acode.cli.world import build_world
@@ -33,7 +33,8 @@ LENIENT = (
 @click.option("--dry-run", is_flag=True, help="Only show what would happen; nothing is changed.")
 @click.option("--yes", is_flag=True, help="Confirm which session, and trust the workspace's configuration.")
 @click.option("--force", is_flag=True, help="Past the attempt limit and changed files, once; audited.")
-@click.option("--reason", metavar="TEXT", help="Why, for the record.")
+@reason_option(None)
+@OFFLINE
 @click.option("--auto", is_flag=True, help="One automatic attempt under the resume policy; asks nobody.")
 @click.option("--wait", is_flag=True, help="Wait for the lock if another process holds it.")
 @click.option("--strategy", type=click.Choice(["rollback", "retry", "prompt"]), help="For a step found in progress.")
@@ -71,6 +72,8 @@ def command(
     shown and confirmed.
     """
     world = with_model(build_world(flags, force=force, yes=yes, wants_trust=not dry_run))
+    if auto:
+        world = msgspec.structs.replace(world, ask_offline=lambda stated: None)
     screen = Screen(flags, world.env)
     options = Options(
         actor="system" if auto else "user",

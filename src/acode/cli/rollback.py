@@ -9,7 +9,7 @@ import msgspec
 
 from acode.cli.asking import confirm
 from acode.cli.execution import shared
-from acode.cli.flags import Command, Flags
+from acode.cli.flags import OFFLINE, WHY_OFFLINE, Command, Flags
 from acode.cli.screen import Screen, one_line
 from acode.cli.signals import Signals
 from acode.cli.trouble import clean
@@ -54,6 +54,8 @@ class Told:
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
+@OFFLINE
+@WHY_OFFLINE
 @click.pass_obj
 def command(flags: Flags, *, session: str, to: str | None, dry_run: bool, yes: bool) -> int:
     """Take finished steps back, the latest first.

@@ -18,6 +18,8 @@ class Flags:
         self.quiet = False
         self.verbose = False
         self.directory: str | None = None
+        self.offline = False
+        self.reason = ""  # why, for the record; what --offline cannot do without
         self.session_id: str | None = None
         self.error_told = False  # the last JSON line carries the error already
         self.way_on = ""  # the last line of stderr: how to resume

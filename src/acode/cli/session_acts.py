@@ -5,6 +5,7 @@ Each becomes one recorded event; none of them executes a step.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ import msgspec
 
 from acode.cli import foreign
 from acode.cli.execution import shared, way_on
-from acode.cli.flags import Command, Flags
+from acode.cli.flags import OFFLINE, WHY_OFFLINE, Command, Flags, reason_option
 from acode.cli.screen import Screen, one_line
 from acode.cli.world import build_world
 from acode.engine import actions
@@ -23,14 +24,8 @@ from acode.formats.finding import find_run
 from acode.state import Session
 
 ID = click.argument("session", metavar="ID")
-REASON = click.option("--reason", metavar="TEXT", default="", help="Why, for the record.")
+REASON = reason_option()
 NOTE = click.option("--note", metavar="TEXT", default="", help="A remark for the record.")
-
-
-def begin(flags: Flags) -> tuple[World, Screen]:
-    """What is said is pushed like any other event; another machine may have the session meanwhile."""
-    world = build_world(flags)
-    return click.get_current_context().with_resource(shared(world)), Screen(flags, world.env)
 
 
 class Warned:
@@ -47,6 +42,13 @@ class Warned:
 
     def durable(self, seq: int) -> None:
         """Nothing is acknowledged here."""
+
+
+def begin(flags: Flags) -> tuple[World, Screen]:
+    """What is said is pushed like any other event; another machine may have the session meanwhile."""
+    screen = Screen(flags, os.environ)
+    world = build_world(flags, listener=Warned(screen))
+    return click.get_current_context().with_resource(shared(world)), screen
 
 
 def tell(screen: Screen, session: Session, sentence: str, *, way: str = "", **more: Any) -> int:
@@ -75,6 +77,8 @@ def tell(screen: Screen, session: Session, sentence: str, *, way: str = "", **mo
 @click.option("--retry", is_flag=True, help="Still unknown; running it again is accepted.")
 @NOTE
 @click.option("--force", is_flag=True, help="Although its command still runs.")
+@OFFLINE
+@WHY_OFFLINE
 @click.pass_obj
 def resolve_step(flags: Flags, /, *, session: str, step: str, note: str, force: bool, **said: bool) -> int:
     """Say what became of a step, or of its undo, that was cut off and left no evidence."""
@@ -119,6 +123,8 @@ def tell_of_undo(screen: Screen, session: Session, undo: ev.UndoStarted, answer:
 @ID
 @click.argument("gate", metavar="[GATE]", required=False)
 @NOTE
+@OFFLINE
+@WHY_OFFLINE
 @click.pass_obj
 def approve(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
     """Say yes at the gate a session waits at; the yes covers exactly the steps behind it as they are now."""
@@ -133,6 +139,8 @@ def approve(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
 @ID
 @click.argument("gate", metavar="[GATE]", required=False)
 @NOTE
+@OFFLINE
+@WHY_OFFLINE
 @click.pass_obj
 def deny(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
     """Say no at the gate a session waits at; it stays there, and a resume asks again."""
@@ -146,6 +154,8 @@ def deny(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
 @click.command(cls=Command, name="checkpoint")
 @ID
 @click.option("--label", metavar="TEXT", default="", help="A name for it.")
+@OFFLINE
+@WHY_OFFLINE
 @click.pass_obj
 def checkpoint(flags: Flags, *, session: str, label: str) -> int:
     """Make a save point of a session that is not running."""
@@ -159,6 +169,7 @@ def checkpoint(flags: Flags, *, session: str, label: str) -> int:
 @ID
 @click.option("--force", is_flag=True, help="Although the owner is alive; it is fenced off. Audited.")
 @REASON
+@OFFLINE
 @click.pass_obj
 def unlock_session(flags: Flags, *, session: str, force: bool, reason: str) -> int:
     """Break the lock of a dead owner. Whoever held it and wakes up later cannot write any more."""
@@ -171,6 +182,8 @@ def unlock_session(flags: Flags, *, session: str, force: bool, reason: str) -> i
 
 @click.command(cls=Command, name="pause")
 @ID
+@OFFLINE
+@WHY_OFFLINE
 @click.pass_obj
 def pause_session(flags: Flags, *, session: str) -> int:
     """Ask a running session to pause after its current step."""
@@ -189,6 +202,7 @@ def pause_session(flags: Flags, *, session: str) -> int:
 @click.command(cls=Command, name="cancel")
 @ID
 @REASON
+@OFFLINE
 @click.pass_obj
 def cancel(flags: Flags, *, session: str, reason: str) -> int:
     """End a session that is not wanted any more. It cannot be resumed afterwards; what it did stays."""
@@ -201,6 +215,7 @@ def cancel(flags: Flags, *, session: str, reason: str) -> int:
 @click.command(cls=Command, name="abandon")
 @ID
 @REASON
+@OFFLINE
 @click.pass_obj
 def abandon(flags: Flags, *, session: str, reason: str) -> int:
     """End a session that has failed for good. It cannot be resumed afterwards; what it did stays."""

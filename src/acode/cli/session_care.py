@@ -13,7 +13,7 @@ import msgspec
 
 from acode.cli.asking import confirm
 from acode.cli.execution import shared
-from acode.cli.flags import Command, Flags
+from acode.cli.flags import OFFLINE, Command, Flags, reason_option
 from acode.cli.foreign import refuse_unrecorded
 from acode.cli.picking import to_look_at
 from acode.cli.screen import Screen, is_terminal, one_line
@@ -23,7 +23,7 @@ from acode.engine.gc import OLDER_THAN_DAYS, GcPlan, collect, plan_gc
 from acode.engine.preview import verify
 from acode.engine.repair import Repaired, repair
 from acode.engine.world import World, short
-from acode.errors import BlobDamaged, InputRequired, Interrupted, NotWritable, Usage
+from acode.errors import AcodeError, BlobDamaged, InputRequired, Interrupted, NotWritable, Usage
 from acode.observe import log_of
 from acode.store.verification import Verified
 
@@ -113,7 +113,8 @@ def named(world: World, screen: Screen, text: str | None) -> str:
 @ID
 @click.option("--accept-rollback", is_flag=True, help="Events are lost (a backup was restored): accept that.")
 @click.option("--accept-lost-key", is_flag=True, help="The signing key is lost: take the log as it stands.")
-@click.option("--reason", metavar="TEXT", default="", help="Why, for the record.")
+@reason_option()
+@OFFLINE
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @click.pass_obj
@@ -312,7 +313,7 @@ def collect_garbage(flags: Flags, *, days: int, unpushed: bool, dry_run: bool, y
 
     Where a server for a shared copy is configured, a session that it is not known to hold whole is kept and named.
     """
-    world = build_world(flags)
+    world = asking_the_server(build_world(flags), unpushed=unpushed)
     screen = Screen(flags, world.env)
     plan = plan_gc(world, older_than_days=days, unpushed=unpushed)
     if not flags.json:
@@ -332,6 +333,19 @@ def collect_garbage(flags: Flags, *, days: int, unpushed: bool, dry_run: bool, y
     for line in done.kept:
         screen.warn(f"kept: {one_line(line)}")
     return 0
+
+
+def asking_the_server(world: World, *, unpushed: bool) -> World:
+    """What the server held once may be lost there: where it cannot be asked now, nothing of it is removed here."""
+    if unpushed or world.config.settings.sync.url is None:
+        return world
+    from acode.sync.now import comparing
+
+    try:
+        return click.get_current_context().with_resource(comparing(world))
+    except AcodeError as error:
+        words = f"{error.message} (acode session gc --unpushed lets it go all the same)"
+        return msgspec.structs.replace(world, missing_there=lambda store, session_id: words)
 
 
 def show_plan(screen: Screen, plan: GcPlan) -> None:

@@ -23,7 +23,7 @@ import click
 import msgspec
 
 from acode.cli import foreign
-from acode.cli.flags import Command, Flags
+from acode.cli.flags import OFFLINE, WHY_OFFLINE, Command, Flags
 from acode.cli.jsonlines import JsonLines
 from acode.cli.picking import to_resume
 from acode.cli.run import is_file, read_plan, unfinished_of
@@ -48,6 +48,8 @@ EXIT_OF_STATE = {State.COMPLETED: 0, State.FAILED: 1, State.CANCELLED: 15}
 @click.option("--new", is_flag=True, help="Start a new session of the plan, whatever became of the ones before.")
 @click.option("--yes", is_flag=True, help="Confirm which session, and trust the workspace's configuration.")
 @click.option("--force", is_flag=True, help="Allow the home directory or / as the workspace.")
+@OFFLINE
+@WHY_OFFLINE
 @click.pass_obj
 def command(flags: Flags, *, what: str | None, last: bool, new: bool, yes: bool, force: bool) -> int:
     """Run or resume in a child process under the resume policy, until it ends, is escalated or is stopped.
@@ -240,6 +242,8 @@ class Supervisor:
         flags = ["-C", str(self.world.workspace), "--no-input"]
         also = (("--json", self.flags.json), ("-q", self.flags.quiet), ("-v", self.flags.verbose))
         flags += [flag for flag, on in also if on]
+        if self.world.offline is not None and arguments[0] == "resume":
+            arguments = [*arguments, "--offline", "--reason", self.world.offline]
         group: dict[str, Any] = {"process_group": 0} if sys.platform != "win32" else {}
         line = [sys.executable, "-m", "acode", *flags, *arguments]
         self.child = subprocess.Popen(line, stdin=subprocess.DEVNULL, env=dict(self.world.env), **group)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from acode.cli.said import Flags
-from acode.cli.screen import Screen
+from acode.cli.screen import Screen, one_line
 from acode.config import Config, effective, is_trusted, load_config, state_dir, trust
 from acode.engine.world import Answers, Listener, Nobody, Notice, StopSwitch, World
 from acode.errors import NotWritable, UnsafeWorkspace, Usage
@@ -180,9 +180,32 @@ def build_world(
         answers=answers or Nobody(),
         stop=StopSwitch(time.monotonic, config.settings.steps.stop_grace_seconds),
         redactor=redactor,
+        offline=_offline(flags),
+        ask_offline=lambda stated: _asked_offline(screen, stated),
+        say_waiting=screen.say,
     )
     flags.remember(world)
     return world
+
+
+def _offline(flags: Flags) -> str | None:
+    if flags.offline and not flags.reason.strip():
+        raise Usage("--offline needs --reason TEXT: it is recorded why nobody waited for the server")
+    return flags.reason if flags.offline else None
+
+
+def _asked_offline(screen: Screen, stated: str) -> str | None:
+    """A person who knows that nobody has continued it elsewhere says so, and why; anything else is a no."""
+    if not screen.can_ask:
+        return None
+    from acode.cli.asking import ask_for_text, confirm, forget_typed_ahead
+
+    forget_typed_ahead()
+    screen.insist(f"The {one_line(stated)}.")
+    screen.insist("If another machine has continued it, its steps are repeated here.")
+    if not confirm(screen, "Continue without the server?", default=False):
+        return None
+    return ask_for_text(screen, "Why? (for the record; Enter for none given)") or ""
 
 
 def now() -> datetime:

@@ -18,7 +18,7 @@ from acode.config.layers import Layer, from_environment, from_file, from_flags, 
 from acode.config.merging import executing, merge
 from acode.config.places import CONFIG_NAME, state_dir, user_config_dir, workspace_config_path
 from acode.config.rules import DRIVER_NAMES, DRIVERS, RULES
-from acode.config.settings import Driver, Section, Settings
+from acode.config.settings import Driver, Section, Settings, Sync
 from acode.config.trust import is_trusted, trust
 from acode.errors import BadConfig
 from acode.yamlfile import Source, decode_text, did_you_mean, parse, read_bytes, shown
@@ -74,7 +74,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
         url = self.settings.sync.url
         public = msgspec.structs.replace(self.settings.sync, url=without_password(url) if url else None)
-        return digest(msgspec.structs.replace(self.settings, sync=public))
+        plain = msgspec.to_builtins(msgspec.structs.replace(self.settings, sync=public))
+        if plain["sync"]["release"] == Sync().release:  # or for older sessions the configuration would seem changed
+            del plain["sync"]["release"]
+        return digest(plain)
 
 
 def load_config(workspace: Path, env: Mapping[str, str], flags: Mapping[str, object]) -> Config:

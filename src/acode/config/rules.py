@@ -222,6 +222,7 @@ RULES: Mapping[str, Rule] = {
     "tools.rules": Rule(_tool_rules, _list_of),
     "tools.read_only": Rule(_patterns, _list_of),
     "sync.url": Rule(_postgres_url),
+    "sync.release": one_of("on_pause", "never"),
     "notify.command": Rule(_command_or_none),
 }
 

@@ -117,6 +117,7 @@ class Tools(Section, frozen=True, kw_only=True):
 
 class Sync(Section, frozen=True, kw_only=True):
     url: str | None = None
+    release: Literal["on_pause", "never"] = "on_pause"  # never: the machine stays the owner while the session waits
 
 
 class Notify(Section, frozen=True, kw_only=True):

@@ -9,7 +9,8 @@ from __future__ import annotations
 from acode import lock as locks
 from acode.engine.hold import Held, load_verified
 from acode.engine.opening import OF_THE_DATABASE, opened
-from acode.engine.sharing import claim_here, refuse_not_ours
+from acode.engine.session_place import follow_move, refuse_copy
+from acode.engine.sharing import claim_here, confirm_ours, refuse_not_ours
 from acode.engine.world import World
 from acode.errors import AcodeError, LockLost
 from acode.events import types as ev
@@ -30,7 +31,11 @@ def break_lock(world: World, session_id: str, event: ev.LockBroken, *, claim: bo
         following = event.generation + 1
         lock, _ = locks.acquire(world.agent_dir / "locks", session_id, lambda: following, now=world.clock)
         try:
-            world.confirm_ownership(session_id)
+            follow_move(world, refuse_copy(world, session_id))
+            if claim:
+                world.confirm_ownership(store, session_id, False)
+            else:
+                confirm_ours(world, store, session_id)
             session = _fence_off(world, store, root, lock, session_id=session_id, event=event)
             if claim:  # last: after a kill the person is asked for the same again, and it is said twice
                 claim_here(store, session_id)

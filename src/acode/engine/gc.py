@@ -23,8 +23,8 @@ from acode.engine.opening import has_database, opened
 from acode.engine.sharing import sync_state
 from acode.engine.world import World, short
 from acode.errors import AcodeError, DiskFull, SessionLocked, Usage, WriteFailed
-from acode.state import State
-from acode.store import removal
+from acode.state import Session, State
+from acode.store import outbox, removal
 from acode.store.blobs import LEFTOVER_AGE_S
 from acode.store.store import DATABASE, Store
 
@@ -133,10 +133,12 @@ def _plan(world: World, store: Store, days: int, *, unpushed: bool) -> GcPlan:
 
 
 def owed_to_others(world: World, store: Store, session_id: str) -> str | None:
-    """Why the session is not known to be safe elsewhere, where it should be; no server is asked."""
+    """Why the session is not known to be safe elsewhere, where it should be."""
     state = sync_state(world, store, session_id)
-    if state.pending_events == 0:  # a copy owes nothing, and nobody owes anything without a server
+    if state.status == "disabled":
         return None
+    if state.pending_events == 0:  # the server had all of it once; it may have been restored from a backup since
+        return world.missing_there(store, session_id)
     events = "1 event is" if state.pending_events == 1 else f"{state.pending_events} events are"
     if state.standing == "diverged":
         return f"{events} only here, because another machine wrote another history (acode sync status)"
@@ -248,7 +250,8 @@ def _remove(world: World, store: Store, session_id: str, *, unpushed: bool) -> N
         if not unpushed and (owed := owed_to_others(world, store, session_id)):
             raise Usage(owed)
         files = store.file_blobs(session_id)
-        seal.forget_anchor(seal.anchor_directory(world.state_dir, world.workspace), session_id)
+        keep_its_end(world, store, session)
+        seal.forget_anchor(world.state_dir, world.workspace, session_id)
         removal.remove_session(store, session_id)
         for some in removal.nobodys(store, files):
             for sha256 in some:
@@ -258,6 +261,21 @@ def _remove(world: World, store: Store, session_id: str, *, unpushed: bool) -> N
         path.unlink(missing_ok=True)
     for path in (world.agent_dir / "run").glob(f"{session_id}*"):
         shutil.rmtree(path, ignore_errors=True)
+
+
+def keep_its_end(world: World, store: Store, session: Session) -> None:
+    """How far it had come stays known: a server restored from a backup would offer an older state as the whole."""
+    anchor = seal.Anchor(
+        session_id=session.session_id,
+        seq=session.seq,
+        head=(outbox.code_at(store, session.session_id, session.seq) or b"").hex(),
+        title=session.title,
+        workspace=str(world.workspace),
+        at=session.updated_at,
+        ended=True,
+    )
+    if world.config.settings.sync.url is not None:
+        seal.keep_collected(world.state_dir, anchor)
 
 
 @contextlib.contextmanager

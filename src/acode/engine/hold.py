@@ -18,7 +18,8 @@ from acode import forked, seal
 from acode import lock as locks
 from acode.engine import unsaid
 from acode.engine.opening import opened, resolve_id
-from acode.engine.sharing import refuse_not_ours
+from acode.engine.session_place import NO_ANCHOR, Place, find_place, refuse_copy, warnings_of
+from acode.engine.sharing import ensure_ours
 from acode.engine.world import Notice, World, short, way_to_begin_anew
 from acode.errors import AcodeError, LogRolledBack, TerminalState, UnknownEventType
 from acode.events import Envelope
@@ -118,6 +119,7 @@ class Held:
             at=session.updated_at,
             ended=session.terminal,
         )
+        seal.note_place(self.world.state_dir, self.world.workspace, session.session_id)
         with self.journal.while_ours():  # or one that slept since its commit would set its successor's anchor back
             seal.write_anchor(self._anchors, anchor, durable=durable)
         self._anchored_at = self.world.monotonic()
@@ -234,10 +236,11 @@ def load_verified(world: World, store: Store, session_id: str) -> tuple[Loaded, 
     The anchor is read first: the log only grows, so one that is read later cannot be behind it. The other way round, a
     writer that went on in between would look like a database that was rolled back.
     """
-    anchor = seal.read_anchor(seal.anchor_directory(world.state_dir, world.workspace), session_id)
+    place = find_place(world, session_id)
     loaded = store.load(session_id)
     learn_secrets(world, loaded.session)
-    return loaded, check_anchor(store, loaded, anchor)
+    check_anchor(store, loaded, place.anchor)
+    return loaded, warnings_of(place, session_id)
 
 
 def learn_secrets(world: World, session: Session) -> None:
@@ -247,12 +250,10 @@ def learn_secrets(world: World, session: Session) -> None:
         world.redactor.learn(values)
 
 
-def check_anchor(store: Store, loaded: Loaded, anchor: Anchor | None) -> list[str]:
+def check_anchor(store: Store, loaded: Loaded, anchor: Anchor | None) -> None:
     session = loaded.session
     if anchor is None:
-        return [
-            f"session {short(session.session_id)} has no anchor here (new home, or moved): a rollback would go unseen"
-        ]
+        return
     if anchor.seq > session.seq:
         raise LogRolledBack(
             f"session {short(session.session_id)} ends at event {session.seq}, but it was at {anchor.seq} already:"
@@ -271,7 +272,6 @@ def check_anchor(store: Store, loaded: Loaded, anchor: Anchor | None) -> list[st
             " database: the log was replaced",
             seq=anchor.seq,
         )
-    return []
 
 
 def refuse_unknown_events(session: Session) -> None:
@@ -301,8 +301,8 @@ def held(
             world.agent_dir / "locks", session_id, lambda: store.generation(session_id), wait_s=wait_s, now=world.clock
         )
         try:
-            refuse_not_ours(store, session_id)
-            world.confirm_ownership(session_id)
+            place = refuse_copy(world, session_id)
+            ensure_ours(world, store, session_id)
             loaded, warnings = load_verified(world, store, session_id)
             if loaded.session.terminal and not ended_ok:
                 raise ended(loaded.session, doing)
@@ -310,9 +310,28 @@ def held(
             in_hand.warnings.extend(warnings)
             in_hand.owner_seen_at = seen.touched_at
             unsaid.say(in_hand)
+            settle_place(in_hand, place)
+            if doing != "resume":  # a resume tells them behind its first line
+                for warning in in_hand.warnings:
+                    in_hand.tell("warning", message=warning)
             yield in_hand
         finally:
             lock.release()
+
+
+def settle_place(run: Held, place: Place) -> None:
+    """A place without an anchor of its own gets one, and the log says why there was none."""
+    if place.own:
+        seal.note_place(run.world.state_dir, run.world.workspace, run.session.session_id)
+        return
+    if not run.session.terminal:  # nothing is said behind its end
+        data = {"from": str(place.moved_from)} if place.moved_from is not None else {}
+        what = "moved here from another directory" if place.moved_from is not None else NO_ANCHOR
+        if place.moved_from is not None or place.anchor is None:
+            run.say(ev.Noted(what=what, data=data))
+    run.anchor(durable=True)
+    if place.moved_from is not None:
+        seal.forget_anchor(run.world.state_dir, place.moved_from, run.session.session_id)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from acode.engine import ways
 from acode.engine.hold import load_verified, make_site
 from acode.engine.listing import Row, lock_seen, resumable, row, rows
 from acode.engine.opening import opened, resolve_id
+from acode.engine.session_place import refuse_copy
 from acode.engine.sharing import DISABLED, SyncState, sync_state
 from acode.engine.survey import Survey, missing_artifacts, survey
 from acode.engine.validate import Report, validate
@@ -111,6 +112,7 @@ def verify(world: World, text: str) -> tuple[str, Verified]:
         if not problems:
             try:
                 load_verified(world, store, session_id)
+                refuse_copy(world, session_id)
             except AcodeError as error:
                 problems.append(Problem(code=error.code, seq=error.details.get("seq"), message=error.message))
         return session_id, msgspec.structs.replace(verified, problems=tuple(problems))

@@ -18,7 +18,8 @@ from acode import seal
 from acode.engine.hold import Held
 from acode.engine.opening import has_database, opened, resolve_id
 from acode.engine.salvage import Salvaged, counts_without, may_have_begun, open_again, salvage
-from acode.engine.sharing import refuse_not_ours
+from acode.engine.session_place import follow_move, refuse_copy
+from acode.engine.sharing import confirm_ours, refuse_not_ours
 from acode.engine.world import World, short
 from acode.errors import AcodeError, BeyondRepair, HistoryDiverged, LogRolledBack, UnknownSession
 from acode.events import types as ev
@@ -89,6 +90,7 @@ def repair(
         session_id = resolve_id(world, store, text)
         ensure_agent_dir(root)
         with locked(world, store, session_id) as generation:
+            follow_move(world, refuse_copy(world, session_id))
             refuse_others(world, store, session_id, accept_rollback=accept_rollback)
             damage = assess(world, store, session_id, accept_rollback=accept_rollback, accept_lost_key=accept_lost_key)
             if damage.kind == "nothing":
@@ -115,7 +117,7 @@ def refuse_others(world: World, store: Store, session_id: str, *, accept_rollbac
     with contextlib.suppress(HistoryDiverged):
         refuse_not_ours(store, session_id)
     try:
-        world.confirm_ownership(session_id)
+        confirm_ours(world, store, session_id)
     except HistoryDiverged:
         return
     except LogRolledBack:
@@ -317,7 +319,6 @@ def forget(world: World, gone: tuple[Anchor, ...], *, accept_rollback: bool, dry
             sessions=[one.session_id for one in gone],
         )
     if not dry_run:
-        directory = seal.anchor_directory(world.state_dir, world.workspace)
         for one in gone:
-            seal.forget_anchor(directory, one.session_id)
+            seal.forget_anchor(world.state_dir, world.workspace, one.session_id)
     return Repaired(kind="forgotten", done=not dry_run, forgotten=gone)

@@ -13,9 +13,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
+from acode.engine import unsaid
 from acode.engine.world import World, short
 from acode.errors import HistoryDiverged, LeaseLost
+from acode.events import types as ev
 from acode.store import outbox
+from acode.store.journal import stamp
 from acode.store.outbox import Cursor, Standing
 from acode.store.store import Store
 
@@ -95,6 +98,42 @@ def refuse_not_ours(store: Store, session_id: str) -> None:
             hint=f"See both tails: acode sync status {name}. Take the shared history: acode pull {name} --force;"
             f" or keep the one here: acode sync now {name} --force",
         )
+
+
+def ensure_ours(world: World, store: Store, session_id: str) -> None:
+    """Before anything is appended: no other machine has the session, as far as it must be known."""
+    refuse_not_ours(store, session_id)
+    confirm_ours(world, store, session_id)
+
+
+def confirm_ours(world: World, store: Store, session_id: str) -> None:
+    """An owner asks and continues without an answer. A session that was given back may have been finished elsewhere
+    since: its steps would run twice, so nothing is appended before the server has answered, however slow it is."""
+    released = outbox.cursor_of(store, session_id).standing == "released"
+    why = world.confirm_ownership(store, session_id, released)
+    if released and why is not None:
+        _work_offline(world, store, session_id, why)
+
+
+def _work_offline(world: World, store: Store, session_id: str, why: str) -> None:
+    """A person decides that nobody has continued the session elsewhere. This machine is its owner from then on."""
+    given_back_at = outbox.cursor_of(store, session_id).attempted_at
+    when = f" at {stamp(given_back_at)}" if given_back_at is not None else ""
+    stated = (
+        f"session {short(session_id)} was given back{when}: another machine may have continued it since, and the server"
+        f" cannot tell ({why})"
+    )
+    reason = world.offline if world.offline is not None else world.ask_offline(stated)
+    if reason is None:
+        raise LeaseLost(
+            stated,
+            hint="Try again when the server answers. If you know that no other machine has continued it, give the same"
+            " command with --offline --reason TEXT (recorded).",
+            given_back_at=stamp(given_back_at) if given_back_at is not None else None,
+        )
+    what = f"continued offline although it was given back{when}: the server could not tell who has it ({why})"
+    decision = ev.Forced(what=world.redactor.text(what), reason=world.redactor.text(reason) or "none given")
+    unsaid.decide_here(store, session_id, decision, outbox.last_seq(store, session_id))
 
 
 def is_anothers(store: Store, session_id: str) -> bool:

@@ -62,6 +62,17 @@ def with_effect(cursor: Cursor, generation: int, last_seq: int) -> Cursor:
     return _with(cursor, _and_done(kept, before.intended, last_seq))
 
 
+def decide_here(store: Store, session_id: str, decision: Decision, last_seq: int) -> None:
+    """A decision that makes this machine the owner by itself; durable before anything is appended under it."""
+
+    def decided(cursor: Cursor) -> Cursor:
+        ours = msgspec.structs.replace(cursor, standing="owner", holder="")
+        return _with(ours, _and_done(of(ours), decision, last_seq))
+
+    outbox.revise_cursor(store, session_id, decided)
+    outbox.make_durable(store)
+
+
 def after_arrival(cursor: Cursor, before: Cursor, last_seq: int, given_up: Decision | None) -> Cursor:
     """The cursor of rows that came down, with what was owed; `given_up`: what a person let go for them."""
     kept = of(before)

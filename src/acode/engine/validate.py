@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from acode.engine.survey import step_named
+from acode.engine.survey import begun_elsewhere, step_named
 from acode.engine.world import World
 from acode.errors import AcodeError
 from acode.events import make_key
 from acode.events.definition import Read, Run, Sql, Step, Write, declared_outputs
 from acode.events.types import FileState, StepStarted
-from acode.state import AGENT, Session
+from acode.state import AGENT, InFlight, Session
 from acode.steps.kept import Status, end_on_disk, read_status, run_directory
 from acode.steps.shape import Site
 from acode.workspace import ChangedFile, changed, integrity_report, look, matching_paths, way_of
@@ -105,8 +105,9 @@ def _changed_files(
 
     Unless it has ended, and they were changed since: what is adopted as its work must be its work.
     """
-    in_flight = {image.path for _, started in _being_settled(session) for image in started.before}
-    for flight in session.in_flight.values():
+    flights = _begun_here(session, site)
+    in_flight = {image.path for _, started in _being_settled(session, site) for image in started.before}
+    for flight in flights:
         if flight.started.kind == "sql":
             from acode.steps.sql import BESIDE
 
@@ -116,17 +117,24 @@ def _changed_files(
     in_flight.update(later)
     manifest = {path: state for path, state in site.manifest.items() if path not in in_flight}
     found = changed(site.root, manifest, deadline=out_of_time)
-    by_others = (change for change in found if not _by_command_in_flight(session, site, change))
+    by_others = (change for change in found if not _by_command_in_flight(session, flights, site, change))
     return (*by_others, *changed(site.root, later, deadline=out_of_time))
 
 
-def _being_settled(session: Session) -> Iterator[tuple[str, StepStarted]]:
+def _begun_here(session: Session, site: Site) -> list[InFlight]:
+    """Steps in flight that may have changed files of this workspace. One that was begun on another machine changed
+    files there: after a take-over in an empty directory, what finished steps left would be missed by nobody."""
+    return [flight for flight in session.in_flight.values() if not begun_elsewhere(site, flight.seq, flight.started)]
+
+
+def _being_settled(session: Session, site: Site) -> Iterator[tuple[str, StepStarted]]:
     """Attempts whose files are open: in flight, or failed and cut off while their outputs were rolled back."""
-    for step_id, flight in session.in_flight.items():
-        yield step_id, flight.started
+    for flight in _begun_here(session, site):
+        yield flight.started.step, flight.started
     for step_id, record in session.records.steps.items() if session.records else ():
-        if record.rolling_back and record.left_behind is not None:
-            yield step_id, record.left_behind
+        left = record.left_behind
+        if record.rolling_back and left is not None and not begun_elsewhere(site, record.left_seq or record.seq, left):
+            yield step_id, left
 
 
 def _declared_paths(session: Session, site: Site) -> Iterator[str]:
@@ -135,7 +143,7 @@ def _declared_paths(session: Session, site: Site) -> Iterator[str]:
     A rollback of the attempt before it recorded what it removed as absent. The pre-images, which know only what was
     there, do not name that, and the attempt makes it again.
     """
-    for step_id, _ in _being_settled(session):
+    for step_id, _ in _being_settled(session, site):
         if patterns := declared_outputs(step_named(session, step_id)):
             declared = Patterns(patterns)
             yield from (path for path, state in site.manifest.items() if _is_declared(declared, site, path, state))
@@ -165,16 +173,17 @@ def _outputs_since_end(session: Session, site: Site, pending: tuple[str, ...]) -
                 yield path
 
 
-def _by_command_in_flight(session: Session, site: Site, change: ChangedFile) -> bool:
+def _by_command_in_flight(session: Session, flights: list[InFlight], site: Site, change: ChangedFile) -> bool:
     """Whether a command in flight without declared outputs may have changed the file: up to its end, any."""
-    for step_id, flight in session.in_flight.items():
+    for flight in flights:
         if flight.started.kind not in ("run", "commit", "call") or flight.started.before:
             continue
-        if declared_outputs(step_named(session, step_id)):
+        if declared_outputs(step_named(session, flight.started.step)):
             continue
         directory = run_directory(site.agent_dir, flight.started.key)
         status = read_status(directory)
-        return status is None or not _later_than(site, change, directory, status)
+        if status is None or not _later_than(site, change, directory, status):
+            return True
     return False
 
 

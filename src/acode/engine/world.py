@@ -22,7 +22,11 @@ if TYPE_CHECKING:  # names of types only: a list of sessions must not load what 
     from acode.config import Config
     from acode.plan import Settlement, Strategy
     from acode.redact import Redactor
+    from acode.store.store import Store
     from acode.workspace import ChangedFile
+
+
+NO_SERVER = "no server is configured here"
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,9 +190,14 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     answers: Answers
     stop: StopSwitch
     redactor: Redactor
-    # Asked before a session is written on. It raises where another machine has the session, takes a second at the
-    # most, and never fails for want of a network.
-    confirm_ownership: Callable[[str], None] = lambda session_id: None
+    # Asked before a session is written on: it raises where another machine has the session, and says why the server
+    # gave no answer, None: it did. `must`: the answer decides, so it is waited for; else for a second at the most.
+    confirm_ownership: Callable[[Store, str, bool], str | None] = lambda store, session_id, must: NO_SERVER
+    offline: str | None = None  # a person's reason to work on a session that was given back, without an answer
+    ask_offline: Callable[[str], str | None] = lambda stated: None  # a person's reason; None: nobody
+    # Why the server is not known to hold all of a session now; asked before what is here is removed.
+    missing_there: Callable[[Store, str], str | None] = lambda store, session_id: "the server was not asked"
+    say_waiting: Callable[[str], None] = lambda words: None
     # What is wrong with the model of an agent's session, as a code and a sentence each; asked before it is carried on.
     look_at_model: Callable[[Session], tuple[tuple[str, str], ...]] = lambda session: ()
 

@@ -358,6 +358,13 @@ class LogRolledBack(AcodeError):
     hint = "After an honest restore from a backup: acode session repair --accept-rollback"
 
 
+class CopiedWorkspace(AcodeError):
+    """The workspace is a copy of another one that still has the session: both would do the same steps."""
+
+    code = "ACODE-LOG-011"
+    exit_code = 20
+
+
 class EventTooLarge(AcodeError):
     """An event is over 1 MiB; large payloads go to blobs."""
 

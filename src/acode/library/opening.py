@@ -395,12 +395,19 @@ def resolve(
     """
     if answer not in ("applied", "not_applied", "retry"):
         raise Usage(f"answer: expected applied, not_applied or retry, found {answer!r}")
-    world = world_of(workspace)
-    known = find_session(world, key)
-    if known is None:
-        raise UnknownSession(f"there is no session under the key {key}")
+    with contextlib.ExitStack() as stack:
+        world = with_second_tier(stack, world_of(workspace))
+        known = find_session(world, key)
+        if known is None:
+            raise UnknownSession(f"there is no session under the key {key}")
+        settle_by_caller(world, known[0], step, answer, key=key, result=result, note=note)
+
+
+def settle_by_caller(
+    world: World, session_id: str, step: str, answer: Answer, *, key: str, result: Any, note: str
+) -> None:
     words = world.redactor.text(note)
-    with held(world, known[0]) as run:
+    with held(world, session_id) as run:
         if is_being_undone(run.session, step):
             answer_undo(run, answer, note=words, force=False)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Awaitable
@@ -13,7 +14,7 @@ from acode.errors import StepFailed, UnknownSession
 from acode.events import types as ev
 from acode.events.definition import Call, Step
 from acode.library.naming import find_function
-from acode.library.opening import find_session
+from acode.library.opening import find_session, with_second_tier
 from acode.library.record import Record
 from acode.library.world import world_of
 
@@ -24,11 +25,12 @@ def rollback(key: str, *, to: str | None = None, workspace: str | os.PathLike[st
     Files are put back where nobody changed them since, undo commands and functions run. The steps are pending then:
     the next run of the program does them again. It is `acode session rollback`.
     """
-    world = world_of(workspace)
-    known = find_session(world, key)
-    if known is None:
-        raise UnknownSession(f"there is no session under the key {key}")
-    return roll_back(world, known[0], to, call)
+    with contextlib.ExitStack() as stack:
+        world = with_second_tier(stack, world_of(workspace))
+        known = find_session(world, key)
+        if known is None:
+            raise UnknownSession(f"there is no session under the key {key}")
+        return roll_back(world, known[0], to, call)
 
 
 def call(run: Held, step: Step, past: Past) -> None:

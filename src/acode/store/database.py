@@ -229,3 +229,13 @@ def named(error: apsw.Error | OSError | UnicodeDecodeError, path: Path) -> Acode
         case _:
             hint = "The run stops here. Check the disk, then resume: the state comes from the log."
             return WriteFailed(f"{path}: {error}", hint=hint)
+
+
+def has_session(path: Path, session_id: str) -> bool:
+    """Whether another workspace's database has the session; nothing there is changed."""
+    db = connect_to_look(path)
+    try:
+        with translated(path):
+            return db.execute("SELECT 1 FROM sessions WHERE session_id = ?", (session_id,)).fetchone() is not None
+    finally:
+        db.close()

@@ -63,13 +63,17 @@ def cursor_of(store: Store, session_id: str) -> Cursor:
 
 
 def as_seen_by(cursor: Cursor, server: str) -> Cursor:
-    """What was heard from another server says nothing about this one; that another machine has the session stays."""
+    """What was heard from another server says nothing about this one; that another machine has the session stays, and
+    so does that it was given back: whoever took it there would not be seen here."""
     if cursor.server in ("", server):
         return msgspec.structs.replace(cursor, server=server)
-    standing: Standing = "owner" if cursor.standing == "released" else cursor.standing
-    return msgspec.structs.replace(
-        cursor, server=server, pushed_seq=0, standing=standing, attempted_at=None, retry_at=None, reason=None
-    )
+    at = cursor.attempted_at if cursor.standing == "released" else None
+    return msgspec.structs.replace(cursor, server=server, pushed_seq=0, attempted_at=at, retry_at=None, reason=None)
+
+
+def is_given_back_elsewhere(cursor: Cursor, server: str) -> bool:
+    """Whether only another server can tell who has the session now."""
+    return cursor.standing == "released" and cursor.server not in ("", server)
 
 
 def keep_cursor(store: Store, cursor: Cursor) -> None:

@@ -22,8 +22,16 @@ from acode.store.store import Store
 from acode.sync import exchange
 from acode.sync.exchange import Pushed
 from acode.sync.ledger import PostgresLedger
-from acode.sync.local import SessionOutbox, about, ended_cleanly, holder_in_words, node_of
-from acode.sync.protocol import Behind, Diverged, Fenced, Mine, Refusal, RolledBack
+from acode.sync.local import (
+    SessionOutbox,
+    about,
+    doubted_since_s,
+    ended_cleanly,
+    holder_in_words,
+    node_of,
+    note_restored,
+)
+from acode.sync.protocol import Behind, Diverged, Doubtful, Fenced, Mine, Refusal, RolledBack, lost_by_server
 
 
 class Courier:
@@ -42,17 +50,31 @@ class Courier:
     def cursor(self, session_id: str) -> outbox.Cursor:
         return outbox.as_seen_by(outbox.cursor_of(self.store, session_id), self.server)
 
-    def mine(self, session_id: str) -> Mine:
-        generation = self.cursor(session_id).generation
-        return Mine(node=self.node, generation=generation, seq=outbox.last_seq(self.store, session_id))
+    def mine(self, session_id: str, *, whole: bool = False) -> Mine:
+        cursor = self.cursor(session_id)
+        return Mine(
+            node=self.node,
+            generation=cursor.generation,
+            seq=outbox.last_seq(self.store, session_id),
+            pushed=cursor.pushed_seq,
+            released=cursor.standing == "released",
+            whole=whole,
+            doubted_since_s=doubted_since_s(self.world.state_dir, self.server),
+        )
 
     def deliver(self, session_id: str, through: int) -> Pushed | Refusal:
         """Everything up to `through`, which is durable here; with nothing to send, the lease is confirmed."""
-        box = SessionOutbox(self.store, session_id, through)
+        # What was pushed once is durable: where the server has lost it, it goes again.
+        box = SessionOutbox(self.store, session_id, max(through, self.cursor(session_id).pushed_seq))
+        whole = False
         while True:
             self._deliver_blobs(session_id)
-            done = exchange.push(self.ledger, session_id, self.mine(session_id), box, holder=holder_in_words())
+            mine = self.mine(session_id, whole=whole)
+            done = exchange.push(self.ledger, session_id, mine, box, holder=holder_in_words())
             self._note(session_id, done)
+            if isinstance(done, Doubtful) and done.lost and (done.sent or not whole) and self.is_whole(session_id):
+                whole = True
+                continue
             if not isinstance(done, Pushed):
                 return done
             if done.seq >= through or not done.sent:
@@ -61,6 +83,17 @@ class Courier:
                     self.ledger.describe(session_id, shown, node=self.node, generation=done.generation)
                 return done
             self.breathe()
+
+    def lost(self, session_id: str) -> bool:
+        """Whether the server has less of the session than it was seen to have."""
+        with self.ledger.transaction():
+            return lost_by_server(self.mine(session_id), self.ledger.look(session_id))
+
+    def is_whole(self, session_id: str) -> bool:
+        """Only a log that is whole, and holds all that was pushed, replaces what a server has lost."""
+        if outbox.last_seq(self.store, session_id) < self.cursor(session_id).pushed_seq:
+            return False
+        return not self.store.verify(session_id).problems
 
     def _deliver_blobs(self, session_id: str) -> None:
         for sha256, purpose in self.ledger.lacks(session_id, outbox.shared_blobs(self.store, session_id)):
@@ -72,6 +105,11 @@ class Courier:
 
     def _note(self, session_id: str, done: Pushed | Refusal) -> None:
         now = self.world.clock()
+        if isinstance(done, Pushed | Doubtful) and done.lost:
+            note_restored(self.world.state_dir, self.server, self.ledger.clock_s())
+        if isinstance(done, Doubtful):
+            outbox.change_cursor(self.store, session_id, server=self.server, reason=as_error(session_id, done).message)
+            return
         if isinstance(done, Pushed):
             heard: dict[str, Any] = {"server": self.server, "attempted_at": now, "retry_at": None}
             own_here(self.store, session_id, done.generation, pushed_seq=done.seq, **heard)
@@ -89,14 +127,17 @@ class Courier:
 
     def release(self, session_id: str) -> bool:
         """Give the lease back, if the session waits or has ended and the server has all of it."""
-        if not ended_cleanly(self.store, session_id):
+        if not ended_cleanly(self.store, session_id, keep=self.world.config.settings.sync.release == "never"):
             return False
         mine = self.mine(session_id)
         head = outbox.code_at(self.store, session_id, mine.seq)
-        released = exchange.release(self.ledger, session_id, mine, head=head)
-        if released:
-            outbox.change_cursor(self.store, session_id, standing="released")
-        return released
+
+        def note() -> None:
+            """Durable before the server hears of it: an answer that is lost must not leave an owner behind here."""
+            outbox.change_cursor(self.store, session_id, standing="released", attempted_at=self.world.clock())
+            outbox.make_durable(self.store)
+
+        return exchange.release(self.ledger, session_id, mine, head=head, note=note)
 
     def owing(self, without: str | None = None) -> list[tuple[str, int]]:
         """Sessions that nobody works on and that owe something, with the last event of each, durable from here on."""
@@ -105,11 +146,13 @@ class Courier:
             cursor = self.cursor(session_id)
             last = outbox.last_seq(self.store, session_id)
             held = lock_seen(self.world, session_id, self.store.generation(session_id)).held
+            elsewhere = outbox.is_given_back_elsewhere(outbox.cursor_of(self.store, session_id), self.server)
             if (
                 session_id != without
                 and last > cursor.pushed_seq
                 and cursor.standing in ("owner", "released")
                 and not held
+                and not elsewhere
             ):
                 found.append((session_id, last))
         if found:
@@ -133,7 +176,10 @@ def own_here(store: Store, session_id: str, generation: int, **changes: Any) -> 
 def note_failure(
     store: Store, session_id: str, url: str, *, reason: str, at: datetime, retry_at: datetime | None
 ) -> None:
-    seen = outbox.as_seen_by(outbox.cursor_of(store, session_id), server_id(url))
+    seen = outbox.cursor_of(store, session_id)
+    if seen.standing == "released":  # to which server it was given back, and when, stays
+        return
+    seen = outbox.as_seen_by(seen, server_id(url))
     outbox.keep_cursor(store, msgspec.structs.replace(seen, attempted_at=at, retry_at=retry_at, reason=reason))
 
 
@@ -169,6 +215,14 @@ def as_error(session_id: str, refusal: Refusal) -> AcodeError:
                 " back to an older state",
                 hint=f"Bring the missing events back: acode pull {name}; or see: acode session repair",
                 seq=seq,
+            )
+        case Doubtful(seq=seq, pushed=pushed, lost=lost):
+            had = f"it held {seq} of the {pushed} events that were pushed of" if lost else "nobody has continued"
+            return LeaseLost(
+                f"the server was restored from an older backup: {had} session {name}{'' if lost else ' there since'}",
+                hint="Push again from every machine that has worked on it: acode sync now",
+                seq=seq,
+                pushed=pushed,
             )
         case _ as never:
             assert_never(never)

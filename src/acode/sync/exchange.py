@@ -6,14 +6,14 @@ nothing: the next exchange begins with a look, and finds what the lost one has w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 import msgspec
 
 from acode.store.scan import Stored
-from acode.sync.protocol import Mine, Refusal, Remote, Write, decide, fits, may_release
+from acode.sync.protocol import Doubtful, Mine, Refusal, Remote, Write, decide, fits, lost_by_server, may_release
 
 
 class Ledger(Protocol):
@@ -23,7 +23,8 @@ class Ledger(Protocol):
     def look(self, session_id: str) -> Remote | None: ...
     def code_at(self, session_id: str, seq: int) -> bytes | None: ...
     def append(self, session_id: str, batch: Batch) -> int: ...  # how many events were new
-    def put(self, session_id: str, remote: Remote, *, new: bool) -> None: ...  # lease and anchor
+    # Lease and anchor. `renewed`: its holder was heard; not where somebody else puts back what the server has lost.
+    def put(self, session_id: str, remote: Remote, *, new: bool, renewed: bool = True) -> None: ...
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +48,7 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     seq: int
     sent: int
+    lost: bool = False  # the server had less than it was seen to have
 
 
 class Contradiction(Exception):
@@ -66,19 +68,34 @@ def push(ledger: Ledger, session_id: str, mine: Mine, outbox: Outbox, *, holder:
         if batch.events:
             seq, head = batch.events[-1][0], batch.events[-1][3]
         lease = Remote(
-            generation=verdict.generation, owner=mine.node, last=mine.node, seq=seq, head=head, holder=holder
+            generation=verdict.generation,
+            owner=None if verdict.refill else mine.node,
+            last=mine.node,
+            seq=seq,
+            head=head,
+            holder=holder,
         )
-        ledger.put(session_id, lease, new=remote is None)  # the session's row first: its events refer to it
+        # The session's row first: its events refer to it.
+        ledger.put(session_id, lease, new=remote is None, renewed=not verdict.refill)
         if batch.events and ledger.append(session_id, batch) != len(batch.events):
             raise Contradiction(f"events past {verdict.after} of session {session_id} are there already")
-        return Pushed(generation=verdict.generation, seq=seq, sent=len(batch.events))
+        if verdict.refill:
+            return Doubtful(seq=seq, pushed=mine.pushed, lost=True, sent=len(batch.events))
+        lost = lost_by_server(mine, remote)
+        return Pushed(generation=verdict.generation, seq=seq, sent=len(batch.events), lost=lost)
 
 
-def release(ledger: Ledger, session_id: str, mine: Mine, *, head: bytes | None) -> bool:
-    """Give the lease back, where everything is there up to our end, `head`; whether it was ours to give."""
+def release(
+    ledger: Ledger, session_id: str, mine: Mine, *, head: bytes | None, note: Callable[[], object] = lambda: None
+) -> bool:
+    """Give the lease back, where everything is there up to our end, `head`; whether it was ours to give.
+
+    `note` is called right before the commit: from then on others may have the session, whether we hear of it or not.
+    """
     with ledger.transaction():
         remote = ledger.look(session_id)
         if remote is None or not may_release(mine, remote, head=head):
             return False
         ledger.put(session_id, msgspec.structs.replace(remote, owner=None, last=mine.node), new=False)
+        note()
         return True

@@ -176,14 +176,14 @@ class PostgresLedger:
     def look(self, session_id: str) -> Remote | None:
         row = self._connection.execute(
             # A client that does not know of last_node leaves an older one there, and a generation that does not fit.
-            "SELECT generation, owner, seq, head, holder, renewed_at,"
+            "SELECT generation, owner, seq, head, holder, renewed_at, extract(epoch FROM renewed_at)::float8,"
             " CASE WHEN last_generation = generation THEN last_node END"
             " FROM acode_sessions WHERE session_id = %s FOR UPDATE",
             (session_id,),
         ).fetchone()
         if row is None:
             return None
-        generation, owner, seq, head, holder, renewed_at, last = row
+        generation, owner, seq, head, holder, renewed_at, renewed_s, last = row
         heard_at = renewed_at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         return Remote(
             generation=generation,
@@ -193,24 +193,38 @@ class PostgresLedger:
             head=bytes(head),
             holder=holder,
             heard_at=heard_at,
+            renewed_s=renewed_s,
         )
+
+    def clock_s(self) -> float:
+        """The server's own time, to compare with the times in its rows."""
+        row = self._connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
+        assert row is not None
+        return float(row[0])
 
     def code_at(self, session_id: str, seq: int) -> bytes | None:
         query = "SELECT mac FROM acode_events WHERE session_id = %s AND seq = %s"
         row = self._connection.execute(query, (session_id, seq)).fetchone()
         return bytes(row[0]) if row else None
 
-    def put(self, session_id: str, remote: Remote, *, new: bool) -> None:
-        values = msgspec.structs.asdict(remote) | {"session_id": session_id}
+    def events_held(self, session_id: str, through: int) -> int:
+        query = "SELECT count(*) FROM acode_events WHERE session_id = %s AND seq <= %s"
+        row = self._connection.execute(query, (session_id, through)).fetchone()
+        return int(row[0]) if row else 0
+
+    def put(self, session_id: str, remote: Remote, *, new: bool, renewed: bool = True) -> None:
+        values = msgspec.structs.asdict(remote) | {"session_id": session_id, "renewed": renewed}
         if new:
             query = """
-INSERT INTO acode_sessions(session_id, generation, owner, last_node, last_generation, holder, seq, head)
-VALUES (%(session_id)s, %(generation)s, %(owner)s, %(last)s, %(generation)s, %(holder)s, %(seq)s, %(head)s)
+INSERT INTO acode_sessions(session_id, generation, owner, last_node, last_generation, holder, seq, head, renewed_at)
+VALUES (%(session_id)s, %(generation)s, %(owner)s, %(last)s, %(generation)s, %(holder)s, %(seq)s, %(head)s,
+  CASE WHEN %(renewed)s THEN now() ELSE to_timestamp(0) END)
 ON CONFLICT DO NOTHING"""
         else:
             query = """
 UPDATE acode_sessions SET generation = %(generation)s, owner = %(owner)s, last_node = %(last)s,
-last_generation = %(generation)s, holder = %(holder)s, seq = %(seq)s, head = %(head)s, renewed_at = now()
+last_generation = %(generation)s, holder = %(holder)s, seq = %(seq)s, head = %(head)s,
+renewed_at = CASE WHEN %(renewed)s THEN now() ELSE renewed_at END
 WHERE session_id = %(session_id)s"""
         if self._connection.execute(query, values).rowcount != 1:
             raise Contradiction(f"session {session_id} was made or removed by somebody else at the same time")

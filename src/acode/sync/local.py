@@ -116,10 +116,27 @@ def about(store: Store, session_id: str) -> About | None:
     )
 
 
-def ended_cleanly(store: Store, session_id: str) -> bool:
+def ended_cleanly(store: Store, session_id: str, *, keep: bool = False) -> bool:
     """Whether another machine may have it without asking: it waits or has ended, and no evidence is only here.
 
-    A task of an agent's that is in the middle leaves none: its steps do.
+    A task of an agent's that is in the middle leaves none: its steps do. `keep`: one that waits stays ours.
     """
     session, _ = store.peek(session_id)
-    return session.state in CLEAN and all(map(session.is_open_task, session.in_flight))
+    clean = session.terminal if keep else session.state in CLEAN
+    return clean and all(map(session.is_open_task, session.in_flight))
+
+
+# A server that was restored from an older backup.
+
+
+def doubted_since_s(state_dir: Path, server: str) -> float | None:
+    """When this server was last found to have lost what it held, by its own clock; None: never."""
+    try:
+        return float((state_dir / "servers" / server).read_text(encoding="ascii"))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def note_restored(state_dir: Path, server: str, at_s: float) -> None:
+    """Known to all workspaces of this user: of a session that was given back, such a server may know too little."""
+    seal.write_private(state_dir / "servers" / server, f"{at_s!r}\n".encode("ascii"))

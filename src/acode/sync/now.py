@@ -22,7 +22,7 @@ from acode.sync.exchange import Contradiction, Pushed
 from acode.sync.ledger import PostgresLedger, Trouble, connect
 from acode.sync.ledger import as_error as trouble_as_error
 from acode.sync.local import alone
-from acode.sync.protocol import Refusal
+from acode.sync.protocol import Doubtful, Refusal
 
 
 class Delivered(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,12 +71,13 @@ def deliver_now(world: World, text: str | None, *, force: bool = False, reason: 
     with opened(world, look_only=False) as store:
         wanted = [resolve_id(world, store, text)] if text is not None else store.session_ids()
         server = server_id(server_of(world))
-        wanted = [one for one in wanted if force or owes(store, one, server)]
+        wanted = [one for one in wanted if force or owes(store, one, server) or was_pushed(store, one, server)]
         if not wanted:
             return []
         try:
             with connected(world) as ledger:
                 courier = Courier(world, store, ledger)
+                wanted = [one for one in wanted if force or owes(store, one, server) or courier.lost(one)]
                 return [deliver_one(world, courier, one, force=force, reason=reason) for one in wanted]
         except AcodeError as error:
             for one in wanted:
@@ -93,6 +94,27 @@ def owes(store: Store, session_id: str, server: str) -> bool:
     return cursor.standing != "copy" and not (cursor.standing == "released" and level)
 
 
+def was_pushed(store: Store, session_id: str, server: str) -> bool:
+    """Whether the server was seen to hold something of it, which it may have lost since."""
+    cursor = outbox.as_seen_by(outbox.cursor_of(store, session_id), server)
+    return cursor.pushed_seq > 0 and cursor.standing in ("owner", "released")
+
+
+@contextlib.contextmanager
+def comparing(world: World) -> Iterator[World]:
+    """A world that knows what the server holds now, for whoever is about to remove what is here."""
+    with connected(world) as ledger:
+
+        def missing_there(store: Store, session_id: str) -> str | None:
+            last = outbox.last_seq(store, session_id)
+            head = outbox.code_at(store, session_id, last)
+            if ledger.code_at(session_id, last) == head and ledger.events_held(session_id, last) == last:
+                return None
+            return "the server does not hold all of it now (acode sync now)"
+
+        yield msgspec.structs.replace(world, missing_there=missing_there)
+
+
 def deliver_one(world: World, courier: Courier, session_id: str, *, force: bool, reason: str) -> Delivered:
     store, aside = courier.store, 0
     before = courier.cursor(session_id).pushed_seq
@@ -103,7 +125,8 @@ def deliver_one(world: World, courier: Courier, session_id: str, *, force: bool,
         done = _delivered(courier, session_id)
     if not isinstance(done, Pushed):
         tails = tails_of(store, courier.ledger, session_id)
-        return Delivered(session_id=session_id, sent=0, refused=as_error(session_id, done), tails=tails)
+        again = done.sent if isinstance(done, Doubtful) else 0
+        return Delivered(session_id=session_id, sent=again, refused=as_error(session_id, done), tails=tails)
     sent = max(0, done.seq - before)
     if not lock_seen(world, session_id, store.generation(session_id)).held:
         sent += say_what_is_owed(world, courier, session_id)

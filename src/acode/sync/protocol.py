@@ -22,6 +22,7 @@ class Remote(msgspec.Struct, frozen=True, kw_only=True):
     last: str | None = None  # the node that held this generation, also after it gave it back; None: nobody noted it
     holder: str = ""  # the owner in words
     heard_at: str = ""  # when the owner last confirmed its lease; for people, nothing is decided by it
+    renewed_s: float = 0.0  # the same by the server's clock; compared only with a time that this server has told
 
 
 class Mine(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +31,10 @@ class Mine(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     generation: int
     seq: int
+    pushed: int = 0  # how far this server was seen to have come
+    released: bool = False  # we gave the lease back: another machine may have continued the session since
+    whole: bool = False  # our log was verified, and holds all that was pushed
+    doubted_since_s: float | None = None  # this server was found restored from an older backup, at this time of its own
 
 
 # What a push may do.
@@ -41,6 +46,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     after: int
     new: bool
+    refill: bool = False  # what the server has lost; the lease stays given back
 
 
 class Fenced(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,14 +76,27 @@ class RolledBack(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
 
 
-Refusal = Fenced | Behind | Diverged | RolledBack
+class Doubtful(msgspec.Struct, frozen=True, kw_only=True):
+    """The server was restored from an older backup and may have lost what others did: its answer decides nothing."""
+
+    seq: int
+    pushed: int
+    lost: bool = False  # of this session the server has less than it was seen to have
+    sent: int = 0
+
+
+Refusal = Fenced | Behind | Diverged | RolledBack | Doubtful
 Verdict = Write | Refusal
 
 
 def decide(mine: Mine, remote: Remote | None, *, fits: bool) -> Verdict:
     """May we write on? `fits`: at the end of the shorter log both have the same code."""
+    if lost_by_server(mine, remote):
+        return _decide_lost(mine, remote, fits=fits)
     if remote is None:
         return Write(generation=mine.generation + 1, after=0, new=True)
+    if mine.released and in_doubt(mine.doubted_since_s, remote):
+        return Doubtful(seq=remote.seq, pushed=mine.pushed)
     ours = remote.owner == mine.node
     # Whoever gets a lease has all events before it, and only its holder adds some: the last holder once had everything.
     # An older client notes no holder; then the generation tells, which nobody else can have held.
@@ -93,6 +112,32 @@ def decide(mine: Mine, remote: Remote | None, *, fits: bool) -> Verdict:
     # A server that was restored from a backup may know a lower generation than we held: it must never fall.
     known = max(remote.generation, mine.generation)
     return Write(generation=known if ours else known + 1, after=remote.seq, new=not ours)
+
+
+def lost_by_server(mine: Mine, remote: Remote | None) -> bool:
+    """Whether the server has less than it was seen to have: it was restored from an older backup. Where another
+    machine has held the session since, it is that machine's history which counts, not what we once pushed."""
+    if remote is None or mine.pushed == 0:
+        return mine.pushed > 0
+    return remote.generation < mine.generation or (remote.seq < mine.pushed and remote.generation == mine.generation)
+
+
+def _decide_lost(mine: Mine, remote: Remote | None, *, fits: bool) -> Verdict:
+    """What was lost there is pushed again from a log that is whole. Only an owner gets the lease with it."""
+    seq = remote.seq if remote is not None else 0
+    if not fits:
+        return Diverged(holder=remote.holder if remote is not None else "", generation=mine.generation)
+    if not mine.whole or seq > mine.seq:
+        return Doubtful(seq=seq, pushed=mine.pushed, lost=True)
+    ours = remote is not None and remote.owner == mine.node and remote.generation == mine.generation
+    if mine.released:
+        return Write(generation=mine.generation, after=seq, new=False, refill=True)
+    return Write(generation=mine.generation if ours else mine.generation + 1, after=seq, new=not ours)
+
+
+def in_doubt(doubted_since_s: float | None, remote: Remote) -> bool:
+    """Whether the server was found restored, and nobody has held this session there since."""
+    return doubted_since_s is not None and remote.renewed_s <= doubted_since_s
 
 
 def fits(

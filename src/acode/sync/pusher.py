@@ -26,7 +26,9 @@ from acode.store.store import Store
 from acode.sync.courier import Courier, as_error, note_failure
 from acode.sync.exchange import Contradiction, Pushed
 from acode.sync.ledger import PostgresLedger, Trouble, connect
+from acode.sync.ownership import ask_server
 from acode.sync.pacing import Link, after_failure, after_success
+from acode.sync.protocol import Doubtful
 
 EXIT_S_MAX = 1.0
 GIVING_UP_S = 0.15  # of it, for the thread to notice that the time is over
@@ -87,13 +89,17 @@ class Pusher:
             self._news.notify_all()
         self._speak()
 
-    def confirm_ownership(self, session_id: str) -> None:
-        """Before a session is written on: is it still ours? Without an answer in time it is, offline first."""
+    def confirm_ownership(self, store: Store, session_id: str, must: bool) -> str | None:
+        """Before a session is written on: is it still ours? Why there was no answer; an owner goes on without one."""
+        why = ask_server(self._world, self._url, store, session_id) if must else None
         self._begin(session_id)
+        if must:
+            return why
         with self._news:
             self._news.wait_for(lambda: self._pushed >= 0 or self._link.failures > 0 or self._refusal, OWNERSHIP_S_MAX)
             if self._refusal is not None:
                 raise self._refusal
+            return None if self._pushed >= 0 else self._reason or f"no answer for {OWNERSHIP_S_MAX:g} s"
 
     def settle_doubt(self) -> None:
         """At a boundary: whoever was stopped asks before it goes on. It costs nothing unless that happened."""
@@ -257,6 +263,8 @@ class Pusher:
         with self._news:
             through, naps = self._durable, self._naps
         done = courier.deliver(session_id, through)
+        if isinstance(done, Doubtful):  # it says nothing of who has the session: as good as no server
+            raise Trouble(as_error(session_id, done).message, "transient")
         if not isinstance(done, Pushed):
             self._refused(as_error(session_id, done))
             return

@@ -16,9 +16,10 @@ from acode import seal
 from acode.engine import unsaid
 from acode.engine.hold import held
 from acode.engine.opening import opened
+from acode.engine.session_place import find_place
 from acode.engine.sharing import server_id
 from acode.engine.world import World, short
-from acode.errors import LeaseLost, SyncFailed, UnknownSession
+from acode.errors import LeaseLost, LogRolledBack, SyncFailed, UnknownSession
 from acode.events import types as ev
 from acode.events.definition import Write
 from acode.seal import Anchor
@@ -112,6 +113,7 @@ def fetch(
     for _ in range(ROUNDS_MAX):
         remote = looked(ledger, session_id)
         refuse_lease(session_id, node, remote, own=own, force=force)
+        refuse_older(world, ledger, session_id, remote)
         plan = planned(store, ledger, session_id, remote, force=force, keep_ahead=own)
         if isinstance(plan, Bring):
             if plan.aside:
@@ -132,6 +134,8 @@ def fetch(
             )
         taken = take_lease(store, ledger, session_id, node, force=force, reason=reason)
         if taken is not None:
+            if not find_place(world, session_id).own:  # a copy that has got the lease is none any more
+                anchor_arrival(world, store, session_id, chosen=False)
             return msgspec.structs.replace(
                 taken, events=events, aside=aside, backup=backup.name if isinstance(backup, Path) else None
             )
@@ -155,6 +159,22 @@ def refuse_lease(session_id: str, node: str, remote: Remote, *, own: bool, force
             hint=f"Pause it there, or let it end. If that machine is gone: acode resume {short(session_id)} --remote"
             " --force (what it does meanwhile cannot be prevented; the decision is recorded)",
             holder=remote.holder,
+        )
+
+
+def refuse_older(world: World, ledger: PostgresLedger, session_id: str, remote: Remote) -> None:
+    """A session that was collected here once: the server must still have all of it, or finished steps run again."""
+    anchor = seal.read_collected(world.state_dir, session_id)
+    if anchor is None:
+        return
+    there = ledger.code_at(session_id, anchor.seq) if remote.seq >= anchor.seq else None
+    if there is None or there.hex() != anchor.head:
+        raise LogRolledBack(
+            f"session {short(session_id)} had come to event {anchor.seq} when it was collected here; the server has"
+            f" {remote.seq} events of it: it was restored from an older backup",
+            hint="Push it again from a machine that has all of it: acode sync now",
+            seq=remote.seq,
+            anchor=anchor.seq,
         )
 
 
@@ -235,6 +255,7 @@ def anchor_arrival(world: World, store: Store, session_id: str, *, chosen: bool)
     session = loaded.session
     if not chosen and never_pushed(world, session_id, session.seq):
         return
+    seal.note_place(world.state_dir, world.workspace, session_id)
     seal.write_anchor(
         directory,
         Anchor(

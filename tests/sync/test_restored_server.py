@@ -1,0 +1,77 @@
+"""The server's database was restored from an older backup: it is seen, pushed again, and nothing is repeated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.machines import Machine, assert_level, lease, shared_log
+from tests.sync.test_released import counting, finish_elsewhere, marks, standing
+
+DONE = """
+title: Done
+tasks:
+  - title: Write
+    steps:
+      - write: {path: a.txt, content: "a\\n"}
+"""
+
+
+def restore(dsn: str, session_id: str, seq: int, generation: int = 1) -> None:
+    """The server as it was when it had so many events of the session."""
+    with psycopg.connect(dsn) as connection:
+        for table in ("acode_events", "acode_checkpoints", "acode_snapshots"):
+            connection.execute(f"DELETE FROM {table} WHERE session_id = %s AND seq > %s", (session_id, seq))  # type: ignore[call-overload]
+        connection.execute(
+            "UPDATE acode_sessions SET seq = %s, generation = %s, owner = NULL, head ="
+            " (SELECT mac FROM acode_events WHERE session_id = %s AND seq = %s) WHERE session_id = %s",
+            (seq, generation, session_id, seq, session_id),
+        )
+
+
+def test_what_the_server_has_lost_is_pushed_again_and_said(machines: tuple[Machine, Machine], database: str) -> None:
+    one, _ = machines
+    session_id = one.run(DONE)
+    restore(database, session_id, 3)
+    pushed = one("sync", "now", "--json")
+    assert pushed.exit_code == 16 and "restored from an older backup" in pushed.json["sessions"][0]["error"]["message"]
+    assert_level(one, database, session_id)
+    assert lease(database, session_id)[1] is None, "the lease stays given back"
+    assert one("sync", "now").exit_code == 0
+
+
+def test_gc_removes_nothing_that_the_server_does_not_hold_now_and_an_older_copy_does_not_come_back(
+    machines: tuple[Machine, Machine], database: str
+) -> None:
+    one, _ = machines
+    session_id = one.run(DONE)
+    whole = shared_log(database, session_id)
+    restore(database, session_id, 3)
+    kept = one("session", "gc", "--older-than", "0", "--yes")
+    assert "does not hold all of it now" in kept.stderr and len(one.log(session_id)) == len(whole)
+    one("sync", "now")
+    assert one("session", "gc", "--older-than", "0", "--yes").exit_code == 0
+    restore(database, session_id, 3)
+    refused = one("resume", session_id, "--remote", "--yes", "--json")
+    assert (refused.exit_code, refused.json["error"]["code"]) == (20, "ACODE-LOG-006"), refused.stderr
+
+
+@pytest.mark.req("FR-011c-055")
+def test_once_a_server_was_found_restored_a_session_that_was_given_back_is_not_continued_unasked(
+    machines: tuple[Machine, Machine], database: str, tmp_path: Path
+) -> None:
+    """Another machine has finished it; the restored server offers the state before that."""
+    one, two = machines
+    witness = one.run(DONE)
+    session_id = one.run(counting(tmp_path))
+    given = len(shared_log(database, session_id))
+    finish_elsewhere(two, session_id)
+    restore(database, session_id, given)
+    restore(database, witness, 3)
+    assert one("sync", "now").exit_code == 16, "the witness shows it"
+    assert one("session", "approve", session_id).exit_code == 16
+    assert marks(tmp_path) == 1 and standing(one, session_id) == "released"
+    two("sync", "now")
+    assert one("resume", session_id).exit_code == 16 and marks(tmp_path) == 1
