@@ -325,6 +325,8 @@ def _check(path: Path, status: os.stat_result) -> None:
         raise LockUnsafe(f"the lock file {path} is no regular file")
     if sys.platform == "win32":
         return  # Windows protects the file by its access list
+    if status.st_nlink > 1:  # what acode notes in it would be written into a file elsewhere
+        raise LockUnsafe(f"the lock file {path} is a hard link: refused", hint="Remove it and look who made it.")
     if status.st_uid != os.geteuid():
         raise LockForeignOwner(
             f"the lock file {path} is owned by user {status.st_uid}, you are {os.geteuid()}",
