@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -61,9 +60,7 @@ def _without_filters(listed: bytes) -> dict[str, str]:
     return variables
 
 
-def _run(
-    root: Path, arguments: tuple[str, ...], variables: Mapping[str, str], seconds: float
-) -> tuple[int, bytes] | None:
+def _run(root: Path, arguments: tuple[str, ...], variables: dict[str, str], seconds: float) -> tuple[int, bytes] | None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         ended = subprocess.run(
