@@ -51,6 +51,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     command: str
     since: datetime
+    pid_namespace: str = ""  # where the pid means something; empty in records of 0.1 and where there is only one
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,6 +231,7 @@ def myself(now: datetime) -> Holder:
         user=user_name(),
         command=what_runs(sys.argv),
         since=now,
+        pid_namespace=pid_namespace(),
     )
 
 
@@ -276,6 +278,19 @@ def boot_id() -> str:
     return f"boot-{int(psutil.boot_time())}"
 
 
+def pid_namespace() -> str:
+    """The same for all processes that know each other by pid: those of a container have one of their own."""
+    with contextlib.suppress(OSError):
+        return os.readlink("/proc/self/ns/pid")
+    return ""
+
+
+def is_judged_here(holder: Holder) -> bool:
+    """Whether the holder's pid means the same here: elsewhere it is another process's, and shows nothing."""
+    known = holder.pid_namespace in ("", pid_namespace())
+    return known and holder.boot_id == boot_id()
+
+
 @cache
 def machine_id() -> str:
     """The same as long as the system is not installed anew; empty where nobody says, as in many containers."""
@@ -316,13 +331,18 @@ def process_started(pid: int) -> float | None:
 
 
 def alive(holder: Holder) -> bool:
-    """Whether the very process lives: same boot, same pid, same start."""
-    return holder.boot_id == boot_id() and process_started(holder.pid) == holder.started
+    """Whether the very process is seen to live: same boot, same namespace, same pid, same start.
+
+    False says nothing of a process in another container: that it holds its lock does.
+    """
+    return is_judged_here(holder) and process_started(holder.pid) == holder.started
 
 
 def foreign_process(holder: Holder) -> str | None:
     """What runs under the holder's pid, if it is another process than the one that took the lock."""
-    if holder.host != host_name() or alive(holder) or process_started(holder.pid) is None:
+    if holder.host != host_name() or not is_judged_here(holder):
+        return None
+    if alive(holder) or process_started(holder.pid) is None:
         return None
     import psutil
 
@@ -369,6 +389,8 @@ def _check(path: Path, status: os.stat_result) -> None:
         raise LockUnsafe(f"the lock file {path} is no regular file")
     if sys.platform == "win32":
         return  # Windows protects the file by its access list
+    if status.st_nlink > 1:  # what acode notes in it would be written into a file elsewhere
+        raise LockUnsafe(f"the lock file {path} is a hard link: refused", hint="Remove it and look who made it.")
     if status.st_uid != os.geteuid():
         raise LockForeignOwner(
             f"the lock file {path} is owned by user {status.st_uid}, you are {os.geteuid()}",

@@ -19,6 +19,7 @@ import msgspec
 from acode.engine.world import Listener, Notice, World
 from acode.errors import AcodeError
 from acode.redact import Redactor
+from acode.store.own_files import open_own
 
 LOG_NAME = "acode.jsonl"
 LOG_BYTES_MAX = 5 * 1_048_576
@@ -180,8 +181,8 @@ class Log:
 
     def _append(self, raw: bytes) -> None:
         """One write per line, so that the lines of two processes never mix; opened anew, because either may rotate."""
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-        descriptor = os.open(self.path, flags, 0o600)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        descriptor = open_own(self.path, flags)
         try:
             full = os.fstat(descriptor).st_size + len(raw) > LOG_BYTES_MAX
             if not full:
@@ -194,7 +195,7 @@ class Log:
             self._append_to_new(raw, flags)
 
     def _append_to_new(self, raw: bytes, flags: int) -> None:
-        descriptor = os.open(self.path, flags, 0o600)
+        descriptor = open_own(self.path, flags)
         try:
             os.write(descriptor, raw)
         finally:

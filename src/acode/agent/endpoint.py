@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from acode.agent import diagnosis
+from acode.agent import bounded_response, diagnosis
 from acode.agent.availability import models_of
 from acode.agent.words import Ask, Reply, Setup
 from acode.errors import ModelTrouble, ModelUnsupported
@@ -227,10 +227,24 @@ def chat_model(setup: Setup, api_key: str | None) -> Model[Any]:
     provider = OpenAICompatibleProvider("acode", base_url=setup.base_url, api_key=api_key, profile=profile)
     # Set here and not per request: that would copy the client, and a copy reads the environment again.
     provider.client.max_retries = 0
+    _bound_responses(provider.client)
     if not (urlsplit(setup.base_url).hostname or "").endswith("openai.com"):
         # The client reads these from the environment; they are nobody else's business.
         provider.client.organization = provider.client.project = None
     return OpenAIChatModel(setup.name, provider=provider)
+
+
+def _too_long(error: BaseException | None) -> str | None:
+    while error is not None and not isinstance(error, bounded_response.ResponseTooLong):
+        error = error.__cause__ or error.__context__
+    return str(error) if error is not None else None
+
+
+def _bound_responses(client: Any) -> None:
+    """The HTTP client may be shared by all models of this process: it is given the hook once."""
+    hooks = client._client.event_hooks
+    if bounded_response.bound not in hooks["response"]:
+        client._client.event_hooks = {**hooks, "response": [*hooks["response"], bounded_response.bound]}
 
 
 def _named(question: Question, error: Exception) -> ModelTrouble:
@@ -238,6 +252,8 @@ def _named(question: Question, error: Exception) -> ModelTrouble:
     from pydantic_ai import exceptions as lib
 
     setup, key = question.setup, question.key
+    if (endless := _too_long(error)) is not None:
+        return diagnosis.broken(setup, f"it sends {endless}", key=key)
     match error:
         case lib.ModelConnectionError(phase="connect" | "pool"):
             return diagnosis.unreachable(setup, diagnosis.reason_of(error), key=key)

@@ -1,6 +1,8 @@
 """Whether a tool may be used: by the settings alone, without looking at anything.
 
-Patterns are compared with text. A line for the shell can hide a second command, so a pattern allows none that could;
+Patterns are compared with text, and a line that a wildcard would allow is taken apart first: it can hide a second
+command, or an option that runs or writes something else, and then no pattern allows it. Files that look like secrets
+are asked for;
 and a pattern that denies keeps an honest model from a command, not a clever one: that is what `ask` is for.
 """
 
@@ -25,6 +27,8 @@ from acode.agent.calls import (
     WriteFile,
     understand,
 )
+from acode.agent.command_line import is_covered
+from acode.agent.secret_paths import looks_like_a_secret
 from acode.config.settings import ToolRule, Tools
 from acode.workspace.names import visible
 
@@ -54,11 +58,20 @@ def decide_for(tool: str, arguments: Arguments, settings: Tools) -> Answer:
     rules = [rule for rule in settings.rules if _is_about(rule, tool)]
     compound = isinstance(arguments, RunCommand) and is_compound(subject)
     for rule in rules:
-        if not (compound and rule.answer == "allow") and _matches(rule, subject):
+        if not (compound and rule.answer == "allow") and _matches(rule, subject) and _covers(rule, arguments, subject):
             return rule.answer
     if compound and usual == "allow" and any(rule.answer != "allow" for rule in rules):
         return "ask"  # one of these rules may be meant for what hides in the line
+    if isinstance(arguments, ReadFile) and usual == "allow" and looks_like_a_secret(subject):
+        return "ask"
     return usual
+
+
+def _covers(rule: ToolRule, arguments: Arguments, subject: str) -> bool:
+    """A line that is written out is meant as it stands; one that only a wildcard fits is taken apart first."""
+    if rule.answer != "allow" or not isinstance(arguments, RunCommand) or rule.match == subject:
+        return True
+    return is_covered(subject, rule.match)
 
 
 def may_be_shown(path: str, settings: Tools) -> bool:
@@ -68,7 +81,10 @@ def may_be_shown(path: str, settings: Tools) -> bool:
 
 def is_read_only(command: str, settings: Tools) -> bool:
     """Whether the settings declare that the line changes nothing, so that it may be repeated."""
-    return not is_compound(command) and any(_fits(pattern, command) for pattern in settings.read_only)
+    return not is_compound(command) and any(
+        pattern == command or (_fits(pattern, command) and is_covered(command, pattern))
+        for pattern in settings.read_only
+    )
 
 
 def is_compound(command: str) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -21,8 +23,11 @@ from acode.cli.world import find_workspace
 from acode.config import load_config, state_dir
 from acode.errors import AcodeError
 from acode.store import database
+from acode.store.own_files import refuse_strange_files
 
 DISK_FREE_BYTES_MIN = 256 * 1_048_576
+DISK_FULL_BYTES = 8 * 1_048_576
+WRITTEN_BYTES = 1_048_576
 PYTHON_MIN = (3, 11)
 GIT_TIMEOUT_S = 5.0
 
@@ -54,8 +59,15 @@ def command(flags: Flags) -> int:
         screen.data(f"{screen.paint_data(sign, style)} {check.name}: {one_line(check.detail)}")
         if not check.ok and check.hint:
             screen.data(f"    {check.hint}")
-    screen.say("All is well." if not failed else f"{len(failed)} of {len(checks)} checks failed.")
+    screen.say(_in_sum(checks, failed))
     return 1 if failed else 0
+
+
+def _in_sum(checks: list[Check], failed: list[Check]) -> str:
+    if failed:
+        return f"{len(failed)} of {len(checks)} checks failed."
+    warned = [check.name for check in checks if not check.ok]
+    return f"acode can be used; look at: {', '.join(warned)}." if warned else "All is well."
 
 
 def examine(workspace: Path, env: Mapping[str, str]) -> list[Check]:
@@ -63,15 +75,15 @@ def examine(workspace: Path, env: Mapping[str, str]) -> list[Check]:
         Check("acode", True, f"{__version__} at {Path(__file__).parent.parent}"),
         _python(),
         *_sqlite(),
-        _file_system(workspace),
-        _locks(workspace),
-        _writable(workspace),
-        _private(workspace),
-        _disk(workspace),
+        _guarded("file system", lambda: _file_system(workspace)),
+        _guarded("locks", lambda: _locks(workspace)),
+        _guarded("workspace", lambda: _writable(workspace)),
+        _guarded("permissions", lambda: _private(workspace)),
+        _guarded("disk space", lambda: _disk(workspace)),
         _guarded("state directory", lambda: _state(env)),
         _guarded("signing key", lambda: _key(env)),
         _guarded("configuration", lambda: _config(workspace, env)),
-        _guarded("database", lambda: _database(workspace)),
+        _guarded("database", lambda: _database(workspace, env)),
         _git(),
     ]
 
@@ -81,6 +93,8 @@ def _guarded(name: str, look: Callable[[], Check]) -> Check:
         return look()
     except AcodeError as error:
         return Check(name, False, error.message, error.hint)
+    except OSError as error:
+        return Check(name, False, f"it cannot be examined: {error.strerror or error}")
 
 
 def _python() -> Check:
@@ -110,21 +124,38 @@ def _locks(workspace: Path) -> Check:
     """Asked of the directory itself, so that nothing is made and a disk that is read-only can answer too."""
     if sys.platform == "win32":
         return Check("locks", True, "given by the system")
+    hint = "Two acodes could not be kept apart there: use a workspace on a file system with locks."
     try:
-        descriptor = os.open(workspace, os.O_RDONLY)
-        try:
-            lock.try_lock(descriptor)  # that somebody else holds one shows it as well
-        finally:
-            os.close(descriptor)
+        kept_apart = _locks_keep_apart(workspace)
     except OSError as error:
-        hint = "Two acodes could not be kept apart there: use a workspace on a file system with locks."
         return Check("locks", False, f"{workspace} cannot be locked: {error.strerror}", hint)
-    return Check("locks", True, f"given at {workspace}")
+    if not kept_apart:
+        return Check("locks", False, f"{workspace} gives the same lock twice", hint)
+    return Check("locks", True, f"given at {workspace}, to one at a time")
+
+
+def _locks_keep_apart(workspace: Path) -> bool:
+    """Whether a second one is refused a lock that is held. One that somebody else holds is refused to both."""
+    first, second = (os.open(workspace, os.O_RDONLY) for _ in range(2))
+    try:
+        return not lock.try_lock(first) or not lock.try_lock(second)
+    finally:
+        os.close(second)
+        os.close(first)
 
 
 def _writable(workspace: Path) -> Check:
-    can = os.access(workspace, os.W_OK)
-    return Check("workspace", can, f"{workspace} can {'' if can else 'not '}be written", "Check its permissions.")
+    """Written to, and not only asked: a full disk, a quota and a read-only mount let everybody ask."""
+    place = workspace / ".agent" if (workspace / ".agent").is_dir() else workspace
+    try:
+        with tempfile.TemporaryFile(dir=place, prefix=".acode-tmp-") as file:  # without a name, where the system can
+            file.write(bytes(WRITTEN_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        hint = "Check its permissions and its disk."
+        return Check("workspace", False, f"{place} cannot be written: {error.strerror}", hint)
+    return Check("workspace", True, f"{place} can be written")
 
 
 def _private(workspace: Path) -> Check:
@@ -136,9 +167,9 @@ def _private(workspace: Path) -> Check:
     if sys.platform != "win32":  # Windows keeps files private by their access lists
         places = [own, *(own / name for name in ("workspace.db", "locks", "blobs", "run", "logs"))]
         open_to_others = [
-            f"{place.name} ({stat.S_IMODE(place.stat().st_mode):04o})"
+            f"{place.name} ({stat.S_IMODE(place.lstat().st_mode):04o})"
             for place in places
-            if place.exists() and place.stat().st_mode & 0o077
+            if os.path.lexists(place) and place.lstat().st_mode & 0o077
         ]
     detail = f"others can read {', '.join(open_to_others)}" if open_to_others else "only you can read .agent"
     return Check("permissions", not open_to_others, detail, f"chmod -R go-rwx {own}")
@@ -146,8 +177,9 @@ def _private(workspace: Path) -> Check:
 
 def _disk(workspace: Path) -> Check:
     free = shutil.disk_usage(workspace).free
-    detail = f"{free // 1_048_576:,} MiB free"
-    return Check("disk space", free >= DISK_FREE_BYTES_MIN, detail, "Make room before a long run.", needed=False)
+    detail, full = f"{free // 1_048_576:,} MiB free", free < DISK_FULL_BYTES
+    hint = "Make room: a run would stop at once." if full else "Make room before a long run."
+    return Check("disk space", free >= DISK_FREE_BYTES_MIN, detail, hint, needed=full)
 
 
 def _state(env: Mapping[str, str]) -> Check:
@@ -170,12 +202,22 @@ def _config(workspace: Path, env: Mapping[str, str]) -> Check:
     return Check("configuration", True, "; ".join(config.warnings) or "valid")
 
 
-def _database(workspace: Path) -> Check:
+def _database(workspace: Path, env: Mapping[str, str]) -> Check:
+    """That it opens, and that the sessions are in it which were recorded here: an emptied one is as good as lost."""
     path = workspace / ".agent" / "workspace.db"
-    if not path.exists():
+    refuse_strange_files(path)
+    recorded = {one.session_id: one.title for one in seal.all_anchors(seal.anchor_directory(state_dir(env), workspace))}
+    if path.exists() and path.stat().st_size > 0:
+        with contextlib.closing(database.connect_to_look(path)) as db:
+            for row in db.execute("SELECT session_id FROM sessions"):
+                recorded.pop(row[0], None)
+    elif not recorded:
         return Check("database", True, "made with the first session")
-    database.connect_to_look(path).close()
-    return Check("database", True, f"{path} opens, its tables are acode's")
+    if recorded:
+        lost = ", ".join(f"{one[-8:]} “{title}”" for one, title in sorted(recorded.items())[:5])
+        hint = "Bring .agent/ back from a backup, or let them go: acode session repair --accept-rollback"
+        return Check("database", False, f"{path} does not hold sessions that were recorded here: {lost}", hint)
+    return Check("database", True, f"{path} opens, its tables are acode's, every recorded session is in it")
 
 
 def _git() -> Check:

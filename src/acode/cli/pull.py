@@ -99,10 +99,10 @@ def show_shared(flags: Flags) -> int:
     cells = [
         (
             short(one.session_id),
-            one.state,
+            one.state,  # every cell is cleaned where the table is shown
             f"{one.steps_done}/{one.steps_total}",
-            one_line(one.holder) if one.owner else "nobody",
-            one_line(one.title),
+            one.holder if one.owner else "nobody",
+            one.title,
         )
         for one in found
     ]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from acode.cli.screen import Screen, is_terminal
+from acode.cli.screen import Screen, is_terminal, one_line
 
 GAP = "  "
 LAST_COLUMNS_MIN = 4
 
 
 def show_table(screen: Screen, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Cells hold text from elsewhere, of a plan, another tool or a server: nothing in one steers the terminal."""
+    rows = [[one_line(cell) for cell in cells] for cells in rows]
     if is_terminal(sys.stdout):
         _fitted(screen, headings, rows)
         return

@@ -24,6 +24,7 @@ from acode.errors import (
 )
 from acode.seal import Anchor
 from acode.state import Session
+from acode.store.own_files import refuse_strange_files
 from acode.store.store import DATABASE, Store, find_session, refuse_unreadable
 
 ID_PART_CHARS_MIN = 4
@@ -35,6 +36,7 @@ def has_database(world: World) -> bool:
     """An empty file is none: whoever was making it was killed, or somebody emptied it, and the anchors know which."""
     refuse_unreadable(world.agent_dir)
     path = world.agent_dir / DATABASE
+    refuse_strange_files(path)
     return path.exists() and path.stat().st_size > 0
 
 

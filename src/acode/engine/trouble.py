@@ -17,6 +17,7 @@ from acode.engine.world import Result, short
 from acode.errors import AcodeError, DiskFull, WriteFailed
 from acode.events import types as ev
 from acode.state import State
+from acode.store.own_files import open_own
 from acode.store.store import Store
 
 BALLAST_BYTES = 65_536
@@ -41,7 +42,7 @@ def ballast(agent_dir: Path) -> Path:
 def lay_ballast(agent_dir: Path) -> None:
     path = ballast(agent_dir)
     if not path.exists():
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        fd = open_own(path, os.O_WRONLY | os.O_CREAT)
         try:
             os.write(fd, b"\0" * BALLAST_BYTES)
         finally:

@@ -7,7 +7,6 @@ reported, never repaired here; accepting changes is a person's decision and an e
 from __future__ import annotations
 
 import stat
-import subprocess
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -24,16 +23,13 @@ from acode.events.types import FileState, StepStarted
 from acode.state import AGENT, InFlight, Session
 from acode.steps.kept import Status, end_on_disk, read_status, run_directory
 from acode.steps.shape import Site
-from acode.workspace import ChangedFile, changed, integrity_report, look, matching_paths, way_of
+from acode.workspace import ChangedFile, changed, git_look, integrity_report, look, matching_paths, way_of
 from acode.workspace.files import open_regular
 from acode.workspace.listing import Patterns
 
 if TYPE_CHECKING:  # loaded for sessions with sql steps only: its words cost more than the rest of a start
     from acode.steps.sql import Doubt
 
-GIT_TIMEOUT_S = 5.0
-GIT_ASKED = ("--no-optional-locks", "-c", "core.fsmonitor=false")
-GIT_QUESTION = ("status", "--porcelain=v2", "--branch", "--untracked-files=no")
 CLOCK_SLACK_NS = 1_000_000_000  # file systems and clocks do not agree to the last tick
 
 
@@ -340,26 +336,18 @@ def _git_drift(world: World, session: Session) -> list[Finding]:
 def git_position(workspace: Path) -> tuple[str | None, str | None]:
     """HEAD and branch, or Nones outside a repository.
 
-    Without optional locks, or git would write the index anew, and a kill meanwhile would leave it locked; and without
-    a monitor, which is a program that the repository names.
+    HEAD is asked for and not `git status`, which compares files and for this runs the programs of the repository.
     """
     if not (workspace / ".git").exists():
         return None, None
-    head, branch = None, None
     try:
-        answer = subprocess.run(
-            ["git", *GIT_ASKED, "-C", str(workspace), *GIT_QUESTION],
-            capture_output=True,
-            timeout=GIT_TIMEOUT_S,
-            check=False,
-            text=True,
-            errors="replace",
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        born = git_look.look(workspace, "rev-parse", "HEAD", "--symbolic-full-name", "HEAD")
+        if born is not None and born[0] == 0:
+            head, _, ref = born[1].decode("utf-8", "replace").strip().partition("\n")
+            return head, ref.removeprefix("refs/heads/") if ref != "HEAD" else "(detached)"
+        unborn = git_look.look(workspace, "symbolic-ref", "--quiet", "HEAD")
+    except OSError:
         return None, None
-    for line in answer.stdout.splitlines():
-        if line.startswith("# branch.oid "):
-            head = line.removeprefix("# branch.oid ")
-        elif line.startswith("# branch.head "):
-            branch = line.removeprefix("# branch.head ")
-    return head, branch
+    if unborn is None or unborn[0] != 0:
+        return None, None
+    return "(initial)", unborn[1].decode("utf-8", "replace").strip().removeprefix("refs/heads/")

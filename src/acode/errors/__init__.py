@@ -417,7 +417,7 @@ class StoreUnusable(AcodeError):
 
 
 class DatabaseCorrupt(AcodeError):
-    """The database file is damaged, is no database, or its disk does not give it."""
+    """The database is damaged, its disk does not give it, or a file of acode's own is not what acode makes."""
 
     code = "ACODE-DB-002"
     exit_code = 20

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from acode.redact.names import looks_secret
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from acode.redact.rules import Rules
@@ -34,6 +36,7 @@ _HARMLESS_ENDINGS = frozenset(
     b" scopes issuer audience algorithm alg info help error errors message fingerprint public arn ref owner source"
     b" smanager seconds minutes ms header headers param params var variable cls func factory dict tuple stream".split()
 )
+_WEAK_NAMES = frozenset(b"passcode pass cookie auth creds jwt _key _pat".split())
 _PASSWORDS = (b"password", b"passwd", b"passphrase", b"pwd")
 _ARTICLES = frozenset(b"a an the is must should not no your my if for to use".split())
 _OWNERS = rb"(?:self|cls|this|args|opts|options|config|settings|os|env|process|data|request|response)"
@@ -53,6 +56,8 @@ def find(rules: Rules, line: bytes) -> Iterator[Span]:
         for match in spot.finditer(line):
             if _is_unquoted_secret(rules, match.group(1), b"", b" ", at_end=False):
                 yield match.start(), match.start(1), match.end(1)
+    if rules.programs.search(line):
+        yield from _in_commands(rules, line)
     yield from _keys_on_one_line(rules, line)
 
 
@@ -80,6 +85,22 @@ def _is_shaped(value: bytes) -> bool:
     return True
 
 
+def _in_commands(rules: Rules, line: bytes) -> Iterator[Span]:
+    """`docker login -p …`: the flags are looked for once behind the first such program, lest a line be read n times."""
+    for program, flag in rules.commands:
+        named = program.search(line)
+        for match in flag.finditer(line, named.end()) if named else ():
+            end = _end_of_argument(rules, line, match.end(), match.group(1))
+            value = line[match.end() : min(end, match.end() + SECRET_BYTES_MAX)]
+            if value and value[:1] != b"-" and not _is_placeholder(rules, value, b""):
+                yield named.start(), match.end(), end
+
+
+def _end_of_argument(rules: Rules, line: bytes, start: int, quote: bytes | None) -> int:
+    closed = line.find(quote, start, start + SECRET_BYTES_MAX) if quote else -1
+    return closed if closed >= 0 else end_of_unquoted(rules, line, start)
+
+
 def _in_context(rules: Rules, line: bytes) -> Iterator[Span]:
     covered, reach, written = 0, 0, len(line.rstrip())
     for match in rules.context.finditer(line):
@@ -88,6 +109,9 @@ def _in_context(rules: Rules, line: bytes) -> Iterator[Span]:
         name = _whole_name(line, match.start(), match.end(2))
         if name == b"passwd" and line[match.start() - 1 : match.start()] == b"/":
             continue  # /etc/passwd is a file
+        weak = match.group(1).lower() in _WEAK_NAMES
+        if weak and not _names_a_variable(name, match.group(3), match.group(4)):
+            continue
         quote, start = match.group(4), match.end()
         end = line.find(quote, start, start + SECRET_BYTES_MAX) if quote else -1
         if end >= 0:
@@ -103,6 +127,8 @@ def _in_context(rules: Rules, line: bytes) -> Iterator[Span]:
             continue
         whole = line[start : min(reach, start + SECRET_BYTES_MAX)]
         value = _without_closers(whole)
+        if weak and re.fullmatch(rb"[\d.,/:%]+[a-z]{0,2}", value):
+            continue  # `first_pass: 12/20` is a result
         at_end = start + len(value) >= written
         if _is_unquoted_secret(rules, value, name, match.group(3), at_end=at_end):
             # Judged by its first 8 KiB, lest a hostile line take for ever; masked to its end.
@@ -112,14 +138,22 @@ def _in_context(rules: Rules, line: bytes) -> Iterator[Span]:
 
 def end_of_unquoted(rules: Rules, line: bytes, start: int) -> int:
     """Where a value without quotes ends; `start` where none begins there."""
-    found = rules.unquoted.match(line, start)
-    return found.end() if found else start
+    found = rules.unquoted_end.search(line, start)
+    return found.start() if found else len(line)
 
 
 def _is_harmless_name(ending: bytes) -> bool:
     """`token_count`, `passwordless`, `Token.Name`: named after a secret, but not the name of one."""
     words = re.findall(rb"[A-Z]?[a-z]+|[A-Z]+|\d+", ending)
     return bool(words) and (words[-1].lower() in _HARMLESS_ENDINGS or (ending[:1] == b"." and ending[1:2].isupper()))
+
+
+def _names_a_variable(name: bytes, separator: bytes, quote: bytes | None) -> bool:
+    """`DB_PASS=`, `dbPass: '…'`; not `pass: 12`, `bypass=…`, `cache_key=…`: prose and code use the weak names too."""
+    said = name.decode("ascii", "replace")
+    if not looks_secret(said) or (name.lower().endswith(b"key") and not name.isupper()):
+        return False
+    return bool(quote) or b"=" in separator or re.search(rb"[A-Za-z0-9][_-]|[a-z][A-Z]", name) is not None
 
 
 def _whole_name(line: bytes, start: int, end: int) -> bytes:

@@ -40,6 +40,7 @@ from acode.steps.repository import GitFailed, Repository
 from acode.steps.run import TAIL_BYTES, WITHHELD
 from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
 from acode.store.durable import naming_what_failed
+from acode.store.own_files import open_own
 from acode.workspace import restat
 
 WATCH_S = 0.1
@@ -286,7 +287,7 @@ def alive(directory: Path) -> Iterator[int | None]:
     A git that was only asked something, and whose acode was killed, ends in a moment: so long it is waited for.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(directory / "alive", os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+    descriptor = open_own(directory / "alive", os.O_RDWR | os.O_CREAT)
     until = time.monotonic() + ORPHAN_WAIT_S
     try:
         while not (got := lock.try_lock(descriptor)) and time.monotonic() < until:

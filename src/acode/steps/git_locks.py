@@ -24,6 +24,7 @@ from acode.events import parse_key
 from acode.steps.kept import run_directory
 from acode.steps.repository import KEY, GitFailed, Repository, ask, copy_index, find_commit, literally, own_lock
 from acode.store.durable import sync_file
+from acode.store.own_files import open_own
 
 LOCK_WAIT_S = 5.0
 LOCK_EVERY_S = 0.05
@@ -222,7 +223,7 @@ def whose_end_is_certain(owner: str, agent_dir: Path, key: str) -> Iterator[int 
     it. Whoever asks works on its own step, `key`, alone, and its git has ended: what has that key in it is from before.
     """
     try:
-        alive = os.open(alive_file(agent_dir, owner), os.O_RDWR)
+        alive = open_own(alive_file(agent_dir, owner), os.O_RDWR)
     except OSError:
         yield None
         return

@@ -27,6 +27,8 @@ DRAIN_S = 0.2  # a background child may hold the pipe open for ever; the command
 TAIL_BYTES = 2_000
 NOTE_BYTES = 1_024
 CLAIM = "claimed"
+# A FIFO or a link that somebody placed where a note belongs is an error, and not waited for or written through.
+_CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class Stream(Protocol):
@@ -38,7 +40,7 @@ class Capture:
     """The output file with its limit: what is beyond it is counted, not kept."""
 
     def __init__(self, path: str, limit_bytes: int, redacted: Stream, wake: int | None) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o600)
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _CAREFUL, 0o600)
         self._room = limit_bytes
         self._redacted = redacted
         self._wake = wake
@@ -366,7 +368,7 @@ def _write(directory: str, name: str, value: dict[str, Any], *, durable: bool = 
 def _put(path: str, note: bytes, *, durable: bool) -> None:
     """Over whatever stands there, with blanks up to the room that is taken for every note."""
     left = note.ljust(NOTE_BYTES)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | _CAREFUL, 0o600)
     try:
         while left:  # a disk that is nearly full takes a part
             left = left[os.write(fd, left) :]

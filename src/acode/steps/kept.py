@@ -16,6 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from acode import lock
+from acode.store.own_files import open_own, read_own
 
 _T = TypeVar("_T")
 
@@ -95,7 +96,7 @@ def read_mark(directory: Path) -> Mark | None:
 def _read(path: Path, kind: type[_T]) -> _T | None:
     """None where it is not there, or not whole. What is there and cannot be read shows nothing, and is an error."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return msgspec.json.decode(read_own(path), type=kind)
     except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
@@ -139,11 +140,11 @@ def _command_lives(mark: Mark) -> bool:
 def _open_to_lock(path: Path) -> int:
     """Where nothing can be written one can still look; elsewhere network file systems lock only what may be written."""
     try:
-        return os.open(path, os.O_RDWR)
+        return open_own(path, os.O_RDWR)
     except OSError as error:
         if error.errno != errno.EROFS:
             raise
-        return os.open(path, os.O_RDONLY)
+        return open_own(path, os.O_RDONLY)
 
 
 def alive_lock_held(directory: Path) -> bool:

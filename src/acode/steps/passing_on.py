@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from acode.steps.shape import Site
+from acode.store.own_files import open_own
 
 
 def outputs_directory(site: Site) -> Path:
@@ -26,9 +27,10 @@ def private_outputs(site: Site) -> Path:
 
 def put_output(directory: Path, step: str, data: bytes) -> None:
     """The output of a finished step as a file that only we can read, whatever the umask is; whole or not at all."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
+    flags = os.O_WRONLY | os.O_CREAT
     temp = directory / f".{step}.new"
-    with open(os.open(temp, flags, 0o600), "wb") as file:
+    with open(open_own(temp, flags), "wb") as file:
+        file.truncate(0)
         file.write(data)
     os.replace(temp, directory / step)
 
@@ -36,7 +38,7 @@ def put_output(directory: Path, step: str, data: bytes) -> None:
 def holds_output(directory: Path, step: str, sha256: str) -> bool:
     """Whether the file is there and is what the log says; nobody may put other words into a finished step's mouth."""
     try:
-        with open(os.open(directory / step, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb") as file:
+        with open(open_own(directory / step, os.O_RDONLY), "rb") as file:
             return hashlib.sha256(file.read()).hexdigest() == sha256
     except OSError:
         return False

@@ -42,6 +42,7 @@ from acode.steps.kept import (
 from acode.steps.passing_on import outputs_directory
 from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site, kept_before
 from acode.store.durable import naming_what_failed
+from acode.store.own_files import open_own, read_own
 from acode.workspace import (
     Captured,
     Listing,
@@ -146,7 +147,7 @@ def make_place(agent_dir: Path, key: str) -> bool:
     try:
         with naming_what_failed(f"{directory} cannot be made"):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(directory / "alive", os.O_RDWR | os.O_CREAT, 0o600))
+            os.close(open_own(directory / "alive", os.O_RDWR | os.O_CREAT))
     except NotWritable:
         return False  # its start finds that too, and then the step has failed
     return True
@@ -258,7 +259,7 @@ def _wait(watch: int, directory: Path) -> bool:
 
 def _show(step: Step, site: Site, directory: Path, shown: int) -> int:
     try:
-        with open(directory / "output", "rb") as file:
+        with open(open_own(directory / "output", os.O_RDONLY), "rb") as file:
             file.seek(shown)
             piece = file.read()
     except OSError:
@@ -341,7 +342,7 @@ def _why(step: Step, status: Status, site: Site) -> tuple[Any, str]:
 
 def _output(site: Site, directory: Path, status: Status) -> tuple[ev.Output, dict[str, tuple[str, bytes | None]]]:
     try:
-        text = (directory / "output").read_bytes()
+        text = read_own(directory / "output")
     except FileNotFoundError:
         text = b""
     if not text:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from acode.errors import BlobDamaged, FileTooLarge
 from acode.store.durable import naming_what_failed, sync_directory, sync_file, write_all
+from acode.store.own_files import open_own
 
 CHUNK_BYTES = 1_048_576
 LEFTOVER_AGE_S = 3600
@@ -112,7 +113,7 @@ class Blobs:
         """The blob in chunks. Only when the last one has come without an error are they known to be good."""
         digest = hashlib.sha256()
         try:
-            descriptor = os.open(self._path(sha256), _READ)
+            descriptor = open_own(self._path(sha256), _READ)
         except OSError as error:
             raise _damaged(sha256, error.strerror or str(error)) from error
         try:

@@ -27,6 +27,7 @@ from acode.errors import (
 )
 from acode.store import schema
 from acode.store.inherited import refuse_inherited
+from acode.store.own_files import refuse_strange_files
 
 SQLITE_MIN = (3, 51, 3)  # earlier ones can corrupt a WAL when two connections write and checkpoint at once
 BUSY_TIMEOUT_MS = 10_000
@@ -42,6 +43,7 @@ def connect(path: Path, at: str) -> apsw.Connection:
     refuse_network_file_system(path.parent)
     with translated(path):
         refuse_inherited(path)
+        refuse_strange_files(path)
         _make_private(path)
         db = apsw.Connection(_without_links(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
         db.set_busy_timeout(BUSY_TIMEOUT_MS)
@@ -64,6 +66,7 @@ def connect_to_look(path: Path) -> apsw.Connection:
     refuse_old_sqlite()
     with translated(path):
         refuse_inherited(path)
+        refuse_strange_files(path)
         db = _open_to_look(path)
         db.set_busy_timeout(BUSY_TIMEOUT_MS)
         refuse_newer(db, path)
@@ -95,9 +98,7 @@ def _size(path: Path) -> int:
 
 
 def _without_links(path: Path) -> str:
-    """The database's real place; a link in its own place would make us write into somebody else's file."""
-    if path.is_symlink():
-        raise StoreUnusable(f"{path} is a link: refused", hint="Remove it and look who made it.")
+    """The database's real place; SQLite itself follows no link in it."""
     return os.path.join(os.path.realpath(path.parent), path.name)
 
 

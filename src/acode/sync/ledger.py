@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from acode.errors import BlobDamaged, SyncFailed, SyncUnsupported
+from acode.errors import BlobDamaged, ChainBroken, SyncFailed, SyncUnsupported
 from acode.steps.sql_postgres import secrets_of
 from acode.sync import schema
 from acode.sync.exchange import Batch, Contradiction
@@ -57,6 +57,9 @@ class Trouble(Exception):
         super().__init__(reason)
         self.reason = reason
         self.kind = kind
+
+
+CODE_BYTES = 32
 
 
 class SharedSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,17 +187,18 @@ class PostgresLedger:
         if row is None:
             return None
         generation, owner, seq, head, holder, renewed_at, renewed_s, last = row
-        heard_at = renewed_at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        return Remote(
-            generation=generation,
-            owner=owner,
-            last=last,
-            seq=seq,
-            head=bytes(head),
-            holder=holder,
-            heard_at=heard_at,
-            renewed_s=renewed_s,
-        )
+        with well_formed("acode_sessions"):
+            heard_at = renewed_at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            return Remote(
+                generation=msgspec.convert(generation, int),
+                owner=msgspec.convert(owner, str | None),
+                last=msgspec.convert(last, str | None),
+                seq=msgspec.convert(seq, int),
+                head=_bytes(head),
+                holder=msgspec.convert(holder, str),
+                heard_at=heard_at,
+                renewed_s=msgspec.convert(renewed_s, float),
+            )
 
     def clock_s(self) -> float:
         """The server's own time, to compare with the times in its rows."""
@@ -205,7 +209,8 @@ class PostgresLedger:
     def code_at(self, session_id: str, seq: int) -> bytes | None:
         query = "SELECT mac FROM acode_events WHERE session_id = %s AND seq = %s"
         row = self._connection.execute(query, (session_id, seq)).fetchone()
-        return bytes(row[0]) if row else None
+        with well_formed("acode_events"):
+            return _bytes(row[0]) if row else None
 
     def events_held(self, session_id: str, through: int) -> int:
         query = "SELECT count(*) FROM acode_events WHERE session_id = %s AND seq <= %s"
@@ -299,12 +304,13 @@ SELECT session_id, seq, generation, body, mac, %s FROM gone""",
             rows = self._connection.execute(
                 f"SELECT {', '.join(names)} FROM acode_sessions ORDER BY coalesce(updated_at, renewed_at) DESC"
             ).fetchall()
-        plain = [dict(zip(names, row, strict=True)) for row in rows]
-        for one in plain:
-            for name in ("created_at", "updated_at", "renewed_at"):
-                at = one[name]
-                one[name] = at.astimezone(UTC).isoformat().replace("+00:00", "Z") if at is not None else None
-        return msgspec.convert(plain, list[SharedSession])
+        with well_formed("acode_sessions"):
+            plain = [dict(zip(names, row, strict=True)) for row in rows]
+            for one in plain:
+                for name in ("created_at", "updated_at", "renewed_at"):
+                    at = one[name]
+                    one[name] = at.astimezone(UTC).isoformat().replace("+00:00", "Z") if at is not None else None
+            return msgspec.convert(plain, list[SharedSession])
 
     def events(self, session_id: str, after: int, through: int) -> Iterator[tuple[int, bytes, bytes]]:
         yield from self._stream("acode_events", "seq, body, mac", session_id, after, through)
@@ -324,8 +330,9 @@ SELECT session_id, seq, generation, body, mac, %s FROM gone""",
         while True:
             with translated(self.url):
                 rows = self._connection.execute(query, (session_id, after, through), binary=True).fetchall()
-            for seq, body, mac in rows:
-                yield seq, bytes(body), bytes(mac)
+            with well_formed(table):
+                rows = [(msgspec.convert(seq, int), _bytes(body), _code(mac)) for seq, body, mac in rows]
+            yield from rows
             if len(rows) < 1000:
                 return
             after = rows[-1][0]
@@ -359,14 +366,16 @@ SELECT session_id, seq, generation, body, mac, %s FROM gone""",
 
     def blobs(self, session_id: str) -> list[tuple[str, str]]:
         with translated(self.url):
-            return self._connection.execute(
+            rows = self._connection.execute(
                 "SELECT sha256, purpose FROM acode_session_blobs WHERE session_id = %s ORDER BY 1, 2", (session_id,)
             ).fetchall()
+        with well_formed("acode_session_blobs"):
+            return msgspec.convert(rows, list[tuple[str, str]])
 
     def blob(self, sha256: str) -> bytes:
         query = "SELECT data FROM acode_blob_parts WHERE sha256 = %s ORDER BY part"
-        with translated(self.url):
-            data = b"".join(bytes(row[0]) for row in self._connection.execute(query, (sha256,), binary=True))
+        with translated(self.url), well_formed("acode_blob_parts"):
+            data = b"".join(_bytes(row[0]) for row in self._connection.execute(query, (sha256,), binary=True))
         if hashlib.sha256(data).hexdigest() != sha256:
             raise BlobDamaged(f"blob {sha256[:12]} of the shared copy does not have the content its name says")
         return data
@@ -390,6 +399,32 @@ def begins_anew(checkpoint: bytes) -> bool:
 
 
 # Errors.
+
+
+def _bytes(value: object) -> bytes:
+    """Of a number `bytes` would make as many zeros, as many as a hostile server likes."""
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError(f"{type(value).__name__} in place of bytes")
+    return bytes(value)
+
+
+def _code(value: object) -> bytes:
+    code = _bytes(value)
+    if len(code) not in (0, CODE_BYTES):  # snapshots have none
+        raise ValueError(f"a code of {len(code)} bytes")
+    return code
+
+
+@contextlib.contextmanager
+def well_formed(table: str) -> Iterator[None]:
+    """What the server gives is of the kinds that acode put there. A server may be changed by others, and has no key."""
+    try:
+        yield
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:  # msgspec's own are ValueErrors too
+        raise ChainBroken(
+            f"the server's table {table} holds a row that acode did not write: {error}",
+            hint="Nothing of it was kept. Look who changed the server's copy, or bring it back from a backup.",
+        ) from error
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from types import TracebackType
 from acode.errors import BlobDamaged, FileModified, FileTooLarge, NotWritable, UnsafePath
 from acode.events.types import FileState
 from acode.store.durable import naming_what_failed, sync_file, write_all
+from acode.store.own_files import kind_in_words
 from acode.workspace.beneath import Directory, Root
 from acode.workspace.names import below, bytes_of, parent_of, parts_of, visible
 
@@ -30,18 +31,6 @@ FRESH_NS = 20_000_000
 FRESH_COARSE_NS = 2_000_000_000
 
 _MODE_NEW_FILE = 0o644  # less the umask
-_KINDS = (
-    (stat.S_ISLNK, "a symbolic link"),
-    (stat.S_ISDIR, "a directory"),
-    (stat.S_ISFIFO, "a FIFO"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
-
-
-def kind_in_words(mode: int) -> str:
-    return next((words for test, words in _KINDS if test(mode)), "a file")
 
 
 def look(root: Root, rel: str) -> os.stat_result | None:

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from acode.store.own_files import kind_in_words
 from acode.workspace.beneath import Root
-from acode.workspace.files import CHUNK_BYTES, kind_in_words, look, open_regular
+from acode.workspace.files import CHUNK_BYTES, look, open_regular
 from acode.workspace.manifest import ChangedFile
 from acode.workspace.names import visible
 

@@ -17,8 +17,8 @@ from acode.errors import FileTooLarge, UnsafePath
 from acode.events import types as ev
 from acode.events.definition import Write
 from acode.library.work import Begun
+from acode.store.own_files import kind_in_words
 from acode.workspace import look, read_file, visible
-from acode.workspace.files import kind_in_words
 
 # write_file.
 

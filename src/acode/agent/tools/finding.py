@@ -15,8 +15,8 @@ from acode.agent.tools.walking import ENTRIES_MAX, Names, Walk
 from acode.errors import AcodeError, UnsafePath
 from acode.events import types as ev
 from acode.library.work import Begun
+from acode.store.own_files import kind_in_words
 from acode.workspace import read_file, visible
-from acode.workspace.files import kind_in_words
 
 LISTED_FILES_MAX = 1_000
 LISTED_BYTES_MAX = 32_768

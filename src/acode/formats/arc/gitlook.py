@@ -1,50 +1,23 @@
-"""Ask git about a workspace without changing it and without running what a repository may have configured.
-
-Every call is bounded in time, takes no optional lock, starts no file monitor, no hook and no pager, and gets foreign
-text only as separate arguments, never inside a command line.
-"""
+"""What git knows about the workspace of a run: the files that differ, and how far the repository has moved."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
 from pathlib import Path
 from typing import Final
 
 from acode.formats.arc.facts import Drift
+from acode.workspace.git_look import CALL_SECONDS_MAX, look, look_at_files
 
-CALL_SECONDS_MAX: Final = 5.0
 BUDGET_SECONDS_MAX: Final = 10.0
-OUTPUT_BYTES_MAX: Final = 16 * 1024 * 1024
-OPTIONS: Final = ("--no-pager", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 LEFT_OUT: Final = ("node_modules", "vendor", "tmp", ".git")
 
 
-def git(root: Path, *arguments: str, seconds: float = CALL_SECONDS_MAX) -> tuple[int, bytes] | None:
-    """Exit status and output; None when there is no git that may be run, or it takes too long or says too much.
-
-    A machine that cannot start it now (no descriptor, no process left) is an error: a stale plan would pass for fresh.
-    """
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment |= {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-    try:
-        ended = subprocess.run(
-            ["git", *OPTIONS, *arguments],
-            cwd=root,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=max(seconds, 0.1),
-            check=False,
-        )
-    except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError, subprocess.TimeoutExpired):
-        return None
-    return None if len(ended.stdout) > OUTPUT_BYTES_MAX else (ended.returncode, ended.stdout)
-
-
 def _answer(root: Path, *arguments: str, seconds: float = CALL_SECONDS_MAX) -> str | None:
-    ended = git(root, *arguments, seconds=seconds)
+    return _text(look(root, *arguments, seconds=seconds))
+
+
+def _text(ended: tuple[int, bytes] | None) -> str | None:
     return ended[1].decode("utf-8", errors="replace") if ended and ended[0] == 0 else None
 
 
@@ -56,7 +29,7 @@ def modified_files(root: Path) -> frozenset[str] | None:
     if _answer(root, "rev-parse", "--verify", "--quiet", "HEAD") is None:
         return None
     options = ("--porcelain", "-z", "--no-renames", "--untracked-files=no", "--ignore-submodules=dirty")
-    listed = _answer(root, "status", *options)
+    listed = _text(look_at_files(root, "status", *options))
     return None if listed is None else frozenset(entry[3:] for entry in listed.split("\0") if entry)
 
 
@@ -102,7 +75,7 @@ def _lost(root: Path, names: list[str], plan_file: str, deadline: float) -> tupl
     lost = []
     for name in names:
         left = deadline - time.monotonic()
-        ended = git(root, "grep", "-q", "-F", "-e", name, "--", ".", *outside, seconds=left) if left > 0 else None
+        ended = look(root, "grep", "-q", "-F", "-e", name, "--", ".", *outside, seconds=left) if left > 0 else None
         if ended is None or ended[0] > 1:
             return None
         if ended[0] == 1:
