@@ -12,16 +12,17 @@ import msgspec
 
 from acode import lock as locks
 from acode.engine.hold import Held, held, refuse_unknown_events
+from acode.engine.missing_checkpoint import missing_checkpoint_on_record
 from acode.engine.perform import FILES_IN_EVENT_MAX, Walk, complete, ending, perform_all
 from acode.engine.remedy import remedy
 from acode.engine.settle import (
     ask_about_unknowns,
     ask_how,
-    decision_event,
     end_where_it_failed,
     is_choice,
     not_repeated_automatically,
     note_unknown,
+    record_decision,
     settle_flights,
     unknown_error,
 )
@@ -36,7 +37,6 @@ from acode.errors import (
     AcodeError,
     CannotContinue,
     ChangedFiles,
-    CheckpointMissing,
     CoolingDown,
     EnvironmentInvalid,
     Escalated,
@@ -59,7 +59,7 @@ def resume(world: World, text: str, options: Options, walk: Walk = perform_all) 
 
     `walk` goes the way that is left: through the plan, or wherever the tasks of the session come from.
     """
-    with held(world, text, wait=options.wait) as run:
+    with missing_checkpoint_on_record(world, options), held(world, text, wait=options.wait) as run:
         refuse_to_walk_alone(run, walk)
         found, options = make_ready(run, options)
         return carried_on(run, lambda: settle_and_perform(run, found, options, walk))
@@ -172,19 +172,9 @@ def look_around(run: Held, options: Options) -> tuple[Survey, Options]:
 
 
 def decide_on_record(run: Held, found: Survey, options: Options) -> None:
-    """Every decision is an event, also a refusal; a refusal changes no counter."""
+    """The decision, and what follows from a refusal: an escalation, the unknown outcomes, the error."""
     decision = found.decision
-    said = run.say(decision_event(run, found.interruption, decision), actor=decision.actor)
-    run.tell(
-        "resume_decision",
-        seq=said[0].seq,
-        eligible=decision.eligible,
-        reason_code=str(decision.reason),
-        attempt=decision.attempt,
-        max_attempts=decision.attempts_max,
-        cooldown_seconds_remaining=decision.cooldown_s_remaining,
-        advice=[rule.because for rule in decision.advice],
-    )
+    record_decision(run, found.interruption, decision)
     if not decision.eligible:
         if decision.reason is Reason.LIMIT and not run.session.escalated:
             escalate(run, decision.reason)
@@ -205,8 +195,6 @@ def refusal(run: Held, found: Survey) -> AcodeError:
     broken = next((rule for rule in decision.rules if not rule.met and rule.reason is decision.reason), None)
     because = broken.because if broken else ""
     match decision.reason:
-        case Reason.MISSING_CHECKPOINT:
-            return CheckpointMissing(f"session {name} has no valid checkpoint: {because}", **details)
         case Reason.MISSING_ARTIFACTS:
             return MissingArtifacts(
                 f"session {name} cannot be resumed: {because}",

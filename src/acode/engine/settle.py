@@ -224,6 +224,21 @@ def decision_event(run: Held, interruption: Interruption, decision: Decision) ->
     )
 
 
+def record_decision(run: Held, interruption: Interruption, decision: Decision) -> None:
+    """Every decision is an event, also a refusal; a refusal changes no counter."""
+    said = run.say(decision_event(run, interruption, decision), actor=decision.actor)
+    run.tell(
+        "resume_decision",
+        seq=said[0].seq,
+        eligible=decision.eligible,
+        reason_code=str(decision.reason),
+        attempt=decision.attempt,
+        max_attempts=decision.attempts_max,
+        cooldown_seconds_remaining=decision.cooldown_s_remaining,
+        advice=[rule.because for rule in decision.advice],
+    )
+
+
 def not_repeated_automatically(run: Held, because: str, **details: str) -> AcodeError:
     name, step = short(run.session.session_id), run.session.last_attempted or "STEP"
     return OutcomeUnknown(
