@@ -54,7 +54,7 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
     out.append(f"  Sync status: {sync_words.in_brief(found.sync.as_json())}")
     decision = survey.decision
     out.append(
-        f"  Decision: {'allowed' if decision.eligible else 'refused'} ({decision.reason}),"
+        f"  Decision: {'allowed' if decision.eligible else 'refused'} ({decision.in_words}),"
         f" {attempt_of(decision.attempt, decision.attempts_max)}"
     )
     for settlement in continuation.in_flight:

@@ -41,7 +41,7 @@ def as_json(row: Row) -> dict[str, Any]:
         "steps_done": session.steps_done,
         "steps_total": session.steps_total,
         "interruption_class": row.interruption.cls if row.interruption else None,
-        "reason_code": str(decision.reason) if decision else None,
+        "reason_code": decision.reason_code if decision else None,
     }
 
 

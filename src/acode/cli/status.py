@@ -84,7 +84,7 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
         out.append(f"Stopped: {ago(stopped_at(session), now)}, {one_line(survey.interruption.evidence)}")
         verdict = "allowed" if decision.eligible else "refused"
         waiting = f", {decision.cooldown_s_remaining} s remain" if decision.cooldown_s_remaining else ""
-        out.append(f"Automatic resume now: {verdict} ({decision.reason}{waiting})")
+        out.append(f"Automatic resume now: {verdict} ({decision.in_words}{waiting})")
         out.append("Lock: free")
     out += sync_words.in_full(found.sync.as_json(), now)
     out.append(f"Next: {next_action(found)}")

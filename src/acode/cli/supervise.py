@@ -171,7 +171,7 @@ class Supervisor:
         lines = JsonLines(self.screen, self.world.redactor)
         about = introduction(session)
         lines.tell(Notice(event="session_start", at=at, session_id=session.session_id, seq=session.seq, data=about))
-        reason = str(found.survey.decision.reason) if found.survey is not None else str(session.state).lower()
+        reason = found.survey.decision.reason_code if found.survey is not None else str(session.state).lower()
         lines.end(
             at=at,
             state=str(session.state),

@@ -211,7 +211,7 @@ def refusal(run: Held, found: Survey) -> AcodeError:
         case Reason.NON_IDEMPOTENT:
             unknown = next((one for one in found.continuation.in_flight if one.action is Action.ASK), None)
             if unknown is not None:
-                return unknown_error(run.session.session_id, unknown)
+                return unknown_error(run.session.session_id, unknown, reason_code=details["reason_code"])
             return not_repeated_automatically(run, because, reason_code=str(decision.reason))
         case Reason.COOLDOWN:
             return CoolingDown(
@@ -336,6 +336,8 @@ def seen_again(run: Held, changes: tuple[ChangedFile, ...]) -> tuple[ev.FileStat
                 f"{one.path} was changed again while its change was being looked at",
                 hint=f"Look at it again: acode resume {short(run.session.session_id)}",
                 path=one.path,
+                expected=one.found_hash,
+                found=found.get(one.path),
             )
     return states
 
@@ -442,7 +444,11 @@ def finish_resume(run: Held, skipped: int) -> Result:
     assert run.session.records is not None
     mismatches = changed(run.root, run.session.records.manifest)
     if not mismatches:
-        return complete(run, skipped, ev.ResumeCompleted(executed_steps=run.executed, skipped_steps=skipped))
+        result = complete(run, skipped, ev.ResumeCompleted(executed_steps=run.executed, skipped_steps=skipped))
+        run.tell(
+            "resume_completed", state=str(result.state), executed_steps=result.executed_steps, skipped_steps=skipped
+        )
+        return result
     names = ", ".join(one.path for one in mismatches[:5])
     error = EnvironmentInvalid(
         f"after the resume {files_that_are(mismatches, '', 'is', 'are')} not what the session wrote: {names}",

@@ -288,7 +288,7 @@ def note_unknown(run: Held, settlement: Settlement) -> AcodeError:
     return unknown_error(run.session.session_id, settlement)
 
 
-def unknown_error(session_id: str, settlement: Settlement) -> AcodeError:
+def unknown_error(session_id: str, settlement: Settlement, **details: str) -> AcodeError:
     name = short(session_id)
     if is_choice(settlement):
         return OutcomeUnknown(
@@ -296,6 +296,7 @@ def unknown_error(session_id: str, settlement: Settlement) -> AcodeError:
             hint=f"Choose: acode resume {name} --strategy rollback, or --strategy retry",
             step=settlement.step,
             evidence=settlement.evidence,
+            **details,
         )
     return OutcomeUnknown(
         f"step {settlement.step} was in flight and its outcome is unknown: {settlement.evidence}",
@@ -304,6 +305,7 @@ def unknown_error(session_id: str, settlement: Settlement) -> AcodeError:
         f" then: acode resume {name}",
         step=settlement.step,
         evidence=settlement.evidence,
+        **details,
     )
 
 

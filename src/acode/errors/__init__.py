@@ -178,7 +178,8 @@ class StepStillRunning(AcodeError):
 class ChangedFiles(AcodeError):
     """Files the session works on were changed by somebody else and nobody can be asked."""
 
-    code = "ACODE-RESUME-013"
+    code = EnvironmentInvalid.code
+    detail_code = "ACODE-RESUME-013"
     exit_code = 17
     hint = (
         "Look with: acode resume --dry-run; then put the files back, or accept them with: --changed-files continue"
