@@ -71,7 +71,8 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
         f"Session: {short(session.session_id)}",
         f"Title: {one_line(session.title)}",
         f"State: {state}",
-        f"Progress: {session.tasks_done}/{session.tasks_total} tasks, {session.steps_done}/{session.steps_total} steps",
+        f"Progress: {session.plan_tasks_done}/{session.plan_tasks_total} tasks,"
+        f" {session.steps_done}/{session.steps_total} steps",
     ]
     if found.survey is None:
         out.append(f"Ended: {ago(session.updated_at, now)}")
