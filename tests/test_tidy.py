@@ -204,6 +204,28 @@ def test_no_requirement_loses_its_test() -> None:
     assert len(tested) >= REQUIREMENTS_TESTED_MIN
 
 
+def own_statements(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
+    """What stands in the function itself, without the functions and classes inside it."""
+    waiting: list[ast.AST] = list(function.body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def test_no_test_of_a_requirement_ends_early() -> None:
+    """A test that returns in its middle claims its requirements also where it has checked nothing of them."""
+    early = [
+        f"{where(path, function)} {function.name}"
+        for path, tree in TREES.items()
+        for function in functions(tree)
+        if any("mark.req" in ast.unparse(one) for one in function.decorator_list)
+        and any(isinstance(node, ast.Return) for node in own_statements(function))
+    ]
+    assert early == []
+
+
 # Of the seed's list of unit tests, UT-040b-01 to UT-040b-15: each names the requirement that it is about.
 UNIT_TESTS_ASKED_FOR = (
     *("FR-040b-01", "FR-040b-02", "FR-040b-03", "FR-040b-08", "FR-040b-09", "FR-040b-11", "FR-040b-16", "FR-040b-19"),
