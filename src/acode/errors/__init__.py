@@ -55,6 +55,14 @@ class Interrupted(AcodeError):
     exit_code = 130
 
 
+class UnsupportedPlatform(AcodeError):
+    """acode cannot keep its promises on this system."""
+
+    code = "ACODE-CLI-004"
+    exit_code = 2
+    hint = "Use it in WSL (wsl --install); ACODE_UNSUPPORTED=1 runs it all the same, without its guarantees."
+
+
 class UnknownSession(AcodeError):
     """The id names no session, or more than one."""
 
