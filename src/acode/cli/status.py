@@ -67,12 +67,12 @@ def lock_json(seen: Seen) -> dict[str, Any]:
 def lines(world: World, screen: Screen, found: Preview) -> list[str]:
     session, now = found.session, world.clock()
     state = f"{session.state} (escalated)" if is_escalated(found) else str(session.state)
+    tasks = f"{session.plan_tasks_done}/{session.plan_tasks_total}"
     out = [
         f"Session: {short(session.session_id)}",
         f"Title: {one_line(session.title)}",
         f"State: {state}",
-        f"Progress: {session.plan_tasks_done}/{session.plan_tasks_total} tasks,"
-        f" {session.steps_done}/{session.steps_total} steps",
+        f"Progress: {tasks} tasks, {session.steps_done}/{session.steps_total} steps",
     ]
     if found.survey is None:
         out.append(f"Ended: {ago(session.updated_at, now)}")
