@@ -3,6 +3,7 @@
     python3 dev.py bench                 acode alone (some minutes: it builds a session of a million events)
     python3 dev.py bench steps           one of: cold_start, formats, library, recovery, redaction, steps, sync,
                                          validation
+    python3 dev.py bench requirements    the seeds' performance requirements, recorded in benchmarks/records/
     python3 dev.py bench peers           beside other engines, which are installed for it: steps per second,
     python3 dev.py bench kills           what is repeated after twenty kills,
     python3 dev.py bench curve           and recovery against the length of the record
@@ -106,6 +107,10 @@ TARGETS: list[tuple[str, str, str, float, float]] = [
 
 
 def main(argv: list[str]) -> int:
+    if argv[:1] == ["requirements"]:
+        from benchmarks.requirements import record
+
+        return record(argv[1:])
     alone = sorted(path.stem.removeprefix("bench_") for path in (ROOT / "benchmarks").glob("bench_*.py"))
     if argv == ["pictures"]:
         from benchmarks.plots import draw

@@ -25,7 +25,7 @@ from acode.errors import (
     NotWritable,
     SessionLocked,
 )
-from acode.lock import Holder, Lock, acquire, alive, foreign_process, lock_path, look, myself
+from acode.lock import Holder, Lock, acquire, alive, lock_path, look, myself, stranger_of
 
 SESSION = "01980000-0000-7000-8000-00000000cafe"
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -319,19 +319,13 @@ def test_without_its_directory_nothing_is_locked(locks: Path) -> None:
 
 
 @pytest.mark.req("CODE-011c-11")
-def test_a_pid_that_belongs_to_another_process_now_is_named_as_such(locks: Path, spawn: Spawn) -> None:
-    """The lock is held by somebody, but the process under the owner's pid is not the one that took it."""
-    holding(spawn())
-    reused = subprocess.Popen(["sleep", "60"])
-    try:
-        lie = msgspec.structs.replace(myself(NOW), pid=reused.pid, started=1.0)
-        path_of(locks).write_bytes(msgspec.json.encode(lie))
-        with pytest.raises(LockForeignProcess, match=f"pid {reused.pid}, sleep") as caught:
-            take(locks)
-        assert (caught.value.code, caught.value.exit_code) == ("LOCK-003", 16)
-    finally:
-        reused.kill()
-        reused.wait()
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says who holds a lock")
+def test_the_process_that_the_kernel_names_is_told_and_not_the_one_in_the_file(locks: Path, spawn: Spawn) -> None:
+    holder = holding(spawn())
+    path_of(locks).write_bytes(msgspec.json.encode(myself(NOW)))
+    with pytest.raises(LockForeignProcess, match=f"pid {holder.pid}, ") as caught:
+        take(locks)
+    assert (caught.value.code, caught.value.exit_code) == ("LOCK-003", 16)
 
 
 def changed(**fields: object) -> Holder:
@@ -343,9 +337,20 @@ def test_a_process_is_alive_only_with_the_same_boot_pid_and_start() -> None:
     assert not alive(changed(boot_id="another boot"))
     assert not alive(changed(started=1.0))
     assert not alive(changed(pid=2**22 + 1))
-    assert foreign_process(myself(NOW)) is None
-    assert foreign_process(changed(host="elsewhere", started=1.0)) is None
-    assert foreign_process(changed(pid=2**22 + 1)) is None
+    assert stranger_of(myself(NOW), None) is None
+    assert stranger_of(myself(NOW), os.getpid()) is None
+    assert stranger_of(changed(host="elsewhere", started=1.0), None) is None
+    assert stranger_of(changed(pid=2**22 + 1), None) is None
+    assert stranger_of(changed(pid=2**22 + 1), 2**22 + 1) is None, "a child of a dead owner may hold its lock"
+
+
+def test_where_the_kernel_names_nobody_a_pid_that_is_another_process_now_is_a_stranger() -> None:
+    reused = subprocess.Popen(["sleep", "60"])
+    try:
+        assert stranger_of(changed(pid=reused.pid, started=1.0), None) == f"pid {reused.pid}, sleep"
+    finally:
+        reused.kill()
+        reused.wait()
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff" * 100, b"[]", b'{"pid": "x"}', b"x" * 100_000])

@@ -144,6 +144,7 @@ def acquire(
                 _write_holder(fd, holder)
                 return Lock(path, fd, holder, found_ns), wanted
             holder_found = None if granted else _read_holder(fd)
+            holding = None if granted else flock_pid(fd)
         except BaseException:
             os.close(fd)
             raise
@@ -153,8 +154,10 @@ def acquire(
         if (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, WAIT_STEP_S))
             continue
-        if glances == 0 or (holder_found is not None and alive(holder_found)):
-            raise _refusal(session_id, path, holder_found, now())
+        named = holder_found is not None and holding in (None, holder_found.pid)
+        if glances == 0 or (named and holder_found is not None and alive(holder_found)):
+            stranger = stranger_of(holder_found, holding)
+            raise _refusal(session_id, path, holder_found, now(), stranger)
         glances -= 1
         time.sleep(GLANCE_S)
 
@@ -195,20 +198,21 @@ def look(locks: Path, session_id: str, generation: int) -> Seen:
         os.close(fd)
 
 
-def _refusal(session_id: str, path: Path, holder: Holder | None, now: datetime) -> SessionLocked | LockForeignProcess:
+def _refusal(
+    session_id: str, path: Path, holder: Holder | None, now: datetime, stranger: str | None
+) -> SessionLocked | LockForeignProcess:
     short = session_id[-8:]
     hint = (
         f"Wait for it (acode resume {short} --wait), look for other acode processes, or, if the owner hangs,"
         f" break the lock: acode session unlock {short} --force"
     )
-    if holder is None:
-        return SessionLocked(f"Session {short} is locked by another process", hint=hint)
     details = msgspec.to_builtins(holder)
-    stranger = foreign_process(holder)
     if stranger is not None:
         return LockForeignProcess(
             f"the lock of session {short} is held by a process that is not acode: {stranger}", hint=hint, owner=details
         )
+    if holder is None:
+        return SessionLocked(f"Session {short} is locked by another process", hint=hint)
     minutes = max(0, int((now - holder.since).total_seconds() // 60))
     return SessionLocked(
         f"Session {short} is locked by another process: pid {holder.pid} of {holder.user} on {holder.host},"
@@ -338,19 +342,44 @@ def alive(holder: Holder) -> bool:
     return is_judged_here(holder) and process_started(holder.pid) == holder.started
 
 
-def foreign_process(holder: Holder) -> str | None:
-    """What runs under the holder's pid, if it is another process than the one that took the lock."""
-    if holder.host != host_name() or not is_judged_here(holder):
+def stranger_of(holder: Holder | None, holding: int | None) -> str | None:
+    """The process that holds the lock, if it is none of acode's: an acode writes its name into the file at once.
+
+    holding: the pid that the kernel names. A child that a dead owner forked holds the lock under its parent's pid. On
+    a full disk an acode leaves no name; so where there is none, whatever runs on Python may be one.
+    """
+    if holder is not None and (holder.host != host_name() or not is_judged_here(holder)):
+        return None  # pids of another machine or container say nothing here
+    if holding is not None and holder is None:
+        found = in_words(holding)
+        return found if found is not None and "python" not in found and "acode" not in found else None
+    if holding is not None and holder is not None and holding != holder.pid:
+        return in_words(holding)
+    if holder is None or alive(holder) or process_started(holder.pid) is None:
         return None
-    if alive(holder) or process_started(holder.pid) is None:
-        return None
+    return in_words(holder.pid)  # its pid is another process's now
+
+
+def in_words(pid: int) -> str | None:
     import psutil
 
     try:
-        process = psutil.Process(holder.pid)
-        return f"pid {holder.pid}, {process.name()}"
+        return f"pid {pid}, {psutil.Process(pid).name()}"
     except psutil.Error:
         return None
+
+
+def flock_pid(fd: int) -> int | None:
+    """Who holds the lock on this file, by the kernel's word; None where it does not say, or not in our namespace."""
+    if sys.platform != "linux":
+        return None
+    status = os.fstat(fd)
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    with contextlib.suppress(OSError, ValueError), open("/proc/locks", encoding="ascii", errors="replace") as file:
+        for fields in map(str.split, file):
+            if fields[1:2] == ["FLOCK"] and fields[5:6] == [device]:
+                return int(fields[4]) if int(fields[4]) > 0 else None
+    return None
 
 
 # The file.

@@ -39,6 +39,9 @@ ADVICE_FOR_PERSONS = frozenset(
 )
 
 
+LOCK_IS_HELD = "its lock is held"
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = True
     attempts_max: int = 3
@@ -61,7 +64,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """One rule and whether it is met, for the person who asks why."""
 
     name: str
-    reason: Reason
+    reason: Reason | None  # None: the lock's rule, which is none of the policy
     met: bool
     because: str
     binding: bool
@@ -69,7 +72,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     eligible: bool
-    reason: Reason
+    reason: Reason | None  # None: a process is at work on it, and nothing has interrupted that
     attempt: int
     attempts_max: int
     cooldown_s_remaining: int
@@ -77,6 +80,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     run_state: str
     rules: tuple[Rule, ...] = ()
     forced: bool = False
+
+    @property
+    def reason_code(self) -> str | None:
+        return str(self.reason) if self.reason is not None else None
+
+    @property
+    def in_words(self) -> str:
+        return self.reason_code or LOCK_IS_HELD
 
     @property
     def advice(self) -> tuple[Rule, ...]:
@@ -118,14 +129,13 @@ def decide(
 
 def refused_by_lock(decision: Decision) -> Decision:
     """What anybody gets while a process is at work on the session: nothing has interrupted it, and its lock is held."""
-    name, because = "no process is at work on it", "its lock is held"
-    rule = Rule(name=name, reason=Reason.UNKNOWN_CLASS, met=False, because=because, binding=True)
+    rule = Rule(name="no process is at work on it", reason=None, met=False, because=LOCK_IS_HELD, binding=True)
     return msgspec.structs.replace(
-        decision, eligible=False, reason=Reason.UNKNOWN_CLASS, cooldown_s_remaining=0, rules=(rule, *decision.rules)
+        decision, eligible=False, reason=None, cooldown_s_remaining=0, rules=(rule, *decision.rules)
     )
 
 
-def _binds(reason: Reason, automatic: bool, forced: bool) -> bool:
+def _binds(reason: Reason | None, automatic: bool, forced: bool) -> bool:
     if forced and reason is Reason.LIMIT:
         return False
     return automatic or reason not in ADVICE_FOR_PERSONS

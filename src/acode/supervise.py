@@ -72,7 +72,7 @@ def next_step(end: ChildEnd | None, standing: Standing, *, fruitless: int = 0, w
         return Step(do="end", exit_code=code or 0, why="the child could not even begin, and has said why")
     if fruitless >= FRUITLESS_MAX:
         return Step(do="end", exit_code=1, why=f"{fruitless} children in a row were killed before they had begun")
-    return Step(do="start", why=str(standing.decision.reason))
+    return Step(do="start", why=standing.decision.in_words)
 
 
 def supervise(

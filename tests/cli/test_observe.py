@@ -88,7 +88,7 @@ def test_a_mismatch_is_logged_as_an_error_with_its_files(acode: Acode, paused: s
     acode("resume", paused)
     (line,) = lines(workspace, "environment_mismatch")
     assert (line["level"], [one["path"] for one in line["mismatches"]]) == ("error", ["email.txt"])
-    (error,) = [one for one in lines(workspace, "error") if one["code"] == "ACODE-RESUME-013"]
+    (error,) = [one for one in lines(workspace, "error") if one["code"] == "ACODE-RESUME-004"]
     assert error["session_id"].endswith(paused) and error["seq"] > 0
 
 

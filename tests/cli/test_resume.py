@@ -197,7 +197,7 @@ def test_a_refusal_after_the_start_still_ends_the_json_lines(acode: Acode, stopp
     assert (lines[0]["event"], lines[-1]["event"]) == ("session_start", "session_end")
     end = lines[-1]["data"]
     assert (ended.exit_code, end["exit_code"], end["state"]) == (17, 17, "PAUSED")
-    assert end["error"]["code"] == "ACODE-RESUME-013"
+    assert end["error"]["code"] == "ACODE-RESUME-004"
     assert [line for line in lines if "error" in line] == []
 
 

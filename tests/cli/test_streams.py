@@ -237,5 +237,5 @@ def test_the_table_of_errors_is_made_from_the_classes() -> None:
 def test_no_two_errors_share_a_code() -> None:
     from acode.errors import every_error
 
-    codes = [cls.code for cls in every_error()]
+    codes = [cls.detail_code or cls.code for cls in every_error()]
     assert len(codes) == len(set(codes))

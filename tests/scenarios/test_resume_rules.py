@@ -23,6 +23,17 @@ tasks:
 """
 
 
+# acode itself, in a process that ends by kill -9 when its first step is about to begin.
+KILLED_BEFORE_ITS_FIRST_STEP = """
+import os, signal, sys
+from acode.cli import main
+from acode.engine import perform
+
+perform.perform = lambda *args, **more: os.kill(os.getpid(), signal.SIGKILL)
+main(sys.argv[1:])
+"""
+
+
 @pytest.mark.req("SCN-040b-01", "FR-040b-31", "FR-040b-36", "FR-040b-46", "FR-040b-13")
 def test_after_a_clean_shutdown_it_goes_on_with_the_next_step_and_repeats_nothing(stage: Stage) -> None:
     assert stage.acode("run", stage.plan(GATED)).exit_code == 10
@@ -107,15 +118,20 @@ def test_a_resume_loop_ends_at_the_limit_with_an_escalation_to_a_person(stage: S
 
 @pytest.mark.req("SCN-040b-05", "FR-040b-09", "FAIL-040b-01", "STATE-011c-02")
 def test_a_session_that_never_started_a_step_starts_fresh_without_an_error(stage: Stage) -> None:
-    plan = stage.plan(f"title: Fresh\ntasks: [{{title: t, steps: [{{run: '{NOTE}'}}]}}]")
-    running = stage.acode.process("run", plan, env={"PATH": "/nonexistent"})
-    running.kill_everything()
-    found = stage.acode("session", "list", "--all", "--json").json
-    if not found:  # killed before there was anything: also a fresh start, with nothing to resume
-        assert stage.acode("resume", "--last").exit_code == 14
-        return
-    look = stage.acode("resume", "--dry-run", found[0]["session_id"], "--json").json
-    assert look["scenario"] in ("fresh_start", "mid_operation")
+    """Killed between the session's creation and its first step; the process is stopped there, not raced against."""
+    plan = stage.plan(f"title: Fresh\ntasks: [{{id: t, steps: [{{run: '{NOTE}', id: only}}]}}]")
+    running = stage.acode.process("run", plan, program=["-c", KILLED_BEFORE_ITS_FIRST_STEP])
+    assert running.finish().exit_code == -signal.SIGKILL
+    (found,) = stage.sessions()
+    kinds = [event["type"] for event in stage.history(found["session_id"])]
+    assert kinds[0] == "session_created" and "step_started" not in kinds
+    look = stage.acode("resume", "--dry-run", found["session_id"], "--json").json
+    assert (look["scenario"], look["resume_point"]) == ("fresh_start", None)
+    assert (look["skipped_steps"], look["remaining_steps"]) == ([], ["t.only"])
+    assert stage.acode("resume", found["session_id"]).exit_code == 0
+    assert stage.ledger() == {"t.only": 1}
+    (started,) = [event for event in stage.history(found["session_id"]) if event["type"] == "resume_started"]
+    assert started["data"]["scenario"] == "fresh_start"
 
 
 @pytest.mark.req("SCN-040b-06", "FR-040b-34", "FR-040b-39", "SCN-011c-01", "FR-011c-001")

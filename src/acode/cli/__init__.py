@@ -13,7 +13,7 @@ def main(argv: list[str] | None = None) -> int:
 
     words = sys.argv[1:] if argv is None else argv
     try:
-        if "session" in words and "list" in words:
+        if "session" in words and "list" in words and sys.platform != "win32":
             code = _listed(words, own_process=argv is None)
             if code is not None:
                 return code

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 
 import click
 
@@ -14,6 +15,7 @@ from acode import __version__
 from acode.cli.flags import Flags, Group
 from acode.cli.screen import Screen, close_streams
 from acode.cli.trouble import report, unexpected
+from acode.config.platforms import refuse_unsupported
 from acode.errors import AcodeError, Interrupted, Usage
 
 # One line per command: where it lives, and what help says of it. Commands of a group stand in the group's own table.
@@ -65,6 +67,9 @@ def run(arguments: list[str]) -> int:
     flags = Flags()
     screen = Screen(flags, os.environ)
     try:
+        if sys.platform == "win32":
+            flags.json = "--json" in arguments  # the flags are not parsed yet
+            refuse_unsupported(sys.platform, os.environ)
         answer = root().main(args=arguments, prog_name="acode", standalone_mode=False, obj=flags)
         code = answer if isinstance(answer, int) else 0
     except click.exceptions.NoArgsIsHelpError as shown:

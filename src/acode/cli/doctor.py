@@ -21,6 +21,7 @@ from acode.cli.flags import Command, Flags
 from acode.cli.screen import Screen, one_line
 from acode.cli.world import find_workspace
 from acode.config import load_config, state_dir
+from acode.config.platforms import UNPROVEN
 from acode.errors import AcodeError
 from acode.store import database
 from acode.store.own_files import refuse_strange_files
@@ -73,6 +74,7 @@ def _in_sum(checks: list[Check], failed: list[Check]) -> str:
 def examine(workspace: Path, env: Mapping[str, str]) -> list[Check]:
     return [
         Check("acode", True, f"{__version__} at {Path(__file__).parent.parent}"),
+        _platform(sys.platform),
         _python(),
         *_sqlite(),
         _guarded("file system", lambda: _file_system(workspace)),
@@ -86,6 +88,11 @@ def examine(workspace: Path, env: Mapping[str, str]) -> list[Check]:
         _guarded("database", lambda: _database(workspace, env)),
         _git(),
     ]
+
+
+def _platform(name: str) -> Check:
+    detail = {"linux": "Linux, proven", "darwin": UNPROVEN}.get(name, f"{name}, unsupported")
+    return Check("platform", name == "linux", detail, "Try it where a loss would not matter.", needed=False)
 
 
 def _guarded(name: str, look: Callable[[], Check]) -> Check:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from acode.cli import sync_words
 from acode.cli.environment import change_in_words
-from acode.cli.outline import Outline, outline_of
+from acode.cli.outline import Outline, agent_place, outline_of
 from acode.cli.progress import agent_lines, settled_lines
 from acode.cli.report import next_of_agent
 from acode.cli.screen import Screen, one_line
@@ -54,7 +54,7 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
     out.append(f"  Sync status: {sync_words.in_brief(found.sync.as_json())}")
     decision = survey.decision
     out.append(
-        f"  Decision: {'allowed' if decision.eligible else 'refused'} ({decision.reason}),"
+        f"  Decision: {'allowed' if decision.eligible else 'refused'} ({decision.in_words}),"
         f" {attempt_of(decision.attempt, decision.attempts_max)}"
     )
     for settlement in continuation.in_flight:
@@ -70,12 +70,13 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
 
 def agent_work(session: Session, redactor: Redactor) -> list[str]:
     """What is done of an agent's work, and what it goes on with."""
-    _, *talk = agent_lines(session)
+    talk = [line for line in agent_lines(session) if line.startswith("Conversation")]
+    at, upcoming = agent_place(session), next_of_agent(session, redactor)
     return [
-        f"Skipping: {count(session.tasks_done, 'task')} (complete), {count(session.steps_done, 'step')} on record",
+        f"Skipping: {count(session.plan_tasks_done, 'task')} (complete), {count(session.steps_done, 'step')} on record",
         *talk,
-        f"Remaining: {count(max(session.tasks_total, 1) - session.tasks_done, 'task')}",
-        f"Starting from: {next_of_agent(session, redactor)}",
+        f"Remaining: {count(session.plan_tasks_total - session.plan_tasks_done, 'task')}",
+        f"Starting from: {at.name} ({upcoming})" if at else f"Starting from: {upcoming}",
     ]
 
 

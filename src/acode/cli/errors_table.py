@@ -27,7 +27,8 @@ def table() -> str:
 def row(cls: type[AcodeError], meaning: str = "") -> str:
     sentence = meaning or " ".join((inspect.getdoc(cls) or "").split())
     hint = cls.hint.replace("|", "\\|")
-    return f"| {cls.code} | {cls.exit_code} | {sentence} | {hint} |"
+    code = f"{cls.code}, detail {cls.detail_code}" if cls.detail_code else cls.code
+    return f"| {code} | {cls.exit_code} | {sentence} | {hint} |"
 
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ class Execution:
     def _remaining(self, result: Result) -> str:
         session = self.follower.session
         if session is not None and session.kind == AGENT:
-            return count(max(session.tasks_total, 1) - session.tasks_done, "task")
+            return count(session.plan_tasks_total - session.plan_tasks_done, "task")
         return count(result.remaining_steps, "step")
 
 

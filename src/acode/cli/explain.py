@@ -203,7 +203,7 @@ class Explanation:
         assert self.found.survey is not None
         verdict = "yes" if decision.eligible else "no"
         attempt = attempt_of(decision.attempt, decision.attempts_max)
-        yield f"{self._bold('Would it be resumed automatically?')} {verdict} ({decision.reason}, {attempt})"
+        yield f"{self._bold('Would it be resumed automatically?')} {verdict} ({decision.in_words}, {attempt})"
         for rule in decision.rules:
             sign = self.screen.paint_data("✓", "good") if rule.met else self.screen.paint_data("✗", "bad")
             decides = not rule.met and rule.reason is decision.reason

@@ -109,11 +109,49 @@ def _in_ranges(found: list[Skipped]) -> list[Skipped]:
 def position(session: Session, outline: Outline | None) -> str:
     """“Task 2/3, Step 3/5”, or how far it came where there is no plan to point into."""
     if session.kind == AGENT:
-        return f"{session.tasks_done} of {max(session.tasks_total, 1)} tasks done"
+        at = agent_place(session)
+        return f"Task {at.task_number}/{session.plan_tasks_total}, Step {at.step_number}" if at else of_agent(session)
     place = outline.next_step(session) if outline is not None else None
     if outline is None or place is None:
         return f"{session.steps_done} of {session.steps_total} steps done"
     return f"Task {place.task_number}/{len(outline.order)}, Step {place.step_number}/{len(place.task.steps)}"
+
+
+class AgentPlace(NamedTuple):
+    """Where an agent's session goes on: the first task of its plan that is not done, and the step inside it."""
+
+    task_number: int
+    task: Task
+    step_number: int
+
+    @property
+    def name(self) -> str:
+        return f"Task {self.task_number}, Step {self.step_number}"
+
+
+def agent_place(session: Session) -> AgentPlace | None:
+    if session.plan is None or session.records is None:
+        return None
+    for number, task in enumerate(execution_order(session.plan), 1):
+        if not session.done(task.id):
+            return AgentPlace(number, task, session.records.inner_done.get(task.id, 0) + 1)
+    return None
+
+
+def of_agent(session: Session) -> str:
+    """Without a place: the plan is not made yet, or all of it is done, or only the counts are loaded."""
+    if session.plan_tasks_total == 0:
+        return "planning the work"
+    return f"{session.plan_tasks_done} of {session.plan_tasks_total} tasks done"
+
+
+def agent_skipped(session: Session) -> list[Skipped]:
+    """The finished tasks of an agent's plan, with the time that they took."""
+    order = execution_order(session.plan) if session.plan is not None else ()
+    took = session.records.task_ms if session.records is not None else {}
+    done = [(number, task) for number, task in enumerate(order, 1) if session.done(task.id)]
+    found = [Skipped(f"Task {number}", task.title, took.get(task.id, 0)) for number, task in done]
+    return found if len(found) <= LINES_MAX else _in_ranges(found)
 
 
 def open_tasks(session: Session) -> list[Task]:

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from acode.cli import sync_words
 from acode.cli.environment import changed_lines, check_lines
 from acode.cli.live import LiveLine
-from acode.cli.outline import Outline, outline_of
+from acode.cli.outline import Outline, Skipped, agent_place, agent_skipped, of_agent, outline_of
 from acode.cli.output import OutputLines
 from acode.cli.remedy import show_remedy
 from acode.cli.screen import Screen, one_line
 from acode.cli.wording import attempt_of, count, took
 from acode.engine.world import Notice, short
 from acode.redact import Redactor
-from acode.state import AGENT, NESTED, Session
+from acode.state import AGENT, NESTED, PLANNING_TASKS, Session
 
 PATHS_SHOWN_MAX = 5
 
@@ -142,9 +142,17 @@ class Progress:
             for line in sync_words.in_full(data["sync"], notice.at):
                 self.screen.say(line)
         self.screen.say("\nEnvironment ready. Resuming..." if self._checked and self._ready else "\nResuming...")
-        if self._outline is None or notice.session is None:
+        if notice.session is None:
             return
-        for one in self._outline.skipped(notice.session):
+        if notice.session.kind == AGENT:
+            at = agent_place(notice.session)
+            self._skipped(agent_skipped(notice.session))
+            self.screen.say(f"  Continuing from {at.name if at else of_agent(notice.session)}")
+        elif self._outline is not None:
+            self._skipped(self._outline.skipped(notice.session))
+
+    def _skipped(self, finished: list[Skipped]) -> None:
+        for one in finished:
             title = f": {self._clean(one.title)}" if one.title else ""
             spent = f", took {took(one.took_ms)}" if one.title and one.took_ms else ""
             self.screen.say(f"  {self._good('✓')} {one.name}{title} {self._dim(f'(skipped{spent})')}")
@@ -233,9 +241,12 @@ class Progress:
     def _task_of_agent(self, session: Session, title: str) -> None:
         """A task is a step with steps inside: its name stands above them."""
         self.line.close()
-        number, total = session.tasks_done + 1, max(session.tasks_total, session.tasks_done + 1)
-        known = f"{number}/{total}" if session.plan is not None or number > 1 else str(number)
-        self.screen.say(self._bold(f"\nTask {known}: {self._clean(title)}"))
+        if session.tasks_done < PLANNING_TASKS:  # making the plan is no task of the plan
+            self.screen.say(self._bold(f"\n{self._clean(title)}"))
+            return
+        number = session.plan_tasks_done + 1
+        total = max(session.plan_tasks_total, number)
+        self.screen.say(self._bold(f"\nTask {number}/{total}: {self._clean(title)}"))
 
     def _context_compacted(self, notice: Notice) -> None:
         self.line.close()
@@ -344,7 +355,10 @@ def model_of(session: Session) -> str:
 
 def agent_lines(session: Session) -> list[str]:
     """Where an agent's session stands."""
-    lines = [f"Loaded state: {session.state}, {session.tasks_done} of {max(session.tasks_total, 1)} tasks done"]
+    at, spent = agent_place(session), sum(one.took_ms for one in agent_skipped(session))
+    lines = [f"Loaded state: {session.state}" + (f" at {at.name}" if at else f", {of_agent(session)}")]
+    if session.plan_tasks_done:
+        lines.append(f"Skipping: {count(session.plan_tasks_done, 'completed task')} ({took(spent)} of work)")
     talk = session.conversation
     if talk is not None:
         tokens = talk.input_tokens + talk.output_tokens

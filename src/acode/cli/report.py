@@ -41,8 +41,8 @@ def of_session(found: Preview, redactor: Redactor) -> str:
     return resume_report(
         run_id=session.session_id,
         phase=f"{session.state}, {position(session, outline)}",
-        done=session.tasks_done,
-        total=session.tasks_total,
+        done=session.plan_tasks_done,
+        total=session.plan_tasks_total,
         last_activity=stamp(session.updated_at),
         last_completed=completed,
         next_action=upcoming,

@@ -17,7 +17,7 @@ from acode.engine.carry_on import resume
 from acode.engine.hold import ended
 from acode.engine.opening import opened, resolve_id
 from acode.engine.world import Options, Result, World
-from acode.errors import Usage
+from acode.errors import CheckpointMissing, Usage
 from acode.events.types import SessionCreated
 from acode.plan import Strategy
 
@@ -115,7 +115,10 @@ def carry_on(world: World, name: str, options: Options) -> Result:
     """A plan is walked by acode itself; a program's session is carried on by its program, which is called again."""
     with opened(world, look_only=True) as store:
         session_id = resolve_id(world, store, name)
-        session, _ = store.peek(session_id)
+        try:
+            session, _ = store.peek(session_id)
+        except CheckpointMissing:  # whatever made it: the engine refuses, and records that
+            return resume(world, session_id, options)
         created = store.first_event(session_id, session)[0].event if session.by_program else None
     if not isinstance(created, SessionCreated):
         return resume(world, name, options)

@@ -36,12 +36,12 @@ def as_json(row: Row) -> dict[str, Any]:
         "resumable": not session.terminal,
         "created_at": stamp(session.created_at),
         "updated_at": stamp(session.updated_at),
-        "tasks_done": session.tasks_done,
-        "tasks_total": session.tasks_total,
+        "tasks_done": session.plan_tasks_done,
+        "tasks_total": session.plan_tasks_total,
         "steps_done": session.steps_done,
         "steps_total": session.steps_total,
         "interruption_class": row.interruption.cls if row.interruption else None,
-        "reason_code": str(decision.reason) if decision else None,
+        "reason_code": decision.reason_code if decision else None,
     }
 
 

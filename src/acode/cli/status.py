@@ -67,11 +67,12 @@ def lock_json(seen: Seen) -> dict[str, Any]:
 def lines(world: World, screen: Screen, found: Preview) -> list[str]:
     session, now = found.session, world.clock()
     state = f"{session.state} (escalated)" if is_escalated(found) else str(session.state)
+    tasks = f"{session.plan_tasks_done}/{session.plan_tasks_total}"
     out = [
         f"Session: {short(session.session_id)}",
         f"Title: {one_line(session.title)}",
         f"State: {state}",
-        f"Progress: {session.tasks_done}/{session.tasks_total} tasks, {session.steps_done}/{session.steps_total} steps",
+        f"Progress: {tasks} tasks, {session.steps_done}/{session.steps_total} steps",
     ]
     if found.survey is None:
         out.append(f"Ended: {ago(session.updated_at, now)}")
@@ -84,7 +85,7 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
         out.append(f"Stopped: {ago(stopped_at(session), now)}, {one_line(survey.interruption.evidence)}")
         verdict = "allowed" if decision.eligible else "refused"
         waiting = f", {decision.cooldown_s_remaining} s remain" if decision.cooldown_s_remaining else ""
-        out.append(f"Automatic resume now: {verdict} ({decision.reason}{waiting})")
+        out.append(f"Automatic resume now: {verdict} ({decision.in_words}{waiting})")
         out.append("Lock: free")
     out += sync_words.in_full(found.sync.as_json(), now)
     out.append(f"Next: {next_action(found)}")

@@ -30,6 +30,7 @@ from acode.cli.run import is_file, read_plan, unfinished_of
 from acode.cli.screen import Screen
 from acode.cli.world import build_world
 from acode.engine.begin import same_plan
+from acode.engine.missing_checkpoint import missing_checkpoint_on_record
 from acode.engine.preview import history, next_action, preview, rows
 from acode.engine.world import Notice, Options, World, introduction, short
 from acode.errors import NoResumableSession, SessionLocked
@@ -65,7 +66,9 @@ def command(flags: Flags, *, what: str | None, last: bool, new: bool, yes: bool,
         return Supervisor(flags, world, screen, lambda: run_id).go(["resume", run_id, "--auto"])
     text = what if what is not None else to_resume(world, screen, last=last, yes=True, asks=False)
     # Looked at before anything is supervised: a name that nobody has, or a log that cannot be used, is an error here.
-    name = preview(world, text, Options(actor="system"), probes=False, environment=False).session.session_id
+    options = Options(actor="system")
+    with missing_checkpoint_on_record(world, options):
+        name = preview(world, text, options, probes=False, environment=False).session.session_id
     return Supervisor(flags, world, screen, lambda: name).go(None)
 
 
@@ -216,7 +219,7 @@ class Supervisor:
         lines = JsonLines(self.screen, self.world.redactor)
         about = introduction(session)
         lines.tell(Notice(event="session_start", at=at, session_id=session.session_id, seq=session.seq, data=about))
-        reason = str(found.survey.decision.reason) if found.survey is not None else str(session.state).lower()
+        reason = found.survey.decision.reason_code if found.survey is not None else str(session.state).lower()
         lines.end(
             at=at,
             state=str(session.state),

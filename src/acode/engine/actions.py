@@ -57,11 +57,15 @@ def resolve(
 
 
 def refuse_running(run: Held, step_id: str) -> None:
-    """Of a command that still runs nobody can say what became of it; settled now, it would run beside its repeat."""
-    finding = look_at(step_named(run.session, step_id), run.site(probes=False), run.session)
+    """Of what still runs nobody can say what became of it; settled now, it would run beside its repeat.
+
+    A database is asked, which changes nothing; a probe is not run: a person's answer is in its place.
+    """
+    in_database = run.session.in_flight[step_id].started.kind == "sql"
+    finding = look_at(step_named(run.session, step_id), run.site(probes=in_database), run.session)
     if finding.still_running:
         raise StepStillRunning(
-            f"the command of step {step_id} is {finding.evidence}",
+            f"step {step_id} has not ended: {finding.evidence}",
             hint="Wait for it or stop it; acode session resolve --force settles it all the same.",
             step=step_id,
         )

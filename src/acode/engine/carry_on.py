@@ -12,16 +12,17 @@ import msgspec
 
 from acode import lock as locks
 from acode.engine.hold import Held, held, refuse_unknown_events
+from acode.engine.missing_checkpoint import missing_checkpoint_on_record
 from acode.engine.perform import FILES_IN_EVENT_MAX, Walk, complete, ending, perform_all
 from acode.engine.remedy import remedy
 from acode.engine.settle import (
     ask_about_unknowns,
     ask_how,
-    decision_event,
     end_where_it_failed,
     is_choice,
     not_repeated_automatically,
     note_unknown,
+    record_decision,
     settle_flights,
     unknown_error,
 )
@@ -36,7 +37,6 @@ from acode.errors import (
     AcodeError,
     CannotContinue,
     ChangedFiles,
-    CheckpointMissing,
     CoolingDown,
     EnvironmentInvalid,
     Escalated,
@@ -59,7 +59,7 @@ def resume(world: World, text: str, options: Options, walk: Walk = perform_all) 
 
     `walk` goes the way that is left: through the plan, or wherever the tasks of the session come from.
     """
-    with held(world, text, wait=options.wait) as run:
+    with missing_checkpoint_on_record(world, options), held(world, text, wait=options.wait) as run:
         refuse_to_walk_alone(run, walk)
         found, options = make_ready(run, options)
         return carried_on(run, lambda: settle_and_perform(run, found, options, walk))
@@ -172,19 +172,9 @@ def look_around(run: Held, options: Options) -> tuple[Survey, Options]:
 
 
 def decide_on_record(run: Held, found: Survey, options: Options) -> None:
-    """Every decision is an event, also a refusal; a refusal changes no counter."""
+    """The decision, and what follows from a refusal: an escalation, the unknown outcomes, the error."""
     decision = found.decision
-    said = run.say(decision_event(run, found.interruption, decision), actor=decision.actor)
-    run.tell(
-        "resume_decision",
-        seq=said[0].seq,
-        eligible=decision.eligible,
-        reason_code=str(decision.reason),
-        attempt=decision.attempt,
-        max_attempts=decision.attempts_max,
-        cooldown_seconds_remaining=decision.cooldown_s_remaining,
-        advice=[rule.because for rule in decision.advice],
-    )
+    record_decision(run, found.interruption, decision)
     if not decision.eligible:
         if decision.reason is Reason.LIMIT and not run.session.escalated:
             escalate(run, decision.reason)
@@ -205,8 +195,6 @@ def refusal(run: Held, found: Survey) -> AcodeError:
     broken = next((rule for rule in decision.rules if not rule.met and rule.reason is decision.reason), None)
     because = broken.because if broken else ""
     match decision.reason:
-        case Reason.MISSING_CHECKPOINT:
-            return CheckpointMissing(f"session {name} has no valid checkpoint: {because}", **details)
         case Reason.MISSING_ARTIFACTS:
             return MissingArtifacts(
                 f"session {name} cannot be resumed: {because}",
@@ -223,7 +211,7 @@ def refusal(run: Held, found: Survey) -> AcodeError:
         case Reason.NON_IDEMPOTENT:
             unknown = next((one for one in found.continuation.in_flight if one.action is Action.ASK), None)
             if unknown is not None:
-                return unknown_error(run.session.session_id, unknown)
+                return unknown_error(run.session.session_id, unknown, reason_code=details["reason_code"])
             return not_repeated_automatically(run, because, reason_code=str(decision.reason))
         case Reason.COOLDOWN:
             return CoolingDown(
@@ -348,6 +336,8 @@ def seen_again(run: Held, changes: tuple[ChangedFile, ...]) -> tuple[ev.FileStat
                 f"{one.path} was changed again while its change was being looked at",
                 hint=f"Look at it again: acode resume {short(run.session.session_id)}",
                 path=one.path,
+                expected=one.found_hash,
+                found=found.get(one.path),
             )
     return states
 
@@ -454,7 +444,11 @@ def finish_resume(run: Held, skipped: int) -> Result:
     assert run.session.records is not None
     mismatches = changed(run.root, run.session.records.manifest)
     if not mismatches:
-        return complete(run, skipped, ev.ResumeCompleted(executed_steps=run.executed, skipped_steps=skipped))
+        result = complete(run, skipped, ev.ResumeCompleted(executed_steps=run.executed, skipped_steps=skipped))
+        run.tell(
+            "resume_completed", state=str(result.state), executed_steps=result.executed_steps, skipped_steps=skipped
+        )
+        return result
     names = ", ".join(one.path for one in mismatches[:5])
     error = EnvironmentInvalid(
         f"after the resume {files_that_are(mismatches, '', 'is', 'are')} not what the session wrote: {names}",

@@ -12,6 +12,7 @@ from acode import seal
 from acode.engine.world import World, short
 from acode.errors import (
     AcodeError,
+    CheckpointMissing,
     DatabaseCorrupt,
     DiskFull,
     LogRolledBack,
@@ -100,6 +101,14 @@ def too_short(text: str, candidates: list[str]) -> UnknownSession:
     )
 
 
+def named_by_log(store: Store, session_id: str) -> Session:
+    """Where its checkpoints are gone, the log still names the run: a resume is refused, no second session begun."""
+    try:
+        return store.peek(session_id)[0]
+    except CheckpointMissing:
+        return store.load_log(session_id).session
+
+
 def carrier_of(store: Store, run_id: str, source: str | None = None) -> Session | None:
     """The session that carries the foreign run of this id, or of a unique part of it; an unfinished one before others.
 
@@ -108,7 +117,7 @@ def carrier_of(store: Store, run_id: str, source: str | None = None) -> Session 
     known: list[Session] = []
     for session_id in reversed(store.session_ids()):
         try:
-            session, _ = store.peek(session_id)
+            session = named_by_log(store, session_id)
         except OF_THE_DATABASE:  # it may be the carrier: a second one would be begun beside it
             raise
         except AcodeError:

@@ -192,7 +192,7 @@ def checkpoint_json(checkpoint: Checkpoint | None) -> dict[str, Any] | None:
 def decision_json(decision: Decision) -> dict[str, Any]:
     return {
         "eligible": decision.eligible,
-        "reason_code": str(decision.reason),
+        "reason_code": decision.reason_code,
         "attempt": decision.attempt,
         "max_attempts": decision.attempts_max,
         "cooldown_seconds_remaining": decision.cooldown_s_remaining,

@@ -36,7 +36,7 @@ from acode.state import AGENT, State
 from acode.steps import kind_of
 from acode.steps import run as commands
 from acode.steps.kept import read_status, run_directory
-from acode.steps.shape import Failed, Prepared
+from acode.steps.shape import Failed, Prepared, Site
 
 
 def settle_flights(
@@ -158,10 +158,12 @@ def task_of(run: Held, step: Step) -> Task:
 
 
 def wait_for_command(run: Held, settlement: Settlement, skipped: int) -> Result | None:
-    """The command lives on without its acode: wait for it, visibly; never start it again beside itself."""
+    """The command, or a transaction on a server, lives on without its acode: wait for it, visibly; never start it again
+    beside itself."""
     step = step_named(run.session, settlement.step)
     run.tell("step_waiting", step=step.id, evidence=settlement.evidence)
-    if commands.wait_for_end(step, run.site(), run.session.in_flight[step.id].started):
+    started = run.session.in_flight[step.id].started
+    if ends_in_time(step, run.site(), started):
         return None
     # Without this, waiting three times for a command that takes its time would look like three failures.
     run.say(ev.ResumeWithdrawn(step=step.id, evidence=settlement.evidence))
@@ -169,11 +171,19 @@ def wait_for_command(run: Held, settlement: Settlement, skipped: int) -> Result 
         return pause_by_signal(run, skipped)
     name = short(run.session.session_id)
     error = StepStillRunning(
-        f"the command of step {step.id} still runs after its time-out: {settlement.evidence}",
+        f"step {step.id} still runs after its time-out: {settlement.evidence}",
         hint=f"Stop it or wait for it, then: acode resume {name}",
         step=step.id,
     )
     return ending(run, error, "step_still_running", skipped)
+
+
+def ends_in_time(step: Step, site: Site, started: ev.StepStarted) -> bool:
+    if started.kind == "sql":
+        from acode.steps.sql import wait_for_end
+
+        return wait_for_end(step, site, started)
+    return commands.wait_for_end(step, site, started)
 
 
 def end_where_it_failed(run: Held, skipped: int) -> Result | None:
@@ -221,6 +231,21 @@ def decision_event(run: Held, interruption: Interruption, decision: Decision) ->
         max_attempts=decision.attempts_max,
         at=run.world.clock().strftime("%Y-%m-%dT%H:%M:%SZ"),
         actor=decision.actor,
+    )
+
+
+def record_decision(run: Held, interruption: Interruption, decision: Decision) -> None:
+    """Every decision is an event, also a refusal; a refusal changes no counter."""
+    said = run.say(decision_event(run, interruption, decision), actor=decision.actor)
+    run.tell(
+        "resume_decision",
+        seq=said[0].seq,
+        eligible=decision.eligible,
+        reason_code=str(decision.reason),
+        attempt=decision.attempt,
+        max_attempts=decision.attempts_max,
+        cooldown_seconds_remaining=decision.cooldown_s_remaining,
+        advice=[rule.because for rule in decision.advice],
     )
 
 
@@ -273,7 +298,7 @@ def note_unknown(run: Held, settlement: Settlement) -> AcodeError:
     return unknown_error(run.session.session_id, settlement)
 
 
-def unknown_error(session_id: str, settlement: Settlement) -> AcodeError:
+def unknown_error(session_id: str, settlement: Settlement, **details: str) -> AcodeError:
     name = short(session_id)
     if is_choice(settlement):
         return OutcomeUnknown(
@@ -281,6 +306,7 @@ def unknown_error(session_id: str, settlement: Settlement) -> AcodeError:
             hint=f"Choose: acode resume {name} --strategy rollback, or --strategy retry",
             step=settlement.step,
             evidence=settlement.evidence,
+            **details,
         )
     return OutcomeUnknown(
         f"step {settlement.step} was in flight and its outcome is unknown: {settlement.evidence}",
@@ -289,6 +315,7 @@ def unknown_error(session_id: str, settlement: Settlement) -> AcodeError:
         f" then: acode resume {name}",
         step=settlement.step,
         evidence=settlement.evidence,
+        **details,
     )
 
 

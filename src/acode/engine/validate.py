@@ -78,7 +78,9 @@ def validate(world: World, session: Session, site: Site, *, pending: tuple[str, 
     if session.kind == AGENT and site.probes:
         troubles = [Finding(code=code, message=message) for code, message in world.look_at_model(session)]
         (warnings if lenient else errors).extend(troubles)
-        checks.append(Check(name="Model available", ok=not troubles, detail="; ".join(one.message for one in troubles)))
+        model = session.created.model if session.created is not None else None
+        what = "; ".join(one.message for one in troubles) or str((model or {}).get("name", ""))
+        checks.append(Check(name="Model available", ok=not troubles, detail=what))
     reset = _config_drift(world, session)
     warnings.extend([*reset, *_plan_drift(world, session), *_git_drift(world, session)])
     checks.append(Check(name="Configuration valid", ok=True, detail="changed since the session began" if reset else ""))

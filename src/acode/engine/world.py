@@ -224,7 +224,7 @@ def introduction(session: Session) -> dict[str, Any]:
         "short_id": short(session.session_id),
         "state": str(session.state),
         "resumed": True,
-        "tasks": session.tasks_total,
+        "tasks": session.plan_tasks_total,
         "steps": session.steps_total,
     }
 

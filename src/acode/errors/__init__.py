@@ -55,6 +55,14 @@ class Interrupted(AcodeError):
     exit_code = 130
 
 
+class UnsupportedPlatform(AcodeError):
+    """acode cannot keep its promises on this system."""
+
+    code = "ACODE-CLI-004"
+    exit_code = 2
+    hint = "Use it in WSL (wsl --install); ACODE_UNSUPPORTED=1 runs it all the same, without its guarantees."
+
+
 class UnknownSession(AcodeError):
     """The id names no session, or more than one."""
 
@@ -178,7 +186,8 @@ class StepStillRunning(AcodeError):
 class ChangedFiles(AcodeError):
     """Files the session works on were changed by somebody else and nobody can be asked."""
 
-    code = "ACODE-RESUME-013"
+    code = EnvironmentInvalid.code
+    detail_code = "ACODE-RESUME-013"
     exit_code = 17
     hint = (
         "Look with: acode resume --dry-run; then put the files back, or accept them with: --changed-files continue"

@@ -11,13 +11,14 @@ class AcodeError(Exception):
 
     code: ClassVar[str] = "ACODE-000"
     exit_code: ClassVar[int] = 1
+    detail_code: ClassVar[str] = ""  # a finer code among the details, where several errors share one
     hint: str = ""
 
     def __init__(self, message: str, *, hint: str | None = None, **details: Any) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint if hint is not None else type(self).hint
-        self.details = details
+        self.details = {**details, "detail_code": self.detail_code} if self.detail_code else details
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from acode.engine.listing import Row
-from acode.engine.opening import ID_PART_CHARS_MIN, opened, resolve_id
+from acode.engine.opening import ID_PART_CHARS_MIN, named_by_log, opened, resolve_id
 from acode.engine.world import World
 from acode.errors import CannotContinue, MachineRefused, NoResumableSession, UnknownSession
 from acode.formats import locate, present
@@ -60,7 +60,7 @@ def the_one(found: list[Run], text: str) -> Run:
 def session_named(world: World, text: str) -> Session | None:
     try:
         with opened(world, look_only=True) as store:
-            return store.peek(resolve_id(world, store, text))[0]
+            return named_by_log(store, resolve_id(world, store, text))
     except (NoResumableSession, UnknownSession):
         return None
 

@@ -20,6 +20,7 @@ from acode.engine.actions import refuse_running
 from acode.engine.begin import one_beginner
 from acode.engine.carry_on import escalate_if_due, finish_resume, make_ready
 from acode.engine.hold import Held, ended, held, load_verified
+from acode.engine.missing_checkpoint import missing_checkpoint_on_record
 from acode.engine.opening import has_database, opened
 from acode.engine.perform import complete, ending
 from acode.engine.settle import resolve as settle_by_person
@@ -159,6 +160,7 @@ def open_session(
     world = lent.world if lent is not None else with_second_tier(stack, world_of(workspace))
     if lent is not None:
         options = lent.options
+    stack.enter_context(missing_checkpoint_on_record(world, options))
     with Root(world.workspace) as root:
         ensure_agent_dir(root)
     name = f"key-{hashlib.sha256(key.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"

@@ -6,6 +6,7 @@ A program that `acode resume` has called finds the world of that command instead
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterable
 from contextvars import ContextVar
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from acode.config import effective, is_trusted, load_config, state_dir
+from acode.config.platforms import refuse_unsupported
 from acode.engine.world import Nobody, Notice, Options, Result, StopSwitch, World
 from acode.errors import UnsafeWorkspace, Usage
 
@@ -80,6 +82,7 @@ def world_of(workspace: str | os.PathLike[str]) -> World:
     from uuid_utils import uuid7
 
     env = dict(os.environ)
+    refuse_unsupported(sys.platform, env)
     place = find_place(workspace, env)
     config = load_config(place, env, {})
     sha256 = config.workspace_file_sha256

@@ -236,6 +236,10 @@ def _library_step_completed(session: Session, event: ev.StepCompleted, envelope:
     if session.records is None:
         return
     _see_files(session.records, event.files)
+    if session.kind == AGENT and NESTED in event.step:
+        task = event.step.partition(NESTED)[0]
+        session.records.inner_done[task] = session.records.inner_done.get(task, 0) + 1
+        session.records.task_ms[task] = session.records.task_ms.get(task, 0) + event.duration_ms
     if event.step in session.records.steps or (session.kind == AGENT and NESTED not in event.step):
         session.records.steps[event.step] = StepRecord(status="completed", attempt=event.attempt, seq=envelope.seq)
 
@@ -434,6 +438,9 @@ def _rolled_back(session: Session, event: ev.StepsRolledBack, envelope: Envelope
         record = session.records.steps.get(step)
         session.records.outputs.pop(step, None)
         session.records.approvals.pop(step, None)
+        task = step.partition(NESTED)[0]
+        if NESTED in step and session.records.inner_done.get(task):
+            session.records.inner_done[task] -= 1
         session.records.steps[step] = StepRecord(
             status="pending", attempt=record.attempt if record else 1, seq=envelope.seq, resume_approved=True
         )

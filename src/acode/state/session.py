@@ -113,6 +113,7 @@ class Records(msgspec.Struct, kw_only=True, omit_defaults=True):
     manifest: dict[str, ev.FileState] = {}
     outputs: dict[str, ev.Output] = {}
     task_ms: dict[str, int] = {}
+    inner_done: dict[str, int] = {}  # by an agent's task: the steps inside it that are finished
     approvals: dict[str, Approval] = {}
 
 
@@ -192,6 +193,15 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     def by_program(self) -> bool:
         """Whether a program asks for its steps one by one, so that no plan holds them."""
         return self.kind in PROGRAMS
+
+    @property
+    def plan_tasks_done(self) -> int:
+        """Finished tasks of the plan: an agent's session counts the making of its plan as one more."""
+        return max(self.tasks_done - PLANNING_TASKS, 0) if self.kind == AGENT else self.tasks_done
+
+    @property
+    def plan_tasks_total(self) -> int:
+        return max(self.tasks_total - PLANNING_TASKS, 0) if self.kind == AGENT else self.tasks_total
 
     def is_open_task(self, step: str) -> bool:  # an agent's, in the middle: what became of it, the steps inside say
         return self.kind == AGENT and step in self.in_flight and NESTED not in step

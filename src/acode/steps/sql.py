@@ -8,6 +8,7 @@ Passwords in URLs never reach a message, an event or the log.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -30,7 +31,7 @@ from acode.events.definition import Sql, Step
 from acode.plan import Finding, Outcome
 from acode.steps import sql_postgres, sql_sqlite
 from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
-from acode.steps.sql_target import Applied, Order, Refused, Target, Unreachable, Unsure
+from acode.steps.sql_target import Applied, Order, Refused, StillOpen, Target, Unreachable, Unsure
 from acode.steps.sql_words import Dialect, refusal
 from acode.store.store import DATABASE
 from acode.workspace import hash_file, read_file, restat
@@ -311,6 +312,9 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
         )
     try:
         rows = rows_of(site.session_id, step.id, database, site)
+    except StillOpen as error:
+        evidence = f"{error}: {database.name} does not know yet what becomes of it"
+        return Finding(outcome=Outcome.UNKNOWN, evidence=evidence, still_running=True)
     except Unreachable as error:
         reason = clean(str(error), site, database)
         return Finding(outcome=Outcome.UNKNOWN, evidence=f"{database.name} cannot be asked: {reason}")
@@ -323,6 +327,33 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
             repeatable=True,
         )
     return Finding(outcome=Outcome.APPLIED, evidence=f"{database.name} records the key {found.key}")
+
+
+def wait_for_end(step: Step, site: Site, started: ev.StepStarted) -> bool:
+    """Wait for a transaction that its server still holds open, at most the step's time, then end it.
+
+    True when it has ended. Each look waits for the transaction itself, so nothing is slept here.
+    """
+    until = time.monotonic() + (step.timeout_s or site.timeout_s) + sql_postgres.SLACK_S
+    while look(step, site, started).still_running:
+        if site.stop.at_boundary():
+            return False
+        if time.monotonic() > until:
+            end_open_transaction(step, site)
+            return not look(step, site, started).still_running
+        site.idle()
+    return True
+
+
+def end_open_transaction(step: Step, site: Site) -> None:
+    """Whoever may not end it, or cannot reach the server, leaves it open; the next look says so."""
+    assert isinstance(step.action, Sql)
+    with contextlib.suppress(Refused, Unreachable):
+        target = sql_postgres.connect(database_of(step.action, site).place)
+        try:
+            target.end_others(site.session_id, step.id)
+        finally:
+            target.close()
 
 
 def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:

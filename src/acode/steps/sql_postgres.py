@@ -23,6 +23,7 @@ from acode.steps.sql_target import (
     Applied,
     Order,
     Refused,
+    StillOpen,
     Unreachable,
     Unsure,
 )
@@ -64,6 +65,14 @@ SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.
 WHERE c.relname = '{TABLE}' AND c.relkind = 'r' AND c.relpersistence = 'p'
 AND pg_catalog.has_schema_privilege(n.oid, 'USAGE') AND pg_catalog.has_table_privilege(c.oid, 'SELECT')
 ORDER BY 1"""
+
+
+# The backends that hold the advisory lock of a step: its number is shown in two halves.
+_END_HOLDERS = """
+SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_locks
+WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND classid::bigint = %s AND objid::bigint = %s
+AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+AND pid <> pg_catalog.pg_backend_pid()"""
 
 
 def describe(url: str) -> str:
@@ -175,6 +184,15 @@ class Postgres:
                 self._connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_number(session_id, step),))
                 return self._rows(session_id, step)
 
+    def end_others(self, session_id: str, step: str) -> None:
+        """End the backends of this step. Their client is dead, so none will commit any more; the key tells if one did.
+
+        Refused where the server allows it only to others.
+        """
+        number = lock_number(session_id, step) % 2**64
+        with translated():
+            self._connection.execute(_END_HOLDERS, (number >> 32, number % 2**32))
+
     def _rows(self, session_id: str, step: str) -> list[Applied]:
         from psycopg import sql
 
@@ -251,7 +269,7 @@ def translated(text: str = "") -> Iterator[None]:
         yield
     except psycopg.Error as error:
         if error.sqlstate == LOCK_NOT_AVAILABLE and not text:
-            raise Unreachable("a transaction of this step is still open on the server") from error
+            raise StillOpen("a transaction of this step is still open on the server") from error
         if error.sqlstate is None or error.sqlstate.startswith(("08", "57P")):
             raise Unreachable(_said(error)) from error
         raise Refused(_said(error, text)) from error

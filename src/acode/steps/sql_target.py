@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 TABLE = "acode_applied"
 CONNECT_TIMEOUT_S = 10
-WAIT_FOR_OTHERS_S = 10  # for a transaction of the same step that is still open, when looking
+WAIT_FOR_OTHERS_S = 2  # for a transaction of the same step that is still open, when looking
 COLUMNS = "key, session_id, step, file, sha256, applied_at"
 
 
@@ -20,6 +20,10 @@ class Refused(Exception):
 
 class Unreachable(Exception):
     """The database cannot be asked, or does not answer any more; before its commit this means rolled back."""
+
+
+class StillOpen(Unreachable):
+    """A transaction of the same step is open on the server: what becomes of it is not decided yet."""
 
 
 class Unsure(Exception):

@@ -71,6 +71,7 @@ class Journal:
         last: ck.Checkpoint | None,
         bytes_since_snapshot: int = 0,
         session_id: str | None = None,
+        keeps_checkpoints: bool = True,
     ) -> None:
         self._store = store
         self.generation = generation
@@ -80,6 +81,7 @@ class Journal:
             self.session = session
         self._head = head
         self._last = last
+        self._keeps_checkpoints = keeps_checkpoints  # False: some are gone, and a new one would hide that
         self._bytes_since_snapshot = bytes_since_snapshot
         self._key_id = store.keyring.current
         self._key = store.keyring.key(self._key_id)
@@ -203,7 +205,7 @@ class Journal:
                 self._begin_anew()
         if blobs:
             self._insert_blobs(blobs)
-        if due or self._overdue():
+        if self._keeps_checkpoints and (due or self._overdue()):
             self._write_checkpoint(envelopes[-1].event)
         return envelopes
 

@@ -52,7 +52,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
     session: Session
     head: bytes
-    checkpoint: ck.Checkpoint
+    checkpoint: ck.Checkpoint | None  # None: it was folded from the log alone
     first_seq: int
     bytes_since_snapshot: int
 
@@ -120,7 +120,7 @@ class Store:
         """The journal of a session that does not exist yet; its first event makes it, under the id it was given."""
         return Journal(self, generation=1, session=None, head=GENESIS, last=None, session_id=session_id)
 
-    def journal(self, loaded: Loaded, generation: int) -> Journal:
+    def journal(self, loaded: Loaded, generation: int, *, keeps_checkpoints: bool = True) -> Journal:
         return Journal(
             self,
             generation=generation,
@@ -128,6 +128,7 @@ class Store:
             head=loaded.head,
             last=loaded.checkpoint,
             bytes_since_snapshot=loaded.bytes_since_snapshot,
+            keeps_checkpoints=keeps_checkpoints,
         )
 
     def generation(self, session_id: str) -> int:
@@ -185,8 +186,22 @@ class Store:
 
     def load(self, session_id: str) -> Loaded:
         """The whole session: newest checkpoint, its snapshot, and the verified tail."""
-        with self.one_view():
+        with self.one_view(), named_checkpoint(session_id):
             return self._load(session_id)
+
+    def load_log(self, session_id: str) -> Loaded:
+        """The whole session from its verified events alone, where checkpoints are gone."""
+        with self.one_view():
+            events = self.events(session_id)
+            first, head, size = next(events)
+            session = begin(first)
+            for envelope, mac, length in events:
+                advance(session, envelope)
+                head, size = mac, size + length
+            assert isinstance(first.event, ev.SessionCreated)
+            session.created = first.event
+            session.plan = self.plan_of(session)
+        return Loaded(session=session, head=head, checkpoint=None, first_seq=1, bytes_since_snapshot=size)
 
     @contextlib.contextmanager
     def one_view(self) -> Iterator[None]:
@@ -234,7 +249,7 @@ class Store:
 
     def peek(self, session_id: str) -> tuple[Session, ck.Checkpoint]:
         """Position and counters only: the newest checkpoint and the few events after it."""
-        with self.one_view():
+        with self.one_view(), named_checkpoint(session_id):
             checkpoint = self.last_checkpoint(session_id)
             self._expect_row(session_id, checkpoint)
             session, head = ck.small(checkpoint.session), bytes.fromhex(checkpoint.head)
@@ -410,6 +425,16 @@ def verify_row(session_id: str, seq: int, body: bytes, *, mac: bytes, head: byte
             session_id=session_id,
         )
     return envelope
+
+
+@contextlib.contextmanager
+def named_checkpoint(session_id: str) -> Iterator[None]:
+    """A missing checkpoint carries its session's id, so that the refusal can be recorded there."""
+    try:
+        yield
+    except CheckpointMissing as error:
+        error.details.setdefault("session_id", session_id)
+        raise
 
 
 def _expect_head(checkpoint: ck.Checkpoint, seq: int, mac: bytes) -> None:
