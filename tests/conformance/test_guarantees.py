@@ -12,29 +12,12 @@ from collections.abc import Callable
 
 from acode.events import types as ev
 from acode.store.journal import Journal
-from tests.conformance.sources import (
-    AgentSource,
-    AsyncSource,
-    CommandSource,
-    DurableSource,
-    ForeignSource,
-    FunctionSource,
-    Source,
-    ThreadSource,
-    every_source,
-)
+from tests.conformance.sources import Source, every_source
 from tests.conformance.steps import KILL_ACODE, KILL_ALL, Step, note
 from tests.driver import WAIT_S_MAX
 from tests.tampering import Attack
 
 KILLED = -signal.SIGKILL
-PROGRAMS = (CommandSource, FunctionSource, AsyncSource, ThreadSource, DurableSource)
-# Faults of today, each to be removed with its repair.
-NOT_FENCED = dict.fromkeys((*PROGRAMS, AgentSource), "a program's step asks no fence before it acts")
-LOG_NOT_MISSED = {
-    **dict.fromkeys((*PROGRAMS, AgentSource), "nobody looks for the log after a program's step"),
-    ForeignSource: "a run whose session was lost is reported as if it had none",
-}
 TOKEN = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
 
 
@@ -113,7 +96,7 @@ def test_a_step_is_repeated_only_after_a_recorded_decision(source: Source) -> No
 # Guards before and after.
 
 
-@every_source(fails=NOT_FENCED)
+@every_source()
 def test_an_owner_whose_lock_was_broken_does_not_act(source: Source) -> None:
     """It slept between the record of the start and the act, and somebody else has the session by then."""
     steps = Step(name="one", line=note("one")), Step(name="two", line=note("two"))
@@ -139,7 +122,7 @@ def break_lock_after_start(source: Source, *, number: int) -> None:
     Journal.append = planted  # type: ignore[method-assign, assignment]  # in this process alone
 
 
-@every_source(fails=LOG_NOT_MISSED)
+@every_source()
 def test_a_step_that_removes_the_log_ends_the_session_as_lost(source: Source) -> None:
     steps = Step(name="clean", line=f"{note('clean')}; rm -rf .agent"), Step(name="pay", line=note("pay"))
     assert source.run(*steps) == 20
@@ -149,7 +132,7 @@ def test_a_step_that_removes_the_log_ends_the_session_as_lost(source: Source) ->
     assert source.effects() == ["clean"]
 
 
-@every_source("cwd", fails={CommandSource: "a program's cwd is not looked at"})
+@every_source("cwd")
 def test_a_step_works_inside_the_workspace(source: Source) -> None:
     outside = source.place / "outside"
     outside.mkdir()
@@ -161,7 +144,7 @@ def test_a_step_works_inside_the_workspace(source: Source) -> None:
 # Waiting, retries, time.
 
 
-@every_source("retry", fails={DurableSource: "its back-off sleeps through the signal"})
+@every_source("retry")
 def test_ctrl_c_is_obeyed_while_a_retry_waits(source: Source) -> None:
     step = Step(name="flaky", line=f"{note('flaky')}; exit 3", idempotent=True, retry=(3, 300.0))
     source.arrange((step,))
@@ -238,7 +221,7 @@ def test_a_failed_step_is_repeated_when_a_person_resumes(source: Source) -> None
 # Tampering.
 
 
-@every_source(fails={ForeignSource: "a session that cannot be trusted is taken for none"})
+@every_source()
 def test_a_changed_row_is_detected_before_it_is_used(source: Source) -> None:
     steps = Step(name="one", line=note("one")), Step(name="two", line=f"{note('two')}; {KILL_ALL}")
     assert source.run(*steps) == KILLED

@@ -40,7 +40,9 @@ def test_the_owner_in_another_pid_namespace_is_neither_dead_nor_somebody_else(tm
         seen = lock.look(tmp_path, "s" * 12, 1)
         assert seen.held and seen.holder is not None and seen.holder.pid == 1
         assert not lock.is_judged_here(seen.holder)
-        assert lock.foreign_process(seen.holder) is None, "our own pid 1 is not the one that holds the lock"
+        assert lock.stranger_of(seen.holder, seen.holder.pid + 1) is None, (
+            "our own pid 1 is not the one that holds the lock"
+        )
         with pytest.raises(SessionLocked) as refused:
             lock.acquire(tmp_path, "s" * 12, lambda: 1, now=now)
         assert not isinstance(refused.value, LockForeignProcess)

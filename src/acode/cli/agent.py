@@ -10,7 +10,7 @@ import msgspec
 from acode.cli.execution import Execution
 from acode.cli.said import Flags
 from acode.cli.screen import Screen
-from acode.engine.opening import has_database
+from acode.engine.opening import has_database, refuse_lost
 from acode.engine.preview import history, resumable
 from acode.engine.world import Options, Result, World
 from acode.errors import ModelUnsupported
@@ -21,7 +21,7 @@ from acode.state import AGENT, Session
 def run_task(flags: Flags, world: World, text: str, *, new: bool, approve_plan: bool) -> int:
     """Begin the session, or carry on the unfinished one of the same task."""
     from acode.agent.story import checked_goal
-    from acode.cli.run import refuse_lost, resumes
+    from acode.cli.run import resumes
 
     refuse_unsupported()
     goal = checked_goal(world, text)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 
-from acode import seal
 from acode.cli.asking import choose
 from acode.cli.execution import Execution
 from acode.cli.flags import Command, Flags
@@ -20,7 +19,7 @@ from acode.cli.world import build_world
 from acode.engine.begin import run_plan, same_plan
 from acode.engine.carry_on import resume
 from acode.engine.listing import Row
-from acode.engine.opening import has_database
+from acode.engine.opening import has_database, refuse_lost
 from acode.engine.preview import history, resumable
 from acode.engine.world import Options, World, short
 from acode.errors import InputRequired, Interrupted, Usage
@@ -122,13 +121,6 @@ def first_of(world: World, rows: Iterable[Row], planfile: PlanFile) -> Session |
         if isinstance(created, SessionCreated) and same_plan(created, planfile):
             return row.session
     return None
-
-
-def refuse_lost(world: World) -> None:
-    """A database that is gone may have held an unfinished session of this plan, unless all it held had ended."""
-    anchors = seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace))
-    if any(not anchor.ended for anchor in anchors):
-        resumable(world)  # raises, and says what was lost
 
 
 def refuse_second(world: World, planfile: PlanFile, known: frozenset[str] = frozenset()) -> None:

@@ -16,6 +16,7 @@ from acode import lock as locks
 from acode.engine.begin import TITLE_CHARACTERS_MAX
 from acode.engine.hold import Held, created
 from acode.engine.perform import NAMES_IN_EVENT_MAX, in_pieces, warn_of_unrecorded
+from acode.engine.step import guard_after_act
 from acode.engine.validate import git_position
 from acode.engine.world import SETTLED_BY_ANSWER, World
 from acode.errors import AcodeError
@@ -187,6 +188,7 @@ def end(
     durable: bool = False,
 ) -> ev.StepCompleted:
     """The completion; after a durable start it is power-safe with the next durable word, or within a second."""
+    guard_after_act(run, started.step)
     found = done.files
     if started.kind == "call" and not settled:
         found = (*found, *changed_meanwhile(run))

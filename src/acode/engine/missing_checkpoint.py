@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 from acode.engine.hold import Held, check_anchor
 from acode.engine.opening import opened
+from acode.engine.session_place import refuse_copy
 from acode.engine.settle import record_decision
-from acode.engine.sharing import refuse_not_ours
+from acode.engine.sharing import ensure_ours
 from acode.engine.world import Options, World, introduction, short
 from acode.errors import AcodeError, CheckpointMissing
 from acode.policy import Facts, decide
@@ -41,8 +42,8 @@ def refuse_on_record(world: World, session_id: str, options: Options, missing: C
     with opened(world, look_only=False) as store, Root(world.workspace) as root:
         ensure_agent_dir(root)
         with locked(world, store, session_id) as generation:
-            refuse_not_ours(store, session_id)
-            world.confirm_ownership(session_id)
+            refuse_copy(world, session_id)
+            ensure_ours(world, store, session_id)
             loaded = verified_log(world, store, session_id)
             if loaded is None or loaded.session.terminal:
                 return missing

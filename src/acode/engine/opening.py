@@ -23,6 +23,7 @@ from acode.errors import (
     UnknownSession,
     WriteFailed,
 )
+from acode.events import types as ev
 from acode.seal import Anchor
 from acode.state import Session
 from acode.store.own_files import refuse_strange_files
@@ -75,6 +76,13 @@ def lost_error(world: World, anchors: list[Anchor]) -> LogRolledBack:
     )
 
 
+def refuse_lost(world: World) -> None:
+    """A database that is gone may have held an unfinished session of what is to be begun, unless all had ended."""
+    lost = [anchor for anchor in known_anchors(world) if not anchor.ended]
+    if lost:
+        raise lost_error(world, lost)
+
+
 def resolve_id(world: World, store: Store, text: str) -> str:
     """A session by id, prefix or suffix; one that only an anchor remembers was lost, and that is said."""
     ids = store.session_ids()
@@ -112,7 +120,8 @@ def named_by_log(store: Store, session_id: str) -> Session:
 def carrier_of(store: Store, run_id: str, source: str | None = None) -> Session | None:
     """The session that carries the foreign run of this id, or of a unique part of it; an unfinished one before others.
 
-    One whose log cannot be trusted carries nothing: it is named where it is listed, and repaired under its own id.
+    One whose log cannot be trusted is refused where `source` is given: a second session would be begun beside it, and
+    repeat its steps. Otherwise it is left to whoever names it.
     """
     known: list[Session] = []
     for session_id in reversed(store.session_ids()):
@@ -121,6 +130,8 @@ def carrier_of(store: Store, run_id: str, source: str | None = None) -> Session 
         except OF_THE_DATABASE:  # it may be the carrier: a second one would be begun beside it
             raise
         except AcodeError:
+            if source is not None and _may_carry(store, session_id, run_id, source):
+                raise
             continue
         if session.kind == "foreign" and source in (None, session.source):
             known.append(session)
@@ -130,3 +141,16 @@ def carrier_of(store: Store, run_id: str, source: str | None = None) -> Session 
     if len({(one.source, one.run_id) for one in found}) != 1:
         return None
     return next((one for one in found if not one.terminal), found[0])
+
+
+def _may_carry(store: Store, session_id: str, run_id: str, source: str) -> bool:
+    """By its first event, which is verified by itself; where that cannot be trusted either, it may be any run's."""
+    try:
+        created = next(iter(store.events(session_id)))[0].event
+    except (AcodeError, StopIteration):
+        return True
+    return isinstance(created, ev.SessionCreated) and (created.kind, created.source, created.task) == (
+        "foreign",
+        source,
+        run_id,
+    )

@@ -14,8 +14,7 @@ import msgspec
 from acode import lock as locks
 from acode.engine.approved import Allowed, allowed_by, why_not
 from acode.engine.hold import Held
-from acode.engine.inside import refuse_working_outside
-from acode.engine.opening import known_anchors, lost_error
+from acode.engine.step import guard_after_act, guard_before_act, refuse_outside, wait
 from acode.engine.survey import begun_elsewhere, leftovers_elsewhere, retries_unknown
 from acode.engine.ways import mending, way_on
 from acode.engine.world import Result, short
@@ -24,7 +23,6 @@ from acode.errors import (
     ApprovalDenied,
     DiskFull,
     InputRequired,
-    LogRolledBack,
     StepFailed,
     StepTimeout,
     WriteFailed,
@@ -46,7 +44,6 @@ from acode.steps import kind_of
 from acode.steps.passing_on import private_outputs, put_output
 from acode.steps.run import make_place
 from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
-from acode.store.store import DATABASE
 
 Ending = Result | None  # None: go on
 FILES_IN_EVENT_MAX = 500  # with paths of a thousand characters still below the limit of an event
@@ -85,9 +82,7 @@ def perform(run: Held, task: Task, step: Step, number: int, *, is_last: bool, sk
         if again is None:
             return stop_at_failure(run, step, outcome, skipped)
         run.tell("step_retry", step=step.id, after_seconds=again, attempt=run.session.next_attempt(step.id))
-        run.flush()
-        wait(run, again)
-        if run.world.stop.at_boundary():
+        if wait(run, again):
             return pause_by_signal(run, skipped)
 
 
@@ -113,11 +108,11 @@ def attempt(run: Held, task: Task, step: Step, number: int, *, is_last: bool) ->
         of=len(task.steps),
         key=started.key,
     )
-    if step.kind != "read":  # a process that slept here must not act on a lock that was broken meanwhile
-        run.journal.refuse_if_fenced()
+    if step.kind != "read":
+        guard_before_act(run)
     before = run.world.monotonic()
     outcome = kind.execute(step, site, started)
-    refuse_lost_log(run, step)
+    guard_after_act(run, step.id)
     took_ms = int((run.world.monotonic() - before) * 1000)
     if isinstance(outcome, Done):
         following = following_read(run, task, number)
@@ -129,22 +124,10 @@ def attempt(run: Held, task: Task, step: Step, number: int, *, is_last: bool) ->
     return outcome
 
 
-def refuse_lost_log(run: Held, step: Step) -> None:
-    """A step may have removed the log itself. What is written to a removed file is read by nobody: it is not said."""
-    try:
-        (run.world.agent_dir / DATABASE).stat()
-    except (FileNotFoundError, NotADirectoryError):
-        mine = [one for one in known_anchors(run.world) if one.session_id == run.session.session_id]
-        lost = lost_error(run.world, mine)
-        raise LogRolledBack(f"after step {step.id}: {lost.message}", hint=lost.hint, **lost.details) from None
-    except OSError:
-        return  # that it cannot be looked at does not say that it is gone
-
-
 def prepare(run: Held, task: Task, step: Step, site: Site) -> Prepared | Failed:
     """What must be known before anything happens; a step that cannot even begin has failed, and says why."""
     try:
-        refuse_working_outside(step, site)
+        refuse_outside(step, site)
         return kind_of(step.kind).prepare(step, site)
     except (DiskFull, WriteFailed):
         raise  # the disk, not the step
@@ -385,12 +368,6 @@ def retry_after_s(run: Held, step: Step, failed: Failed) -> float | None:
     if step.retry is None or record is None or record.status != "failed" or not repeatable(step):
         return None
     return step.retry.backoff_s if record.failures < step.retry.attempts else None
-
-
-def wait(run: Held, seconds: float) -> None:
-    until = run.world.monotonic() + seconds
-    while (left := until - run.world.monotonic()) > 0 and not run.world.stop.at_boundary():
-        run.world.sleep(min(left, 0.2))
 
 
 # Gates.

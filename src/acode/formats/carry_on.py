@@ -17,7 +17,7 @@ from acode.config import Driver
 from acode.engine import actions
 from acode.engine.carry_on import resume
 from acode.engine.hold import created
-from acode.engine.opening import carrier_of, has_database, opened
+from acode.engine.opening import carrier_of, has_database, opened, refuse_lost
 from acode.engine.perform import complete
 from acode.engine.trouble import carried_on
 from acode.engine.validate import git_position
@@ -41,6 +41,7 @@ def driver_of(world: World, run: Run) -> Driver | None:
 def carrier(world: World, run: Run) -> Session | None:
     """The native session of this run: the unfinished one, else the latest; None where it has none yet."""
     if not has_database(world):
+        refuse_lost(world)
         return None
     with opened(world, look_only=True) as store:
         return carrier_of(store, run.run_id, run.source)
@@ -95,6 +96,8 @@ def begin(world: World, run: Run, carried: Carried, driver: Driver) -> Result:
 
 def mend_run(world: World, run: Run, options: Options) -> tuple[str, ...]:
     """Without a driver: repair what the format's rules say, and execute nothing. What was repaired, in words."""
+    if not has_database(world):
+        refuse_lost(world)
     refuse_ended(world, run)
     return format_of(run.source).mend(world, run, options)
 

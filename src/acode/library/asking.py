@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 from acode.engine import called
 from acode.engine.hold import Held
 from acode.engine.perform import put_back_leftovers, record_failure
+from acode.engine.step import guard_after_act, guard_before_act, refuse_outside, wait, wait_async
 from acode.errors import AcodeError, NotStorable, OutcomeUnknown, StepFailed, StepTimeout, TerminalState, Usage
 from acode.events import types as ev
 from acode.events.definition import Action, Step
@@ -173,10 +173,14 @@ class Asking:
         work, scope = begun.work, begun.parent
         with self.run.turn:
             before = tuple(ev.FailureHandled(step=step) for step in scope.goes_on_after(begun.id))
-            prepared = kind_of(work.step.kind).prepare(work.step, site) if site is not None else None
+            prepared = None
+            if site is not None:
+                refuse_outside(work.step, site)
+                prepared = kind_of(work.step.kind).prepare(work.step, site)
             begun.started = called.begin(
                 self.run, work.step, work.asked, shown=work.shown, before=before, prepared=prepared
             )
+            guard_before_act(self.run)
             begun.began_at = self.run.world.monotonic()
 
     def begin_again(self, begun: Begun) -> None:
@@ -250,6 +254,7 @@ class Asking:
                     begun.completed = called.end(self.run, begun.started, outcome, took_ms=self.took_ms(begun))
                     self.finished(begun)
                     return self.record.output(begun.completed)
+                guard_after_act(self.run, begun.id)
                 record_failure(self.run, begun.started, outcome, self.took_ms(begun))
                 if outcome.reason in ("exit", "error"):
                     begun.parent.failed[begun.id] = runner()
@@ -257,9 +262,18 @@ class Asking:
             wait_s = self._retry_after_s(begun, error) if outcome.reason == "exit" else None
             if wait_s is None:
                 raise error
-            time.sleep(wait_s)
+            self.wait(wait_s)
         assert begun.completed is not None
         return self.record.output(begun.completed)
+
+    def wait(self, seconds: float) -> None:
+        """Between two attempts. A Ctrl+C that only sets the switch, as under `acode resume`, ends the wait too."""
+        if wait(self.run, seconds):
+            raise KeyboardInterrupt
+
+    async def wait_async(self, seconds: float) -> None:
+        if await wait_async(self.run, seconds):
+            raise KeyboardInterrupt
 
     # Failed.
 
@@ -267,6 +281,7 @@ class Asking:
         assert begun.started is not None
         with self.run.turn:
             self.refuse_if_not_usable()
+            guard_after_act(self.run, begun.id)
             told = self._told(error)
             failed = Failed(reason="error", message=f"{type(error).__name__}: {in_words(error)}")
             record_failure(self.run, begun.started, failed, self.took_ms(begun), error=told)

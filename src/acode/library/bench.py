@@ -13,6 +13,7 @@ import msgspec
 from acode.engine import called
 from acode.engine.hold import Held
 from acode.engine.perform import record_failure
+from acode.engine.step import guard_after_act
 from acode.events import types as ev
 from acode.events.definition import Action, Call
 from acode.library.arguments import arguments_of
@@ -93,6 +94,7 @@ class Bench:
         assert begun.started is not None
         replaced = begun.started.before[0].sha256 if expected_sha256 is not None else None
         outcome = MEANWHILE if replaced != expected_sha256 else kind_of(step.kind).execute(step, site, begun.started)
+        guard_after_act(self.run, begun.id)
         if isinstance(outcome, Failed) and outcome.reason == "signal":
             self._leave_open(begun, outcome)
         done = as_ended(outcome) if isinstance(outcome, Failed) else outcome

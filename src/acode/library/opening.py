@@ -224,7 +224,10 @@ def checked_key(world: World, key: str) -> None:
 
 
 def find_session(world: World, key: str) -> tuple[str, Any] | None:
-    """The latest session under the key. One that only an anchor remembers was lost, and that is said."""
+    """The latest session under the key. One that only an anchor remembers was lost, and that is said.
+
+    Also one that had ended: the key promises its results, and without them every step would be done again.
+    """
     known: tuple[str, Any] | None = None
     ids: list[str] = []
     if has_database(world):
@@ -233,7 +236,7 @@ def find_session(world: World, key: str) -> tuple[str, Any] | None:
             if ids:
                 known = ids[0], store.peek(ids[0])[0]
     for anchor in seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace)):
-        if anchor.title == key[:200] and anchor.session_id not in ids and not anchor.ended and known is None:
+        if anchor.title == key[:200] and anchor.session_id not in ids and known is None:
             raise LogRolledBack(
                 f"session {short(anchor.session_id)} was recorded here under the key {key}, at event {anchor.seq}, and"
                 " is gone",
@@ -312,7 +315,7 @@ def close(session: Session, error: BaseException | None) -> None:
         return
     run = session._run
     session._asking.close()
-    if run.session.terminal:
+    if run.session.terminal or isinstance(error, LogRolledBack):  # where the log is gone, nothing more is recorded
         return
     try:
         result = finish(session) if error is None else pause(run, error)

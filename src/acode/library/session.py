@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar, TypeVarTuple, overload
 
@@ -139,7 +138,7 @@ class Session:
                 wait_s = self._asking.failed(begun, error)
                 if wait_s is None:
                     raise
-                time.sleep(wait_s)
+                self._asking.wait(wait_s)
             else:  # out here: what keeps a completion from being recorded is no failure of the function, which has run
                 self.complete(begun, value)
                 return value
@@ -149,8 +148,6 @@ class Session:
     async def _do_async(
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], how: How
     ) -> Any:
-        import asyncio
-
         begun = self._ask_call(name, function, args, kwargs, how)
         while not begun.found:
             try:
@@ -159,7 +156,7 @@ class Session:
                 wait_s = self._asking.failed(begun, error)
                 if wait_s is None:
                     raise
-                await asyncio.sleep(wait_s)
+                await self._asking.wait_async(wait_s)
             else:  # out here, as above
                 self.complete(begun, value)
                 return value
