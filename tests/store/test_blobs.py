@@ -160,7 +160,7 @@ def test_a_write_that_fails_half_way_leaves_no_blob(blobs: Blobs) -> None:
     assert list(blobs.directory.iterdir()) == []
 
 
-def test_a_killed_writer_leaves_no_blob_and_its_leftover_is_removed_when_it_is_old(blobs: Blobs) -> None:
+def test_a_killed_writer_leaves_no_blob_and_its_leftover_is_removed_with_its_session(blobs: Blobs) -> None:
     def source() -> Iterator[bytes]:
         yield b"half of it"
         os.kill(os.getpid(), signal.SIGKILL)
@@ -175,7 +175,7 @@ def test_a_killed_writer_leaves_no_blob_and_its_leftover_is_removed_when_it_is_o
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
     assert list(blobs.all()) == []
     (leftover,) = blobs.directory.iterdir()
-    written_s = leftover.stat().st_mtime
-    assert blobs.remove_leftovers(written_s + 10, age_s=60) == 0, "it may belong to a writer that lives"
-    assert blobs.remove_leftovers(written_s + 61, age_s=60) == 1
+    blobs.remove_brought_by("another")
+    assert leftover.exists(), "it may belong to a writer that lives"
+    blobs.remove_brought_by(leftover.name.removeprefix(".writing-").rpartition("-")[0])
     assert not leftover.exists()

@@ -79,14 +79,6 @@ class BadConfig(AcodeError):
     hint = "Check it with: acode config check"
 
 
-class UntrustedConfig(AcodeError):
-    """The workspace's configuration wants to execute or send something and was never trusted."""
-
-    code = "ACODE-CFG-002"
-    exit_code = 3
-    hint = "Read .agent/config.yml, then: acode config trust"
-
-
 class BadPlan(AcodeError):
     """The plan file cannot be used; nothing was run."""
 

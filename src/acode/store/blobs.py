@@ -152,20 +152,6 @@ class Blobs:
                     except FileNotFoundError:
                         continue  # removed by another process since it was listed
 
-    def remove_leftovers(self, now_s: float, *, age_s: float = LEFTOVER_AGE_S) -> int:
-        """Remove what killed writers left behind; young files may belong to a writer that lives."""
-        removed = 0
-        for place in (self.directory, self.sensitive_directory):
-            for path in place.glob(f"{_TEMP_PREFIX}*"):
-                try:
-                    if now_s - path.lstat().st_mtime < age_s:
-                        continue
-                    path.unlink()
-                except FileNotFoundError:
-                    continue
-                removed += 1
-        return removed
-
     def remove_brought_by(self, writer: str) -> None:
         """What killed processes of this session left; the caller knows that none of them lives any more."""
         with self._turn:
