@@ -70,6 +70,7 @@ class Lock:
         self.holder = holder
         self._fd = fd
         self._found_ns = found_ns
+        self._request = os.fspath(_request_path(path))
         self._stop = threading.Event()
         self._pulse = threading.Thread(target=self._beat, name="acode-lock", daemon=True)
         self._pulse.start()
@@ -84,7 +85,9 @@ class Lock:
 
     def asked_to_pause(self) -> bool:
         """Whether somebody has asked this holder to pause. A request to one that held the lock before is none."""
-        path = _request_path(self.path)
+        if not os.path.exists(self._request):  # asked at every step: one call to the system, and no more
+            return False
+        path = Path(self._request)
         try:
             asked = msgspec.json.decode(path.read_bytes(), type=Holder)
         except (OSError, msgspec.DecodeError):

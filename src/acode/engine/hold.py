@@ -7,6 +7,7 @@ read, verified and folded, the anchor compared. There is no recovery mode beside
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ from acode.steps.declared_secrets import declared_values
 from acode.steps.shape import Site
 from acode.store.journal import Blob, Journal
 from acode.store.removal import holds_preimages
-from acode.store.store import Loaded, Store
+from acode.store.store import DATABASE, Loaded, Store
 from acode.workspace import Root, ensure_agent_dir
 
 ANCHOR_EVERY_S = 1.0
@@ -63,6 +64,7 @@ class Held:
         self.turn = threading.RLock()  # a program may work on several steps at once; the log has one writer
         self.warnings: list[str] = []
         self.owner_seen_at: datetime | None = None  # the last sign of life of the process that held the lock before
+        self.database = os.fspath(world.agent_dir / DATABASE)  # looked for after every step
         self.executed = 0
         self.begun: ev.StepStarted | None = None  # a step whose start was said together with the completion before it
         self._site: Site | None = None

@@ -13,7 +13,6 @@ from acode.engine.opening import known_anchors, lost_error
 from acode.errors import LogRolledBack, UnsafePath
 from acode.events.definition import Run, Step
 from acode.steps.shape import Site
-from acode.store.store import DATABASE
 
 WAIT_SLICE_S = 0.2
 
@@ -42,7 +41,7 @@ def guard_after_act(run: Held, step_id: str) -> None:
     """Called directly after the act. A step may have removed the log itself: nobody reads what is written to a removed
     file, so nothing more is recorded and nothing more is done."""
     try:
-        os.stat(run.world.agent_dir / DATABASE)
+        os.stat(run.database)
     except (FileNotFoundError, NotADirectoryError):
         mine = [one for one in known_anchors(run.world) if one.session_id == run.session.session_id]
         lost = lost_error(run.world, mine)
