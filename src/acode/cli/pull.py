@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from acode.cli.asking import confirm
-from acode.cli.flags import Command, Flags
+from acode.cli.flags import OFFLINE, Command, Flags, reason_option
 from acode.cli.screen import Screen, one_line
 from acode.cli.sync import show_tails
 from acode.cli.table import show_table
@@ -22,7 +22,8 @@ FILES_SHOWN_MAX = 20
 @click.command(cls=Command, name="pull")
 @click.argument("session", metavar="ID")
 @click.option("--force", is_flag=True, help="Give up what was written here after the common past; audited, backed up.")
-@click.option("--reason", metavar="TEXT", default="", help="Why, for the record.")
+@OFFLINE
+@reason_option()
 @click.option("--yes", is_flag=True, help="Put missing files here without asking, and trust the configuration.")
 @click.pass_obj
 def command(flags: Flags, *, session: str, force: bool, reason: str, yes: bool) -> int:

@@ -29,9 +29,10 @@ from acode.sync.local import (
     ended_cleanly,
     holder_in_words,
     node_of,
+    note_comparison,
     note_restored,
 )
-from acode.sync.protocol import Behind, Diverged, Doubtful, Fenced, Mine, Refusal, RolledBack, lost_by_server
+from acode.sync.protocol import Behind, Diverged, Doubtful, Fenced, Mine, Refusal, Remote, RolledBack, lost_by_server
 
 
 class Courier:
@@ -84,10 +85,22 @@ class Courier:
                 return done
             self.breathe()
 
-    def lost(self, session_id: str) -> bool:
-        """Whether the server has less of the session than it was seen to have."""
-        with self.ledger.transaction():
-            return lost_by_server(self.mine(session_id), self.ledger.look(session_id))
+    def find_lost(self) -> dict[str, Doubtful]:
+        """The sessions of this workspace of which the server has less than it was seen to have; one question for all.
+
+        Each contact compares them, because one of them shows that the server may have lost others' work too.
+        """
+        there = {
+            one.session_id: Remote(generation=one.generation, owner=one.owner, seq=one.seq, head=b"")
+            for one in self.ledger.sessions()
+        }
+        here = [one for one in self.store.session_ids() if self.cursor(one).standing in ("owner", "released")]
+        lost = {one: self.mine(one) for one in here if lost_by_server(self.mine(one), there.get(one))}
+        note_comparison(self.world.state_dir, self.server, self.ledger.clock_s, compared=here, lost=lost)
+        return {
+            one: Doubtful(seq=there[one].seq if one in there else 0, pushed=mine.pushed, lost=True)
+            for one, mine in lost.items()
+        }
 
     def is_whole(self, session_id: str) -> bool:
         """Only a log that is whole, and holds all that was pushed, replaces what a server has lost."""
