@@ -25,7 +25,7 @@ def restore(dsn: str, session_id: str, seq: int, generation: int = 1) -> None:
         for table in ("acode_events", "acode_checkpoints", "acode_snapshots"):
             connection.execute(f"DELETE FROM {table} WHERE session_id = %s AND seq > %s", (session_id, seq))  # type: ignore[call-overload]
         connection.execute(
-            "UPDATE acode_sessions SET seq = %s, generation = %s, owner = NULL, head ="
+            "UPDATE acode_sessions SET signed = NULL, seq = %s, generation = %s, owner = NULL, head ="
             " (SELECT mac FROM acode_events WHERE session_id = %s AND seq = %s) WHERE session_id = %s",
             (seq, generation, session_id, seq, session_id),
         )

@@ -12,6 +12,7 @@ from acode.cli.sync import show_tails
 from acode.cli.table import show_table
 from acode.cli.wording import count
 from acode.cli.world import build_world
+from acode.engine.session_place import NO_ANCHOR
 from acode.engine.world import World, short
 from acode.errors import HistoryDiverged
 from acode.sync.take_over import Brought, FileHere, bring, files_here, put_files_here, shared_sessions
@@ -53,6 +54,8 @@ def brought_here(world: World, screen: Screen, text: str, *, own: bool, force: b
     screen.say(
         f"Session {name}: {count(brought.events, 'event')} came down, verified; it stands at {brought.last_seq}."
     )
+    if brought.unanchored:
+        screen.warn(f"session {name}: {NO_ANCHOR}")
     if brought.lost:
         screen.warn(
             f"{count(brought.lost, 'event')} that this machine recorded after that were never pushed and are lost:"

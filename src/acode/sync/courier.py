@@ -32,7 +32,18 @@ from acode.sync.local import (
     note_comparison,
     note_restored,
 )
-from acode.sync.protocol import Behind, Diverged, Doubtful, Fenced, Mine, Refusal, Remote, RolledBack, lost_by_server
+from acode.sync.protocol import (
+    Behind,
+    Cut,
+    Diverged,
+    Doubtful,
+    Fenced,
+    Mine,
+    Refusal,
+    Remote,
+    RolledBack,
+    lost_by_server,
+)
 
 
 class Courier:
@@ -134,7 +145,7 @@ class Courier:
             "retry_at": None,
             "reason": as_error(session_id, done).message,
         }
-        if not isinstance(done, RolledBack):
+        if not isinstance(done, RolledBack | Cut):
             changes |= {"standing": standing, "holder": getattr(done, "holder", "")}
         outbox.change_cursor(self.store, session_id, **changes)
 
@@ -228,6 +239,14 @@ def as_error(session_id: str, refusal: Refusal) -> AcodeError:
                 " back to an older state",
                 hint=f"Bring the missing events back: acode pull {name}; or see: acode session repair",
                 seq=seq,
+            )
+        case Cut(seq=seq, signed=signed):
+            return LogRolledBack(
+                f"session {name} had come to event {signed} in the shared copy, signed by the machine that held it; the"
+                f" server shows {seq} events, and that one is not among them: its end was cut off",
+                hint="Nothing was kept or written. Push it again from a machine that has all of it: acode sync now",
+                seq=seq,
+                signed=signed,
             )
         case Doubtful(seq=seq, pushed=pushed, lost=lost):
             had = f"it held {seq} of the {pushed} events that were pushed of" if lost else "nobody has continued"

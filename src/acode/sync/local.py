@@ -18,6 +18,7 @@ from acode.store.journal import stamp
 from acode.store.store import Store
 from acode.sync.exchange import Batch
 from acode.sync.ledger import About
+from acode.sync.signed_end import SignedEnd, read_end, sign_end
 
 BATCH_ROWS_MAX = 2_000
 BATCH_BYTES_MAX = 4 * 1_048_576
@@ -79,6 +80,12 @@ class SessionOutbox:
 
     def code_at(self, seq: int) -> bytes | None:
         return outbox.code_at(self._store, self._session_id, seq)
+
+    def sign(self, seq: int, head: bytes) -> bytes | None:
+        return sign_end(self._store.keyring, self._session_id, seq, head)
+
+    def signed_end(self, signed: bytes | None) -> SignedEnd | None:
+        return read_end(self._store.keyring, self._session_id, signed)
 
     def batch(self, after: int) -> Batch:
         """Consecutive events, few enough for memory; checkpoints and snapshots that were made for them go along."""

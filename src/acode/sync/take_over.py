@@ -35,6 +35,7 @@ from acode.sync.local import alone, doubted_since_s, holder_in_words, node_of
 from acode.sync.now import connected
 from acode.sync.protocol import (
     Bring,
+    Cut,
     Diverged,
     Doubtful,
     Fenced,
@@ -46,6 +47,7 @@ from acode.sync.protocol import (
     decide_take,
     in_doubt,
 )
+from acode.sync.signed_end import read_end
 from acode.workspace import ChangedFile, Root, changed, write_atomic
 
 OURS = ("owner", "released")  # standings of a session that was here last
@@ -66,6 +68,7 @@ class Brought(msgspec.Struct, frozen=True, kw_only=True):
     backup: str | None = None
     lost: int = 0  # events that were recorded here once, and were never pushed
     ended: bool = False
+    unanchored: bool = False  # this machine did not know how far it had come: a log cut short would not be noticed
 
 
 class FileHere(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +93,13 @@ def bring(world: World, text: str, *, own: bool, force: bool = False, reason: st
             words = world.redactor.text(reason) or "none given"
             brought = fetch(world, store, ledger, session_id, own=own, force=force, reason=words)
             lost = never_pushed(world, session_id, outbox.last_seq(store, session_id))
-            brought = msgspec.structs.replace(brought, lost=lost, ended=store.peek(session_id)[0].terminal)
+            anchor = find_place(world, session_id).anchor
+            brought = msgspec.structs.replace(
+                brought,
+                lost=lost,
+                ended=store.peek(session_id)[0].terminal,
+                unanchored=anchor is None or anchor.arrived,
+            )
             owes_words = bool(unsaid.of(outbox.cursor_of(store, session_id)).done)
     # Nothing is written on a log of which the end is lost, until a person has accepted that; nor on another's.
     if owes_words and brought.owned and not lost:
@@ -124,7 +133,7 @@ def fetch(
     node, events, aside, backup = node_of(world.state_dir, world.workspace), 0, 0, None
     doubt: ev.Forced | None = None
     for _ in range(ROUNDS_MAX):
-        remote = looked(ledger, session_id)
+        remote = looked(store, ledger, session_id)
         refuse_lease(session_id, node, remote, own=own, force=force)
         refuse_older(world, ledger, session_id, remote)
         doubt = doubt or settle_doubt(world, store, ledger, session_id, remote)
@@ -156,12 +165,23 @@ def fetch(
     raise SyncFailed(f"session {short(session_id)} is being written all the time: it cannot be taken over now")
 
 
-def looked(ledger: PostgresLedger, session_id: str) -> Remote:
+def looked(store: Store, ledger: PostgresLedger, session_id: str) -> Remote:
     with ledger.transaction():
         remote = ledger.look(session_id)
-    if remote is None or remote.seq == 0:
-        raise SyncFailed(f"the server holds no events of session {short(session_id)}")
+        if remote is None or remote.seq == 0:
+            raise SyncFailed(f"the server holds no events of session {short(session_id)}")
+        refuse_cut(store, ledger, session_id, remote)
     return remote
+
+
+def refuse_cut(store: Store, ledger: PostgresLedger, session_id: str, remote: Remote) -> None:
+    """What a holder has signed must be there: a log that was cut off before it looks whole in itself."""
+    end = read_end(store.keyring, session_id, remote.signed)
+    if end is None:
+        return
+    there = ledger.code_at(session_id, end.seq) if remote.seq >= end.seq else None
+    if there is None or there.hex() != end.head:
+        raise as_error(session_id, Cut(seq=remote.seq, signed=end.seq))
 
 
 def refuse_lease(session_id: str, node: str, remote: Remote, *, own: bool, force: bool) -> None:
@@ -287,6 +307,7 @@ def anchor_arrival(world: World, store: Store, session_id: str, *, chosen: bool)
     session = loaded.session
     if not chosen and never_pushed(world, session_id, session.seq):
         return
+    known = find_place(world, session_id).anchor or seal.read_collected(world.state_dir, session_id)
     seal.note_place(world.state_dir, world.workspace, session_id)
     seal.write_anchor(
         directory,
@@ -298,6 +319,7 @@ def anchor_arrival(world: World, store: Store, session_id: str, *, chosen: bool)
             workspace=str(world.workspace),
             at=session.updated_at,
             ended=session.terminal,
+            arrived=known is None or known.arrived,
         ),
         durable=True,
     )
