@@ -268,6 +268,7 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True):
     workspace: str
     at: datetime
     ended: bool = False
+    arrived: bool = False  # made when the log came from a server, and nothing of it was known here before
 
 
 _anchor = msgspec.json.Decoder(Anchor)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
+from acode.seal import Keyring
 from acode.sync.exchange import Batch, Pushed, push, release
 from acode.sync.pacing import RETRY_S_MAX, Link, after_failure, after_success
 from acode.sync.protocol import (
@@ -33,8 +34,10 @@ from acode.sync.protocol import (
     decide_pull,
     decide_take,
 )
+from acode.sync.signed_end import SignedEnd, read_end, sign_end
 
 SESSION = "s"
+KEYS = Keyring(current="k", keys={"k": b"key"})
 SEEDS_IN_GATE = 3_000
 SEEDS_IN_SWEEP = 100_000
 TURNS = 60
@@ -156,6 +159,12 @@ class Node:
 
     def batch(self, after: int) -> Batch:
         return Batch(events=self.log[after : min(self.durable, after + 1 + self.dice.randrange(4))])
+
+    def sign(self, seq: int, head: bytes) -> bytes | None:
+        return sign_end(KEYS, SESSION, seq, head)
+
+    def signed_end(self, signed: bytes | None) -> SignedEnd | None:
+        return read_end(KEYS, SESSION, signed)
 
     def mine(self) -> Mine:
         return Mine(node=self.name, generation=self.generation, seq=len(self.log))

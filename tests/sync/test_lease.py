@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from acode.engine.session_place import NO_ANCHOR
 from acode.errors import LogRolledBack, SyncFailed
 from acode.events import decode
 from acode.events import types as ev
@@ -66,7 +67,7 @@ def test_a_session_that_was_given_back_is_carried_on_elsewhere_and_comes_home(
     assert (row["session_id"], row["state"], row["owner"]) == (session_id, "AWAITING_APPROVAL", None)
     taken = two("resume", session_id[-8:], "--remote", "--yes")
     assert taken.exit_code == 10 and (two.workspace / "a.txt").read_text() == "a\n", taken.stderr
-    assert [event.what for event in events(two, session_id, ev.Noted)] == ["taken over from another machine"]
+    assert [event.what for event in events(two, session_id, ev.Noted)] == [NO_ANCHOR, "taken over from another machine"]
     two("session", "approve", session_id[-8:])
     assert two("resume", session_id[-8:]).exit_code == 0
     assert (two.workspace / "b.txt").read_text() == "b\n" and marks(tmp_path) == 1

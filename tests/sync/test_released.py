@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -226,3 +227,19 @@ def test_a_program_whose_session_was_given_back_asks_first_too(
     with pytest.raises(LeaseLost, match="was given back at"):
         acts[act]()
     assert one.log(session_id) == before and marks(tmp_path) == 0
+
+
+def test_a_session_that_was_given_back_is_not_repaired_without_an_answer(
+    machines: tuple[Machine, Machine], given_back: str, database: str
+) -> None:
+    """What is mended here would part from what another machine has written since."""
+    one, _ = machines
+    with contextlib.closing(sqlite3.connect(one.workspace / ".agent" / "workspace.db")) as db, db:
+        db.execute("DELETE FROM checkpoints")
+    before = one.log(given_back)
+    one.connect(NOBODY)
+    refused = one("session", "repair", given_back, "--yes", "--json")
+    assert refused.exit_code == 16 and "--offline --reason" in refused.json["error"]["hint"], refused.stderr
+    assert one.log(given_back) == before and standing(one, given_back) == "released"
+    one.connect(url_of(database))
+    assert one("session", "repair", given_back, "--yes").exit_code == 0, "the server has answered"

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tests.machines import Machine, assert_level, lease, shared_log
-from tests.sync.test_released import counting, finish_elsewhere, marks, standing
+from tests.sync.test_released import counting, finish_elsewhere, forced, marks, standing
 
 DONE = """
 title: Done
@@ -25,7 +25,7 @@ def restore(dsn: str, session_id: str, seq: int, generation: int = 1) -> None:
         for table in ("acode_events", "acode_checkpoints", "acode_snapshots"):
             connection.execute(f"DELETE FROM {table} WHERE session_id = %s AND seq > %s", (session_id, seq))  # type: ignore[call-overload]
         connection.execute(
-            "UPDATE acode_sessions SET seq = %s, generation = %s, owner = NULL, head ="
+            "UPDATE acode_sessions SET signed = NULL, seq = %s, generation = %s, owner = NULL, head ="
             " (SELECT mac FROM acode_events WHERE session_id = %s AND seq = %s) WHERE session_id = %s",
             (seq, generation, session_id, seq, session_id),
         )
@@ -59,8 +59,9 @@ def test_gc_removes_nothing_that_the_server_does_not_hold_now_and_an_older_copy_
 
 
 @pytest.mark.req("FR-011c-055")
+@pytest.mark.parametrize("first", [("sync", "now"), ("sync", "status"), ("doctor",), None], ids=str)
 def test_once_a_server_was_found_restored_a_session_that_was_given_back_is_not_continued_unasked(
-    machines: tuple[Machine, Machine], database: str, tmp_path: Path
+    machines: tuple[Machine, Machine], database: str, tmp_path: Path, first: tuple[str, ...] | None
 ) -> None:
     """Another machine has finished it; the restored server offers the state before that."""
     one, two = machines
@@ -70,8 +71,59 @@ def test_once_a_server_was_found_restored_a_session_that_was_given_back_is_not_c
     finish_elsewhere(two, session_id)
     restore(database, session_id, given)
     restore(database, witness, 3)
-    assert one("sync", "now").exit_code == 16, "the witness shows it"
-    assert one("session", "approve", session_id).exit_code == 16
+    if first is not None:
+        assert one(*first).exit_code in (0, 1, 16), "the witness shows it"
+    for command in (("session", "approve", session_id), ("resume", session_id, "--remote"), ("pull", session_id)):
+        refused = one(*command, "--json")
+        assert (refused.exit_code, "--offline --reason" in refused.json["error"]["hint"]) == (16, True), command
     assert marks(tmp_path) == 1 and standing(one, session_id) == "released"
     two("sync", "now")
     assert one("resume", session_id).exit_code == 16 and marks(tmp_path) == 1
+
+
+def test_status_and_doctor_say_that_the_server_has_lost_what_it_held(
+    machines: tuple[Machine, Machine], database: str
+) -> None:
+    one, _ = machines
+    session_id = one.run(DONE)
+    assert one("sync", "status", "--json").json["status"] == "up_to_date"
+    assert one("doctor", "--json").json["checks"][-1]["name"] == "shared copy"
+    assert one("doctor").exit_code == 0
+    restore(database, session_id, 3)
+    status = one("sync", "status", "--json").json
+    assert (status["status"], status["pending_events"]) == ("degraded", len(one.log(session_id)) - 3)
+    assert "restored from an older backup: it held 3 of" in status["reason"]
+    assert "restored from an older backup" in one("sync", "status").stdout
+    doctor = one("doctor")
+    assert doctor.exit_code == 1 and "restored from an older backup" in doctor.stdout
+    one("sync", "now")
+    assert one("sync", "status", "--json").json["status"] == "up_to_date"
+    assert one("doctor").exit_code == 0
+
+
+@pytest.mark.req("FR-011c-055")
+def test_a_restored_server_is_believed_again_once_somebody_has_held_the_session_there(
+    machines: tuple[Machine, Machine], database: str, tmp_path: Path
+) -> None:
+    one, two = machines
+    witness = one.run(DONE)
+    session_id = one.run(counting(tmp_path))
+    restore(database, witness, 3)
+    assert one("resume", session_id, "--remote").exit_code == 16
+    assert two("resume", session_id, "--remote", "--yes").exit_code == 10, "two knows of nothing that was lost"
+    assert one("resume", session_id, "--remote", "--yes").exit_code == 10, "two has held it since"
+    assert not forced(one, session_id) and lease(database, session_id)[0] == 3
+
+
+def test_a_person_may_take_over_from_a_restored_server_and_that_is_recorded(
+    machines: tuple[Machine, Machine], database: str, tmp_path: Path
+) -> None:
+    one, _ = machines
+    witness = one.run(DONE)
+    session_id = one.run(counting(tmp_path))
+    restore(database, witness, 3)
+    assert one("resume", session_id, "--remote", "--no-input").exit_code == 16
+    said = one("resume", session_id, "--remote", "--yes", "--offline", "--reason", "two is new")
+    assert said.exit_code == 10, said.stderr
+    (event,) = forced(one, session_id)
+    assert "the server could not tell who has it" in event.what and event.reason == "two is new"

@@ -19,9 +19,10 @@ import click
 from acode import __version__, lock, seal
 from acode.cli.flags import Command, Flags
 from acode.cli.screen import Screen, one_line
-from acode.cli.world import find_workspace
+from acode.cli.world import build_world, find_workspace
 from acode.config import load_config, state_dir
 from acode.config.platforms import UNPROVEN
+from acode.engine.world import World
 from acode.errors import AcodeError
 from acode.store import database
 from acode.store.own_files import refuse_strange_files
@@ -48,7 +49,7 @@ def command(flags: Flags) -> int:
     env = dict(os.environ)
     screen = Screen(flags, env)
     workspace = find_workspace(flags.directory, env)
-    checks = examine(workspace, env)
+    checks = [*examine(workspace, env), *_shared(flags)]
     failed = [check for check in checks if not check.ok and check.needed]
     if flags.json:
         screen.document(
@@ -225,6 +226,30 @@ def _database(workspace: Path, env: Mapping[str, str]) -> Check:
         hint = "Bring .agent/ back from a backup, or let them go: acode session repair --accept-rollback"
         return Check("database", False, f"{path} does not hold sessions that were recorded here: {lost}", hint)
     return Check("database", True, f"{path} opens, its tables are acode's, every recorded session is in it")
+
+
+def _shared(flags: Flags) -> list[Check]:
+    """Whether the server still has what was pushed to it: it may have been restored from an older backup."""
+    try:
+        world = build_world(flags)
+    except AcodeError:  # the check of the configuration has said it
+        return []
+    if world.config.settings.sync.url is None:
+        return []
+    return [_guarded("shared copy", lambda: _server(world))]
+
+
+def _server(world: World) -> Check:
+    from acode.sync.now import compare, standings
+
+    heard = standings(world)
+    try:
+        found = compare(world, heard) if heard else []
+    except AcodeError as error:
+        return Check("shared copy", False, error.message, "Sessions continue without it.", needed=False)
+    lost = [now.sync.reason for now, before in zip(found, heard, strict=True) if now != before]
+    hint = "Push again from every machine that has worked with this server: acode sync now"
+    return Check("shared copy", not lost, "; ".join(map(str, lost[:5])) or "the server has what was pushed to it", hint)
 
 
 def _git() -> Check:

@@ -6,12 +6,13 @@ import click
 import msgspec
 
 from acode.cli.asking import confirm
-from acode.cli.flags import Command, Flags
+from acode.cli.flags import OFFLINE, Command, Flags, reason_option
 from acode.cli.screen import Screen, one_line
 from acode.cli.sync import show_tails
 from acode.cli.table import show_table
 from acode.cli.wording import count
 from acode.cli.world import build_world
+from acode.engine.session_place import NO_ANCHOR
 from acode.engine.world import World, short
 from acode.errors import HistoryDiverged
 from acode.sync.take_over import Brought, FileHere, bring, files_here, put_files_here, shared_sessions
@@ -22,7 +23,8 @@ FILES_SHOWN_MAX = 20
 @click.command(cls=Command, name="pull")
 @click.argument("session", metavar="ID")
 @click.option("--force", is_flag=True, help="Give up what was written here after the common past; audited, backed up.")
-@click.option("--reason", metavar="TEXT", default="", help="Why, for the record.")
+@OFFLINE
+@reason_option()
 @click.option("--yes", is_flag=True, help="Put missing files here without asking, and trust the configuration.")
 @click.pass_obj
 def command(flags: Flags, *, session: str, force: bool, reason: str, yes: bool) -> int:
@@ -52,6 +54,8 @@ def brought_here(world: World, screen: Screen, text: str, *, own: bool, force: b
     screen.say(
         f"Session {name}: {count(brought.events, 'event')} came down, verified; it stands at {brought.last_seq}."
     )
+    if brought.unanchored:
+        screen.warn(f"session {name}: {NO_ANCHOR}")
     if brought.lost:
         screen.warn(
             f"{count(brought.lost, 'event')} that this machine recorded after that were never pushed and are lost:"

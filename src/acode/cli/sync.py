@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -15,6 +15,9 @@ from acode.cli.world import build_world
 from acode.config import without_password
 from acode.engine.world import World, short
 from acode.errors import AcodeError, SyncFailed
+
+if TYPE_CHECKING:
+    from acode.sync.now import Standing
 
 COMMANDS = {
     "now": ("sync:now", "Push what is pending to the server, now."),
@@ -71,12 +74,15 @@ def now(flags: Flags, *, session: str | None, force: bool, reason: str, yes: boo
 @ID
 @click.pass_obj
 def status(flags: Flags, *, session: str | None) -> int:
-    """How each session stands to its shared copy, as far as it is known here. Asks the server only about two tails."""
+    """How each session stands to its shared copy, and whether the server still holds what was pushed.
+
+    Where the server does not answer soon, this is what was last heard.
+    """
     from acode.sync.now import standings
 
     world = build_world(flags)
     screen = Screen(flags, world.env)
-    found = standings(world, session)
+    found = compared(world, screen, standings(world, session))
     parted = [one for one in found if one.standing in ("fenced", "diverged")]
     tails = seen_tails(world, parted[0].session_id) if session is not None and parted else None
     url = world.config.settings.sync.url
@@ -99,6 +105,19 @@ def status(flags: Flags, *, session: str | None) -> int:
             screen.data(f"  {short(one.session_id)}  {state}  {one_line(one.title)}")
     show_tails(screen, tails)
     return 0
+
+
+def compared(world: World, screen: Screen, found: list[Standing]) -> list[Standing]:
+    """With what the server says now; a look is never an error."""
+    from acode.sync.now import compare
+
+    if not found or world.config.settings.sync.url is None:
+        return found
+    try:
+        return compare(world, found)
+    except AcodeError as error:
+        screen.say(f"As last heard: {one_line(error.message)}")
+        return found
 
 
 def rank(sync: dict[str, Any]) -> int:

@@ -311,8 +311,8 @@ def held(
             in_hand = Held(world, store, store.journal(loaded, generation), root, lock)
             in_hand.warnings.extend(warnings)
             in_hand.owner_seen_at = seen.touched_at
+            settle_place(in_hand, place)  # first: every event makes the anchor one of our own
             unsaid.say(in_hand)
-            settle_place(in_hand, place)
             if doing != "resume":  # a resume tells them behind its first line
                 for warning in in_hand.warnings:
                     in_hand.tell("warning", message=warning)
@@ -322,14 +322,16 @@ def held(
 
 
 def settle_place(run: Held, place: Place) -> None:
-    """A place without an anchor of its own gets one, and the log says why there was none."""
-    if place.own:
+    """A place without an anchor of its own gets one, and the log says why there was none. One that was made of what the
+    server showed proves nothing: this place counts as one without."""
+    arrived = place.anchor is not None and place.anchor.arrived
+    if place.own and not arrived:
         seal.note_place(run.world.state_dir, run.world.workspace, run.session.session_id)
         return
     if not run.session.terminal:  # nothing is said behind its end
         data = {"from": str(place.moved_from)} if place.moved_from is not None else {}
         what = "moved here from another directory" if place.moved_from is not None else NO_ANCHOR
-        if place.moved_from is not None or place.anchor is None:
+        if place.moved_from is not None or place.anchor is None or arrived:
             run.say(ev.Noted(what=what, data=data))
     run.anchor(durable=True)
     if place.moved_from is not None:

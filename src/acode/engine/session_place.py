@@ -95,6 +95,8 @@ def warnings_of(place: Place, session_id: str) -> list[str]:
         ]
     if place.moved_from is not None:
         return [f"session {name} was moved here from {place.moved_from}; its anchor follows"]
+    if place.anchor is not None and place.anchor.arrived:
+        return [f"session {name} came from the server: {NO_ANCHOR}"]
     if place.anchor is None:
         return [f"session {name} has no anchor here (new home, or moved): a rollback would go unseen"]
     return []

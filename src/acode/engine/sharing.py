@@ -123,6 +123,14 @@ def _work_offline(world: World, store: Store, session_id: str, why: str) -> None
         f"session {short(session_id)} was given back{when}: another machine may have continued it since, and the server"
         f" cannot tell ({why})"
     )
+    reason = offline_reason(world, stated, given_back_at)
+    what = f"continued offline although it was given back{when}: the server could not tell who has it ({why})"
+    decision = ev.Forced(what=world.redactor.text(what), reason=reason)
+    unsaid.decide_here(store, session_id, decision, outbox.last_seq(store, session_id))
+
+
+def offline_reason(world: World, stated: str, given_back_at: datetime | None = None) -> str:
+    """Why a person goes on although the server cannot tell who has the session; without a person nobody does."""
     reason = world.offline if world.offline is not None else world.ask_offline(stated)
     if reason is None:
         raise LeaseLost(
@@ -131,9 +139,7 @@ def _work_offline(world: World, store: Store, session_id: str, why: str) -> None
             " command with --offline --reason TEXT (recorded).",
             given_back_at=stamp(given_back_at) if given_back_at is not None else None,
         )
-    what = f"continued offline although it was given back{when}: the server could not tell who has it ({why})"
-    decision = ev.Forced(what=world.redactor.text(what), reason=world.redactor.text(reason) or "none given")
-    unsaid.decide_here(store, session_id, decision, outbox.last_seq(store, session_id))
+    return world.redactor.text(reason) or "none given"
 
 
 def is_anothers(store: Store, session_id: str) -> bool:

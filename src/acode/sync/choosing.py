@@ -21,6 +21,7 @@ from acode.sync.exchange import Contradiction
 from acode.sync.ledger import PostgresLedger
 from acode.sync.local import holder_in_words
 from acode.sync.protocol import Remote, common_seq
+from acode.sync.signed_end import sign_end
 
 TAIL_SHOWN_MAX = 20
 
@@ -111,6 +112,7 @@ def choose_ours(world: World, courier: Courier, session_id: str, *, reason: str)
             seq=common,
             head=head,
             holder=holder_in_words(),
+            signed=sign_end(store.keyring, session_id, common, head),
         )
         ledger.put(session_id, lease, new=False)
     own_here(store, session_id, generation, pushed_seq=common)

@@ -29,9 +29,21 @@ from acode.sync.local import (
     ended_cleanly,
     holder_in_words,
     node_of,
+    note_comparison,
     note_restored,
 )
-from acode.sync.protocol import Behind, Diverged, Doubtful, Fenced, Mine, Refusal, RolledBack, lost_by_server
+from acode.sync.protocol import (
+    Behind,
+    Cut,
+    Diverged,
+    Doubtful,
+    Fenced,
+    Mine,
+    Refusal,
+    Remote,
+    RolledBack,
+    lost_by_server,
+)
 
 
 class Courier:
@@ -84,10 +96,22 @@ class Courier:
                 return done
             self.breathe()
 
-    def lost(self, session_id: str) -> bool:
-        """Whether the server has less of the session than it was seen to have."""
-        with self.ledger.transaction():
-            return lost_by_server(self.mine(session_id), self.ledger.look(session_id))
+    def find_lost(self) -> dict[str, Doubtful]:
+        """The sessions of this workspace of which the server has less than it was seen to have; one question for all.
+
+        Each contact compares them, because one of them shows that the server may have lost others' work too.
+        """
+        there = {
+            one.session_id: Remote(generation=one.generation, owner=one.owner, seq=one.seq, head=b"")
+            for one in self.ledger.sessions()
+        }
+        here = [one for one in self.store.session_ids() if self.cursor(one).standing in ("owner", "released")]
+        lost = {one: self.mine(one) for one in here if lost_by_server(self.mine(one), there.get(one))}
+        note_comparison(self.world.state_dir, self.server, self.ledger.clock_s, compared=here, lost=lost)
+        return {
+            one: Doubtful(seq=there[one].seq if one in there else 0, pushed=mine.pushed, lost=True)
+            for one, mine in lost.items()
+        }
 
     def is_whole(self, session_id: str) -> bool:
         """Only a log that is whole, and holds all that was pushed, replaces what a server has lost."""
@@ -121,7 +145,7 @@ class Courier:
             "retry_at": None,
             "reason": as_error(session_id, done).message,
         }
-        if not isinstance(done, RolledBack):
+        if not isinstance(done, RolledBack | Cut):
             changes |= {"standing": standing, "holder": getattr(done, "holder", "")}
         outbox.change_cursor(self.store, session_id, **changes)
 
@@ -215,6 +239,14 @@ def as_error(session_id: str, refusal: Refusal) -> AcodeError:
                 " back to an older state",
                 hint=f"Bring the missing events back: acode pull {name}; or see: acode session repair",
                 seq=seq,
+            )
+        case Cut(seq=seq, signed=signed):
+            return LogRolledBack(
+                f"session {name} had come to event {signed} in the shared copy, signed by the machine that held it; the"
+                f" server shows {seq} events, and that one is not among them: its end was cut off",
+                hint="Nothing was kept or written. Push it again from a machine that has all of it: acode sync now",
+                seq=seq,
+                signed=signed,
             )
         case Doubtful(seq=seq, pushed=pushed, lost=lost):
             had = f"it held {seq} of the {pushed} events that were pushed of" if lost else "nobody has continued"

@@ -13,7 +13,8 @@ from typing import Protocol
 import msgspec
 
 from acode.store.scan import Stored
-from acode.sync.protocol import Doubtful, Mine, Refusal, Remote, Write, decide, fits, lost_by_server, may_release
+from acode.sync.protocol import Cut, Doubtful, Mine, Refusal, Remote, Write, decide, fits, lost_by_server, may_release
+from acode.sync.signed_end import SignedEnd
 
 
 class Ledger(Protocol):
@@ -40,6 +41,8 @@ class Outbox(Protocol):
 
     def code_at(self, seq: int) -> bytes | None: ...
     def batch(self, after: int) -> Batch: ...  # what may be sent of it, a limited part
+    def sign(self, seq: int, head: bytes) -> bytes | None: ...  # that the log has come so far; for those without it
+    def signed_end(self, signed: bytes | None) -> SignedEnd | None: ...
 
 
 class Pushed(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +66,10 @@ def push(ledger: Ledger, session_id: str, mine: Mine, outbox: Outbox, *, holder:
         verdict = decide(mine, remote, fits=same)
         if not isinstance(verdict, Write):
             return verdict
+        # Our log holds all that is there. What is missing from both was done by another machine, and would be repeated.
+        end = outbox.signed_end(remote.signed) if remote is not None else None
+        if remote is not None and end is not None and outbox.code_at(end.seq) != bytes.fromhex(end.head):
+            return Cut(seq=remote.seq, signed=end.seq)
         batch = outbox.batch(verdict.after)
         seq, head = (remote.seq, remote.head) if remote else (0, b"")
         if batch.events:
@@ -74,6 +81,7 @@ def push(ledger: Ledger, session_id: str, mine: Mine, outbox: Outbox, *, holder:
             seq=seq,
             head=head,
             holder=holder,
+            signed=outbox.sign(seq, head),
         )
         # The session's row first: its events refer to it.
         ledger.put(session_id, lease, new=remote is None, renewed=not verdict.refill)

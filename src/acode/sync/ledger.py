@@ -180,13 +180,13 @@ class PostgresLedger:
         row = self._connection.execute(
             # A client that does not know of last_node leaves an older one there, and a generation that does not fit.
             "SELECT generation, owner, seq, head, holder, renewed_at, extract(epoch FROM renewed_at)::float8,"
-            " CASE WHEN last_generation = generation THEN last_node END"
+            " CASE WHEN last_generation = generation THEN last_node END, signed"
             " FROM acode_sessions WHERE session_id = %s FOR UPDATE",
             (session_id,),
         ).fetchone()
         if row is None:
             return None
-        generation, owner, seq, head, holder, renewed_at, renewed_s, last = row
+        generation, owner, seq, head, holder, renewed_at, renewed_s, last, signed = row
         with well_formed("acode_sessions"):
             heard_at = renewed_at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
             return Remote(
@@ -198,6 +198,7 @@ class PostgresLedger:
                 holder=msgspec.convert(holder, str),
                 heard_at=heard_at,
                 renewed_s=msgspec.convert(renewed_s, float),
+                signed=_bytes(signed) if signed is not None else None,
             )
 
     def clock_s(self) -> float:
@@ -221,14 +222,15 @@ class PostgresLedger:
         values = msgspec.structs.asdict(remote) | {"session_id": session_id, "renewed": renewed}
         if new:
             query = """
-INSERT INTO acode_sessions(session_id, generation, owner, last_node, last_generation, holder, seq, head, renewed_at)
-VALUES (%(session_id)s, %(generation)s, %(owner)s, %(last)s, %(generation)s, %(holder)s, %(seq)s, %(head)s,
+INSERT INTO acode_sessions(session_id, generation, owner, last_node, last_generation, holder, seq, head, signed,
+  renewed_at)
+VALUES (%(session_id)s, %(generation)s, %(owner)s, %(last)s, %(generation)s, %(holder)s, %(seq)s, %(head)s, %(signed)s,
   CASE WHEN %(renewed)s THEN now() ELSE to_timestamp(0) END)
 ON CONFLICT DO NOTHING"""
         else:
             query = """
 UPDATE acode_sessions SET generation = %(generation)s, owner = %(owner)s, last_node = %(last)s,
-last_generation = %(generation)s, holder = %(holder)s, seq = %(seq)s, head = %(head)s,
+last_generation = %(generation)s, holder = %(holder)s, seq = %(seq)s, head = %(head)s, signed = %(signed)s,
 renewed_at = CASE WHEN %(renewed)s THEN now() ELSE renewed_at END
 WHERE session_id = %(session_id)s"""
         if self._connection.execute(query, values).rowcount != 1:

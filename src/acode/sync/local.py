@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from acode import lock as locks
@@ -18,6 +18,7 @@ from acode.store.journal import stamp
 from acode.store.store import Store
 from acode.sync.exchange import Batch
 from acode.sync.ledger import About
+from acode.sync.signed_end import SignedEnd, read_end, sign_end
 
 BATCH_ROWS_MAX = 2_000
 BATCH_BYTES_MAX = 4 * 1_048_576
@@ -80,6 +81,12 @@ class SessionOutbox:
     def code_at(self, seq: int) -> bytes | None:
         return outbox.code_at(self._store, self._session_id, seq)
 
+    def sign(self, seq: int, head: bytes) -> bytes | None:
+        return sign_end(self._store.keyring, self._session_id, seq, head)
+
+    def signed_end(self, signed: bytes | None) -> SignedEnd | None:
+        return read_end(self._store.keyring, self._session_id, signed)
+
     def batch(self, after: int) -> Batch:
         """Consecutive events, few enough for memory; checkpoints and snapshots that were made for them go along."""
         with self._store.one_view():
@@ -132,11 +139,32 @@ def ended_cleanly(store: Store, session_id: str, *, keep: bool = False) -> bool:
 def doubted_since_s(state_dir: Path, server: str) -> float | None:
     """When this server was last found to have lost what it held, by its own clock; None: never."""
     try:
-        return float((state_dir / "servers" / server).read_text(encoding="ascii"))
-    except (FileNotFoundError, ValueError):
+        return float(_server_file(state_dir, server)[0])
+    except (IndexError, ValueError):
         return None
 
 
-def note_restored(state_dir: Path, server: str, at_s: float) -> None:
+def note_restored(state_dir: Path, server: str, at_s: float, missing: Collection[str] = ()) -> None:
     """Known to all workspaces of this user: of a session that was given back, such a server may know too little."""
-    seal.write_private(state_dir / "servers" / server, f"{at_s!r}\n".encode("ascii"))
+    seal.write_private(state_dir / "servers" / server, "\n".join([repr(at_s), *sorted(missing), ""]).encode("ascii"))
+
+
+def note_comparison(
+    state_dir: Path, server: str, clock_s: Callable[[], float], *, compared: Collection[str], lost: Collection[str]
+) -> None:
+    """Of these sessions the server has lost something. A loss that was noted before is not a new one: a session that
+    somebody has held there since is not doubted again because of it."""
+    noted = set(_server_file(state_dir, server)[1:])
+    since = doubted_since_s(state_dir, server)
+    missing = (noted - set(compared)) | set(lost)
+    if since is None or not noted.issuperset(lost):
+        since = clock_s() if lost else None
+    if since is not None and (missing != noted or lost):
+        note_restored(state_dir, server, since, missing)
+
+
+def _server_file(state_dir: Path, server: str) -> list[str]:
+    try:
+        return (state_dir / "servers" / server).read_text(encoding="ascii").split()
+    except (FileNotFoundError, ValueError):
+        return []

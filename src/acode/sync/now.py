@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -23,6 +23,8 @@ from acode.sync.ledger import PostgresLedger, Trouble, connect
 from acode.sync.ledger import as_error as trouble_as_error
 from acode.sync.local import alone
 from acode.sync.protocol import Doubtful, Refusal
+
+LOOK_S_MAX = 2.0  # a look at the server does not keep anybody waiting for long
 
 
 class Delivered(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,10 +52,10 @@ def server_of(world: World) -> str:
 
 
 @contextlib.contextmanager
-def connected(world: World) -> Iterator[PostgresLedger]:
+def connected(world: World, give_up: Callable[[], bool] | None = None) -> Iterator[PostgresLedger]:
     """A line to the server for whoever must have one; without it there is a clear error."""
     try:
-        ledger = connect(server_of(world), world.stop.at_boundary)
+        ledger = connect(server_of(world), give_up or world.stop.at_boundary)
     except Trouble as trouble:
         raise trouble_as_error(trouble) from trouble
     try:
@@ -77,7 +79,8 @@ def deliver_now(world: World, text: str | None, *, force: bool = False, reason: 
         try:
             with connected(world) as ledger:
                 courier = Courier(world, store, ledger)
-                wanted = [one for one in wanted if force or owes(store, one, server) or courier.lost(one)]
+                lost = courier.find_lost()
+                wanted = [one for one in wanted if force or owes(store, one, server) or one in lost]
                 return [deliver_one(world, courier, one, force=force, reason=reason) for one in wanted]
         except AcodeError as error:
             for one in wanted:
@@ -168,6 +171,21 @@ def standing_of(world: World, store: Store, session_id: str) -> Standing:
         title = store.peek(session_id)[0].title
     standing = outbox.cursor_of(store, session_id).standing
     return Standing(session_id=session_id, title=title, standing=standing, sync=sync_state(world, store, session_id))
+
+
+def compare(world: World, found: list[Standing]) -> list[Standing]:
+    """The same, where the server was asked whether it still has what was pushed; it may have been restored since."""
+    until = world.monotonic() + LOOK_S_MAX
+    with opened(world, look_only=True) as store, connected(world, lambda: world.monotonic() > until) as ledger:
+        lost = Courier(world, store, ledger).find_lost()
+        return [behind(one, lost[one.session_id], store) if one.session_id in lost else one for one in found]
+
+
+def behind(standing: Standing, lost: Doubtful, store: Store) -> Standing:
+    missing = max(1, outbox.last_seq(store, standing.session_id) - lost.seq)
+    why = as_error(standing.session_id, lost).message
+    sync = msgspec.structs.replace(standing.sync, status="degraded", pending_events=missing, reason=why)
+    return msgspec.structs.replace(standing, sync=sync)
 
 
 def both_tails(world: World, text: str) -> Tails | None:

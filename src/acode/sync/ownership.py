@@ -35,7 +35,9 @@ def ask_server(world: World, url: str, store: Store, session_id: str) -> str | N
     try:
         if not knows_what_we_pushed(ledger, store, session_id):
             return "it was given back to another server than the one that is configured now"
-        done = Courier(world, store, ledger).deliver(session_id, 0)
+        courier = Courier(world, store, ledger)
+        courier.find_lost()  # any session that was lost there makes the answer to this one doubtful
+        done = courier.deliver(session_id, 0)
     except Trouble as trouble:
         late = world.monotonic() > until
         return f"no answer for {ANSWER_S_MAX:g} s" if late else world.redactor.text(trouble.reason)

@@ -22,6 +22,7 @@ class Remote(msgspec.Struct, frozen=True, kw_only=True):
     last: str | None = None  # the node that held this generation, also after it gave it back; None: nobody noted it
     holder: str = ""  # the owner in words
     heard_at: str = ""  # when the owner last confirmed its lease; for people, nothing is decided by it
+    signed: bytes | None = None  # an end that the log had once, signed; `sync.signed_end` reads it
     renewed_s: float = 0.0  # the same by the server's clock; compared only with a time that this server has told
 
 
@@ -85,7 +86,14 @@ class Doubtful(msgspec.Struct, frozen=True, kw_only=True):
     sent: int = 0
 
 
-Refusal = Fenced | Behind | Diverged | RolledBack | Doubtful
+class Cut(msgspec.Struct, frozen=True, kw_only=True):
+    """A holder has signed an event that is neither there nor here: the end of the log was cut off on the server."""
+
+    seq: int
+    signed: int
+
+
+Refusal = Fenced | Behind | Diverged | RolledBack | Doubtful | Cut
 Verdict = Write | Refusal
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import psycopg
 
 ADVISORY_LOCK = 7_227_046_511_402_201  # any number, the same for all clients
-CLIENT = 2  # what this acode understands
+CLIENT = 3  # what this acode understands
 MIGRATIONS: tuple[tuple[int, str], ...] = (  # the oldest client that may go on, and what is added
     (
         1,
@@ -89,6 +89,13 @@ CREATE TABLE acode_set_aside( -- a history that a person did not choose
 ALTER TABLE acode_sessions
   ADD COLUMN last_node text, -- the node that held last_generation; a lease that was given back has no owner any more
   ADD COLUMN last_generation bigint;
+""",
+    ),
+    (
+        1,
+        """
+ALTER TABLE acode_sessions
+  ADD COLUMN signed bytea; -- an end that the log had once, signed by its holder; NULL: by a client that signs none
 """,
     ),
 )

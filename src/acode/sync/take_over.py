@@ -17,7 +17,7 @@ from acode.engine import unsaid
 from acode.engine.hold import held
 from acode.engine.opening import opened
 from acode.engine.session_place import find_place
-from acode.engine.sharing import server_id
+from acode.engine.sharing import offline_reason, server_id
 from acode.engine.world import World, short
 from acode.errors import LeaseLost, LogRolledBack, SyncFailed, UnknownSession
 from acode.events import types as ev
@@ -31,9 +31,23 @@ from acode.sync.choosing import common_with, tails_of
 from acode.sync.courier import Courier, as_error, own_here
 from acode.sync.exchange import Pushed
 from acode.sync.ledger import PostgresLedger, SharedSession
-from acode.sync.local import alone, holder_in_words, node_of
+from acode.sync.local import alone, doubted_since_s, holder_in_words, node_of
 from acode.sync.now import connected
-from acode.sync.protocol import Bring, Diverged, Fenced, Keep, Remote, Take, UpToDate, decide_pull, decide_take
+from acode.sync.protocol import (
+    Bring,
+    Cut,
+    Diverged,
+    Doubtful,
+    Fenced,
+    Keep,
+    Remote,
+    Take,
+    UpToDate,
+    decide_pull,
+    decide_take,
+    in_doubt,
+)
+from acode.sync.signed_end import read_end
 from acode.workspace import ChangedFile, Root, changed, write_atomic
 
 OURS = ("owner", "released")  # standings of a session that was here last
@@ -54,6 +68,7 @@ class Brought(msgspec.Struct, frozen=True, kw_only=True):
     backup: str | None = None
     lost: int = 0  # events that were recorded here once, and were never pushed
     ended: bool = False
+    unanchored: bool = False  # this machine did not know how far it had come: a log cut short would not be noticed
 
 
 class FileHere(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,13 +87,19 @@ def shared_sessions(world: World) -> list[SharedSession]:
 def bring(world: World, text: str, *, own: bool, force: bool = False, reason: str = "") -> Brought:
     """The session named `text` as the server has it; `own`: take its lease too, to carry it on here."""
     with connected(world) as ledger, opened(world, look_only=False, create=True) as store:
-        send_ours_first(world, store, ledger, text)
+        send_ours_first(store, Courier(world, store, ledger), text)
         session_id = find_session([one.session_id for one in reversed(ledger.sessions())], text)
         with alone(world, store, session_id):
             words = world.redactor.text(reason) or "none given"
             brought = fetch(world, store, ledger, session_id, own=own, force=force, reason=words)
             lost = never_pushed(world, session_id, outbox.last_seq(store, session_id))
-            brought = msgspec.structs.replace(brought, lost=lost, ended=store.peek(session_id)[0].terminal)
+            anchor = find_place(world, session_id).anchor
+            brought = msgspec.structs.replace(
+                brought,
+                lost=lost,
+                ended=store.peek(session_id)[0].terminal,
+                unanchored=anchor is None or anchor.arrived,
+            )
             owes_words = bool(unsaid.of(outbox.cursor_of(store, session_id)).done)
     # Nothing is written on a log of which the end is lost, until a person has accepted that; nor on another's.
     if owes_words and brought.owned and not lost:
@@ -87,15 +108,15 @@ def bring(world: World, text: str, *, own: bool, force: bool = False, reason: st
     return brought
 
 
-def send_ours_first(world: World, store: Store, ledger: PostgresLedger, text: str) -> None:
+def send_ours_first(store: Store, courier: Courier, text: str) -> None:
     """What is pending here goes before anything is done from afar; another history in the way is met later."""
+    lost = courier.find_lost()
     try:
         session_id = find_session(store.session_ids(), text)
     except UnknownSession:
         return
-    courier = Courier(world, store, ledger)
     cursor, last = courier.cursor(session_id), outbox.last_seq(store, session_id)
-    if last > cursor.pushed_seq and cursor.standing in ("owner", "released"):
+    if (last > cursor.pushed_seq or session_id in lost) and cursor.standing in ("owner", "released"):
         outbox.make_durable(store)
         done = courier.deliver(session_id, last)
         if isinstance(done, Pushed) and done.seq < last:
@@ -110,10 +131,12 @@ def fetch(
 ) -> Brought:
     """Come level with the server, then take the lease; if somebody wrote in between, once more."""
     node, events, aside, backup = node_of(world.state_dir, world.workspace), 0, 0, None
+    doubt: ev.Forced | None = None
     for _ in range(ROUNDS_MAX):
-        remote = looked(ledger, session_id)
+        remote = looked(store, ledger, session_id)
         refuse_lease(session_id, node, remote, own=own, force=force)
         refuse_older(world, ledger, session_id, remote)
+        doubt = doubt or settle_doubt(world, store, ledger, session_id, remote)
         plan = planned(store, ledger, session_id, remote, force=force, keep_ahead=own)
         if isinstance(plan, Bring):
             if plan.aside:
@@ -132,7 +155,7 @@ def fetch(
                 aside=aside,
                 backup=backup.name if isinstance(backup, Path) else None,
             )
-        taken = take_lease(store, ledger, session_id, node, force=force, reason=reason)
+        taken = take_lease(store, ledger, session_id, node, force=force, reason=reason, doubt=doubt)
         if taken is not None:
             if not find_place(world, session_id).own:  # a copy that has got the lease is none any more
                 anchor_arrival(world, store, session_id, chosen=False)
@@ -142,12 +165,23 @@ def fetch(
     raise SyncFailed(f"session {short(session_id)} is being written all the time: it cannot be taken over now")
 
 
-def looked(ledger: PostgresLedger, session_id: str) -> Remote:
+def looked(store: Store, ledger: PostgresLedger, session_id: str) -> Remote:
     with ledger.transaction():
         remote = ledger.look(session_id)
-    if remote is None or remote.seq == 0:
-        raise SyncFailed(f"the server holds no events of session {short(session_id)}")
+        if remote is None or remote.seq == 0:
+            raise SyncFailed(f"the server holds no events of session {short(session_id)}")
+        refuse_cut(store, ledger, session_id, remote)
     return remote
+
+
+def refuse_cut(store: Store, ledger: PostgresLedger, session_id: str, remote: Remote) -> None:
+    """What a holder has signed must be there: a log that was cut off before it looks whole in itself."""
+    end = read_end(store.keyring, session_id, remote.signed)
+    if end is None:
+        return
+    there = ledger.code_at(session_id, end.seq) if remote.seq >= end.seq else None
+    if there is None or there.hex() != end.head:
+        raise as_error(session_id, Cut(seq=remote.seq, signed=end.seq))
 
 
 def refuse_lease(session_id: str, node: str, remote: Remote, *, own: bool, force: bool) -> None:
@@ -176,6 +210,24 @@ def refuse_older(world: World, ledger: PostgresLedger, session_id: str, remote: 
             seq=remote.seq,
             anchor=anchor.seq,
         )
+
+
+def settle_doubt(
+    world: World, store: Store, ledger: PostgresLedger, session_id: str, remote: Remote
+) -> ev.Forced | None:
+    """A server that was found restored may not know who has continued a session: nobody goes on without a person."""
+    server = server_id(ledger.url)
+    owned = session_id in store.session_ids() and outbox.cursor_of(store, session_id).standing == "owner"
+    free = remote.owner in (None, node_of(world.state_dir, world.workspace))
+    if owned or not free or not in_doubt(doubted_since_s(world.state_dir, server), remote):
+        return None
+    why = as_error(session_id, Doubtful(seq=remote.seq, pushed=0)).message
+    stated = (
+        f"session {short(session_id)} was given back: another machine may have continued it since, and the server"
+        f" cannot tell ({why})"
+    )
+    reason = offline_reason(world, stated)
+    return ev.Forced(what=f"taken over although the server could not tell who has it ({why})", reason=reason)
 
 
 def planned(
@@ -255,6 +307,7 @@ def anchor_arrival(world: World, store: Store, session_id: str, *, chosen: bool)
     session = loaded.session
     if not chosen and never_pushed(world, session_id, session.seq):
         return
+    known = find_place(world, session_id).anchor or seal.read_collected(world.state_dir, session_id)
     seal.note_place(world.state_dir, world.workspace, session_id)
     seal.write_anchor(
         directory,
@@ -266,6 +319,7 @@ def anchor_arrival(world: World, store: Store, session_id: str, *, chosen: bool)
             workspace=str(world.workspace),
             at=session.updated_at,
             ended=session.terminal,
+            arrived=known is None or known.arrived,
         ),
         durable=True,
     )
@@ -278,7 +332,14 @@ def never_pushed(world: World, session_id: str, last_seq: int) -> int:
 
 
 def take_lease(
-    store: Store, ledger: PostgresLedger, session_id: str, node: str, *, force: bool, reason: str
+    store: Store,
+    ledger: PostgresLedger,
+    session_id: str,
+    node: str,
+    *,
+    force: bool,
+    reason: str,
+    doubt: ev.Forced | None,
 ) -> Brought | None:
     """Ours, if nobody has written since we looked; None: look again."""
     last, before = outbox.last_seq(store, session_id), outbox.cursor_of(store, session_id).standing
@@ -290,7 +351,7 @@ def take_lease(
         if isinstance(verdict, Fenced):
             return None  # somebody was faster; the next look refuses it in words
         if isinstance(verdict, Take):
-            decision = taken(verdict, new_here=before not in OURS, reason=reason)
+            decision = doubt or taken(verdict, new_here=before not in OURS, reason=reason)
             if decision is not None:
                 unsaid.intend(store, session_id, verdict.generation, decision)
             lease = msgspec.structs.replace(
@@ -298,6 +359,8 @@ def take_lease(
             )
             ledger.put(session_id, lease, new=False)
     own_here(store, session_id, verdict.generation, pushed_seq=remote.seq)
+    if doubt is not None and isinstance(verdict, Keep):
+        unsaid.decide_here(store, session_id, doubt, last)
     return Brought(
         session_id=session_id,
         events=0,
