@@ -19,6 +19,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -285,10 +286,23 @@ def pid_namespace() -> str:
     return ""
 
 
-def is_judged_here(holder: Holder) -> bool:
-    """Whether the holder's pid means the same here: elsewhere it is another process's, and shows nothing."""
-    known = holder.pid_namespace in ("", pid_namespace())
-    return known and holder.boot_id == boot_id()
+class Recorded(Protocol):
+    """A process that was written down, with where its pid means something."""
+
+    @property
+    def boot_id(self) -> str: ...
+    @property
+    def pid_namespace(self) -> str: ...
+
+
+def is_judged_here(recorded: Recorded) -> bool:
+    """Whether its pid means the same here: elsewhere it is another process's, and shows nothing."""
+    return recorded.boot_id == boot_id() and not is_in_another_container(recorded)
+
+
+def is_in_another_container(recorded: Recorded) -> bool:
+    """Started since this boot, where pids count from one again: whether it lives, its pid does not show here."""
+    return recorded.boot_id == boot_id() and recorded.pid_namespace not in ("", pid_namespace())
 
 
 @cache
