@@ -274,9 +274,20 @@ def boot_id() -> str:
     if sys.platform == "linux":
         with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
+    if sys.platform == "darwin" and (session := _kernel_text("kern.bootsessionuuid")):
+        return session
     import psutil
 
     return f"boot-{int(psutil.boot_time())}"
+
+
+def _kernel_text(name: str) -> str:
+    """What macOS says of itself under this name. Its boot time would not do: that moves when the clock is set."""
+    import ctypes
+
+    text, size = ctypes.create_string_buffer(128), ctypes.c_size_t(128)
+    answer = ctypes.CDLL(None).sysctlbyname(name.encode(), text, ctypes.byref(size), None, 0)
+    return text.value.decode("ascii", "replace") if answer == 0 else ""
 
 
 def pid_namespace() -> str:

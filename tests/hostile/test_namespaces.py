@@ -67,6 +67,17 @@ def test_a_record_without_a_namespace_is_judged_as_before() -> None:
     assert old.pid_namespace == "" and lock.alive(old)
     assert not lock.alive(msgspec.structs.replace(mine, pid_namespace="pid:[1]"))
     assert not lock.alive(msgspec.structs.replace(mine, boot_id="another"))
+    assert not lock.alive(msgspec.structs.replace(mine, boot_id="boot-1700000000")), "as macOS had it, by its clock"
+
+
+def test_a_boot_is_known_by_the_kernels_own_name_of_it_and_not_by_a_clock() -> None:
+    if sys.platform == "darwin":
+        told = subprocess.run(
+            ["sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, text=True, check=True
+        ).stdout
+    else:
+        told = Path("/proc/sys/kernel/random/boot_id").read_text()
+    assert lock.boot_id() == told.strip()
 
 
 # The command of a step, whose keeper was killed in another container.

@@ -260,9 +260,11 @@ class Running:
 
     def _wait_for_group(self) -> None:
         """A killed hook holds the lock of the step until the kernel has ended it; looked at before, git seems alive."""
+        if sys.platform == "win32":
+            return
         until = time.monotonic() + ORPHAN_WAIT_S
         with contextlib.suppress(ProcessLookupError):
-            while sys.platform != "win32" and time.monotonic() < until:
+            while time.monotonic() < until:
                 os.killpg(self._process.pid, 0)
                 time.sleep(ORPHAN_EVERY_S)
 
