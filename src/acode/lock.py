@@ -19,6 +19,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -280,9 +281,20 @@ def boot_id() -> str:
     if sys.platform == "linux":
         with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
+    if sys.platform == "darwin" and (session := _kernel_text("kern.bootsessionuuid")):
+        return session
     import psutil
 
     return f"boot-{int(psutil.boot_time())}"
+
+
+def _kernel_text(name: str) -> str:
+    """What macOS says of itself under this name. Its boot time would not do: that moves when the clock is set."""
+    import ctypes
+
+    text, size = ctypes.create_string_buffer(128), ctypes.c_size_t(128)
+    answer = ctypes.CDLL(None).sysctlbyname(name.encode(), text, ctypes.byref(size), None, 0)
+    return text.value.decode("ascii", "replace") if answer == 0 else ""
 
 
 def pid_namespace() -> str:
@@ -292,10 +304,23 @@ def pid_namespace() -> str:
     return ""
 
 
-def is_judged_here(holder: Holder) -> bool:
-    """Whether the holder's pid means the same here: elsewhere it is another process's, and shows nothing."""
-    known = holder.pid_namespace in ("", pid_namespace())
-    return known and holder.boot_id == boot_id()
+class Recorded(Protocol):
+    """A process that was written down, with where its pid means something."""
+
+    @property
+    def boot_id(self) -> str: ...
+    @property
+    def pid_namespace(self) -> str: ...
+
+
+def is_judged_here(recorded: Recorded) -> bool:
+    """Whether its pid means the same here: elsewhere it is another process's, and shows nothing."""
+    return recorded.boot_id == boot_id() and not is_in_another_container(recorded)
+
+
+def is_in_another_container(recorded: Recorded) -> bool:
+    """Started since this boot, where pids count from one again: whether it lives, its pid does not show here."""
+    return recorded.boot_id == boot_id() and recorded.pid_namespace not in ("", pid_namespace())
 
 
 @cache

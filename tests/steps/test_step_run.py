@@ -192,7 +192,8 @@ def test_a_command_that_is_stopped_has_not_done_its_work_even_if_it_then_ends_wi
 
 def test_a_command_that_has_ended_cannot_be_stopped_any_more(tmp_path: Path) -> None:
     """Or whoever holds its output open until its time is up would make a step that is done look cut off."""
-    command = keeper.Command(["/bin/sh", "-c", "exit 0"], os.fspath(tmp_path), lambda pid: None)
+    lock_file = os.open(tmp_path, os.O_RDONLY)
+    command = keeper.Command(["/bin/sh", "-c", "exit 0"], os.fspath(tmp_path), lambda pid: None, lock_file)
     command.process.communicate()
     command.stop("timeout", 0.0)
     assert command.stopping is None

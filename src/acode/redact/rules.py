@@ -172,6 +172,16 @@ SPOTS = (
     ),
     r"(?:(?m:^)|[ \t:])_auth[ \t]{0,2}=[ \t]{0,2}[\"']?([A-Za-z0-9+/=]{8,})",
     r"(?i)\"auth\"[ \t]?:[ \t]?\"([A-Za-z0-9+/=]{12,})\"",
+    # Headers by name: what else ends in `-Key` (of a cache, of a repeated request, of a socket) is an id.
+    (
+        rf"(?i){_WORD}(?:(?:fastly|x-functions|aeg-sas|dd-application)-key|x-jfrog-art-api){_Q}[ \t]{{0,4}}[:=,]"
+        rf"[ \t]{{0,4}}{_Q}([A-Za-z0-9._~+/=-]{{16,}})"
+    ),
+    # Bundler's settings for a host, whose dots are doubled underscores: user and password.
+    (
+        rf"{_WORD}BUNDLE_[A-Z0-9_]{{1,80}}__[A-Z0-9_]{{1,40}}{_Q}[ \t]{{0,4}}[:=][ \t]{{0,4}}{_Q}"
+        r"([^\s:\"'\\/-][^\s:\"'\\/]{0,200}:[^\s:\"'\\/][^\s\"'\\]*)"
+    ),
 )
 # Then the ones whose secret must also look like one, since prose and code stand in the same places.
 DOUBTFUL_SPOTS = (

@@ -35,7 +35,7 @@ from acode.plan import Finding, Outcome
 from acode.steps import git_locks as locks
 from acode.steps import keeper
 from acode.steps import repository as git
-from acode.steps.kept import alive_lock_held, read_mark, run_directory
+from acode.steps.kept import alive_lock_held, named, pids_mean_the_same, read_mark, run_directory
 from acode.steps.repository import GitFailed, Repository
 from acode.steps.run import TAIL_BYTES, WITHHELD
 from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
@@ -260,9 +260,11 @@ class Running:
 
     def _wait_for_group(self) -> None:
         """A killed hook holds the lock of the step until the kernel has ended it; looked at before, git seems alive."""
+        if sys.platform == "win32":
+            return
         until = time.monotonic() + ORPHAN_WAIT_S
         with contextlib.suppress(ProcessLookupError):
-            while sys.platform != "win32" and time.monotonic() < until:
+            while time.monotonic() < until:
                 os.killpg(self._process.pid, 0)
                 time.sleep(ORPHAN_EVERY_S)
 
@@ -299,7 +301,8 @@ def alive(directory: Path) -> Iterator[int | None]:
 
 def mark_started(directory: Path, pid: int) -> None:
     """Who works here, for people, and for telling git from a child of a hook that has outlived it."""
-    mark = {"keeper": pid, "since": time.time(), "command": pid, "command_started": keeper.started(pid)}
+    where = {"boot_id": lock.boot_id(), "pid_namespace": lock.pid_namespace()}
+    mark = {"keeper": pid, "since": time.time(), "command": pid, "command_started": keeper.started(pid), **where}
     (directory / "started.new").write_text(json.dumps(mark), encoding="utf-8")
     os.replace(directory / "started.new", directory / "started")
 
@@ -424,10 +427,9 @@ def still_running(directory: Path) -> str | None:
     mark = read_mark(directory)
     if mark is None or mark.command is None:
         return "git is just being started"
-    if keeper.started(mark.command) != mark.command_started:
+    if pids_mean_the_same(mark) and keeper.started(mark.command) != mark.command_started:
         return None  # only a child of a hook is left, and it makes no commit
-    since = time.strftime("%H:%M:%S UTC", time.gmtime(mark.since))
-    return f"git is still running, pid {mark.command}, since {since}"
+    return f"git is still running, {named(mark)}"
 
 
 def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:

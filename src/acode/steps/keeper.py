@@ -93,10 +93,11 @@ class Command:
     """The command in a process group of its own, so that the whole group can be stopped.
 
     `named` is told its pid before its first instruction, so that none runs of which nobody knows. It is told in the
-    new process, which still holds the lock on `alive`: a keeper killed in between leaves no gap.
+    new process, which still holds the lock on `alive`: a keeper killed in between leaves no gap. The command alone
+    holds `lock` then: without its keeper it is seen by that from containers that cannot see its pid.
     """
 
-    def __init__(self, argv: list[str], cwd: str, named: Callable[[int], None]) -> None:
+    def __init__(self, argv: list[str], cwd: str, named: Callable[[int], None], lock: int) -> None:
         new_group: dict[str, Any] = {"process_group": 0} if sys.platform != "win32" else {}
         first: dict[str, Any] = {"preexec_fn": lambda: named(os.getpid())} if sys.platform != "win32" else {}
         self.process = subprocess.Popen(
@@ -105,11 +106,13 @@ class Command:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            pass_fds=(lock,) if sys.platform != "win32" else (),
             **new_group,
             **first,
         )
         if sys.platform == "win32":
             named(self.process.pid)
+        os.close(lock)
         self.stopping: str | None = None
         self._kill_at: float | None = None
 
@@ -164,14 +167,15 @@ def _has_living_member(group: int) -> bool:
 def keep(request: dict[str, Any], redacted: Stream) -> None:
     """Start the command, watch it to its end, write the status."""
     directory, began = request["directory"], time.time()
-    if not _claim(directory):
+    claim = _claim(directory)
+    if claim is None:
         return
     wake = request.get("wake_fd")
     if wake is not None and sys.platform != "win32":
         os.set_blocking(wake, False)
     _take_room(directory, "status")
     capture = Capture(os.path.join(directory, "output"), request["output_limit_bytes"], redacted, wake)
-    mark = {"keeper": os.getpid(), "since": began}
+    mark = {"keeper": os.getpid(), "since": began, **request["where"]}
     asked, command = False, None
 
     def stop(*_: object) -> None:
@@ -185,7 +189,7 @@ def keep(request: dict[str, Any], redacted: Stream) -> None:
     if sys.platform == "win32":
         _write(directory, "started", mark)  # there the command cannot name itself before it begins
     try:
-        command = Command(request["argv"], request["cwd"], lambda pid: _name(directory, mark, pid))
+        command = Command(request["argv"], request["cwd"], lambda pid: _name(directory, mark, pid), claim)
     except (OSError, subprocess.SubprocessError) as error:  # the latter: the new process could not name itself
         why = error.strerror if isinstance(error, OSError) else "it could not be noted that it begins"
         capture.add(f"{request['argv'][0]}: {why}\n".encode())
@@ -294,16 +298,23 @@ def _reap(command: Command, deadline: float | None) -> None:
         return
 
 
-def _claim(directory: str) -> bool:
-    """Once per attempt. A directory in its place: the attempt was settled as never begun, and must not begin any more.
+def _claim(directory: str) -> int | None:
+    """Once per attempt: the file that says so, locked.
 
-    So an acode that was suspended before it started its command cannot start it when it wakes up much later.
+    A directory in its place: the attempt was settled as never begun, and must not begin any more. So an acode that was
+    suspended before it started its command cannot start it when it wakes up much later.
     """
     try:
-        os.close(os.open(os.path.join(directory, CLAIM), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        # To read only: a command that held it for writing would keep its disk from being made read-only.
+        fd = os.open(os.path.join(directory, CLAIM), os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return False
-    return True
+        return None
+    if sys.platform != "win32":
+        import fcntl
+
+        with contextlib.suppress(OSError):  # it is more evidence; the command can do without
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return fd
 
 
 def _synced(places: Sequence[str]) -> bool | None:

@@ -16,6 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from acode import lock
+from acode.steps.keeper import CLAIM
 from acode.store.own_files import open_own, read_own
 
 _T = TypeVar("_T")
@@ -69,6 +70,8 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     command: int | None = None
     command_started: float | None = None
+    boot_id: str = ""  # empty in marks of 0.1, and then its pids are taken for pids of here
+    pid_namespace: str = ""
 
 
 def run_directory(agent_dir: Path, key: str) -> Path:
@@ -122,19 +125,55 @@ def _stands(path: Path) -> bool:
 def still_running(directory: Path, mark: Mark | None) -> str | None:
     """In words, if the keeper or its command lives; None if both are gone."""
     held = alive_lock_held(directory)
-    if not held and (mark is None or not _command_lives(mark)):
+    if not held and (mark is None or not _command_lives(directory, mark)):
         return None
     if mark is None:
         return "the command is just being started"
+    return f"still running, {named(mark)}"
+
+
+def named(mark: Mark) -> str:
+    """The pid and the beginning of a command that was marked as started, in words."""
+    where = " of another container" if lock.is_in_another_container(mark) else ""
     since = time.strftime("%H:%M:%S UTC", time.gmtime(mark.since))
-    return f"still running, pid {mark.command or mark.keeper}, since {since}"
+    return f"pid {mark.command or mark.keeper}{where}, since {since}"
 
 
-def _command_lives(mark: Mark) -> bool:
-    """Its keeper may have been killed alone: then only the process itself can tell."""
+def _command_lives(directory: Path, mark: Mark) -> bool:
+    """Its keeper may have been killed alone: then only the process itself can tell.
+
+    In another container nobody sees it. There the lock shows it that it was given on its way: a command that closes all
+    files that it was given is not seen, so that a free lock proves nothing.
+    """
     if mark.command is None or mark.command_started is None:
         return False
-    return lock.process_started(mark.command) == mark.command_started
+    if lock.is_in_another_container(mark):
+        return _is_locked(directory / CLAIM)
+    return pids_mean_the_same(mark) and lock.process_started(mark.command) == mark.command_started
+
+
+def pids_mean_the_same(mark: Mark) -> bool:
+    return not mark.boot_id or lock.is_judged_here(mark)
+
+
+def how_it_was_lost(status: Status | None, mark: Mark | None, same_boot: bool) -> str:
+    """In words, what became of a command that did not end by itself, or whose end may not count."""
+    if status is not None and status.stopped is not None:
+        return "the command was stopped by " + ("its time-out" if status.stopped == "timeout" else "a signal")
+    if status is not None and status.exit == 0:
+        return "the command ended with exit status 0, but its outputs may not have reached the disk"
+    if status is not None:
+        return f"the command was killed by {status.signal}"
+    if not same_boot:
+        return "the machine went down while the command may have run"
+    if _may_live_unseen(mark):
+        return "its keeper was killed in another container, where the command may have ended with it or still run"
+    return "the command and its keeper were killed"
+
+
+def _may_live_unseen(mark: Mark | None) -> bool:
+    """Whether nobody here can tell that a command without a keeper has ended."""
+    return mark is not None and mark.command is not None and lock.is_in_another_container(mark)
 
 
 def _open_to_lock(path: Path) -> int:
@@ -148,8 +187,12 @@ def _open_to_lock(path: Path) -> int:
 
 
 def alive_lock_held(directory: Path) -> bool:
+    return _is_locked(directory / "alive")
+
+
+def _is_locked(path: Path) -> bool:
     try:
-        fd = _open_to_lock(directory / "alive")
+        fd = _open_to_lock(path)
     except (FileNotFoundError, NotADirectoryError):
         return False
     try:

@@ -32,6 +32,7 @@ from acode.steps.declared_secrets import secret_values
 from acode.steps.kept import (
     Status,
     alive_lock_held,
+    how_it_was_lost,
     never_began,
     place_is_there,
     read_mark,
@@ -215,6 +216,7 @@ def _request(step: Step, site: Site, directory: Path, wake: int) -> dict[str, An
         "path": sys.path,
         "outputs_in": [os.path.join(site.root.path, place) for place in outputs_in(step.action.outputs)],
         "wake_fd": wake if sys.platform != "win32" else None,
+        "where": {"boot_id": lock.boot_id(), "pid_namespace": lock.pid_namespace()},
     }
 
 
@@ -409,7 +411,7 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
     gone = same_boot and started.place_made and not place_is_there(directory)
     if same_boot and never_began(directory) and not gone:
         return Finding(outcome=Outcome.NOT_APPLIED, evidence="the command was never started", repeatable=True)
-    ended = f"the notes of its keeper in {directory} are gone" if gone else _how_it_was_lost(status, same_boot)
+    ended = f"the notes of its keeper in {directory} are gone" if gone else how_it_was_lost(status, mark, same_boot)
     if step.action.probe is not None:
         return _by_probe(step, site, started, ended)
     if (lasting := _lasting_effects(step.action, site, started)) is not None:
@@ -474,18 +476,6 @@ def _outputs_may_be_lost(step: Step, status: Status, same_boot: bool) -> bool:
     assert isinstance(step.action, Run)
     kept = status.synced or (status.synced is None and same_boot)
     return status.exit == 0 and bool(step.action.outputs) and not kept
-
-
-def _how_it_was_lost(status: Status | None, same_boot: bool) -> str:
-    if status is not None and status.stopped is not None:
-        return "the command was stopped by " + ("its time-out" if status.stopped == "timeout" else "a signal")
-    if status is not None and status.exit == 0:
-        return "the command ended with exit status 0, but its outputs may not have reached the disk"
-    if status is not None:
-        return f"the command was killed by {status.signal}"
-    if not same_boot:
-        return "the machine went down while the command may have run"
-    return "the command and its keeper were killed"
 
 
 def wait_for_end(step: Step, site: Site, started: ev.StepStarted) -> bool:
