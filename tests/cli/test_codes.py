@@ -197,16 +197,17 @@ def test_a_process_that_is_not_acode_and_holds_the_lock_is_named_with_lock_003(
     assert acode("resume", stopped).exit_code == 0
 
 
-@pytest.mark.req("CODE-011c-04")
+@pytest.mark.req("CODE-011c-04", "IF-040b-02")
 def test_changed_files_end_with_004_and_what_kind_it_was_is_a_detail(
     acode: Acode, workspace: Path, stopped: str
 ) -> None:
     (workspace / "email.txt").write_text("somebody else\n")
+    (workspace / "phone.txt").unlink()
     asked = acode("resume", stopped, "--json")
     error = asked.lines[-1]["data"]["error"]
     assert (asked.exit_code, error["code"]) == (17, "ACODE-RESUME-004")
     assert error["details"]["detail_code"] == "ACODE-RESUME-013"
-    assert [one["path"] for one in error["details"]["mismatches"]] == ["email.txt"]
+    assert [one["path"] for one in error["details"]["mismatches"]] == ["email.txt", "phone.txt"], "every one"
     assert asked.lines[-1]["data"]["next_action"].endswith("--changed-files continue")
 
 
@@ -228,7 +229,6 @@ def test_an_unknown_outcome_has_one_reason_code_in_the_last_line_and_in_the_audi
     assert decision["actor"] == actor
 
 
-@pytest.mark.req("NFR-011c-014")
 def test_the_log_file_tells_when_a_resume_is_completed(acode: Acode, workspace: Path, stopped: str) -> None:
     assert acode("resume", stopped).exit_code == 0
     lines = [json.loads(line) for line in (workspace / ".agent/logs/acode.jsonl").read_text().splitlines()]

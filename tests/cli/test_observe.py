@@ -61,15 +61,27 @@ def test_an_environment_at_which_nobody_looked_is_not_logged_as_valid(
     assert lines(workspace, "environment_valid") == []
 
 
-def test_a_rolled_back_step_is_logged_in_the_promised_spelling(acode: Acode, workspace: Path) -> None:
-    text = slow("outputs: [made.txt]").replace("echo under way;", "echo half > made.txt; echo under way;")
+@pytest.mark.req("LOG-011c-02")
+@pytest.mark.parametrize(
+    ("declared", "in_progress", "settled"),
+    [
+        ("outputs: [made.txt]", "rollback_retry", "rollback_and_retry"),
+        ("idempotent: true", "retry", "retry"),
+        ("probe: test -f made.txt", "skip", "skip"),
+    ],
+)
+def test_what_became_of_a_step_in_flight_is_logged_in_the_promised_spelling(
+    acode: Acode, workspace: Path, declared: str, in_progress: str, settled: str
+) -> None:
+    text = slow(declared).replace("echo under way;", "echo half > made.txt; echo under way;")
     running = acode.process("run", save(workspace, text))
     running.wait_for_line("│ under way")
     running.kill_everything()
     (workspace / "go.txt").write_text("go\n")
     acode("resume", "--last")
-    assert lines(workspace, "session_resume")[0]["in_progress_action"] == "rollback_retry"
-    assert lines(workspace, "step_settled")[0]["action"] == "rollback_and_retry"
+    resumed = lines(workspace, "session_resume")[0]
+    assert resumed["in_progress_action"] == in_progress and isinstance(resumed["checkpoint_id"], int)
+    assert lines(workspace, "step_settled")[0]["action"] == settled
 
 
 @pytest.mark.req("NFR-040b-22", "FR-011c-037")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.plans import THREE_TASKS, save
+from tests.cli.plans import GATE, THREE_TASKS, save
 from tests.driver import Acode
 
 
@@ -39,6 +39,22 @@ def test_a_password_in_a_setting_is_not_shown(acode: Acode) -> None:
     shown = acode("config", "show", env=env).stdout + acode("config", "show", "--json", env=env).stdout
     assert "s3cr3t-passw0rd" not in shown
     assert "postgresql://db.example/acode" in shown
+
+
+@pytest.mark.req("FR-011c-042")
+def test_a_session_is_not_resumed_under_a_configuration_with_a_mistake(acode: Acode, workspace: Path) -> None:
+    assert acode("run", save(workspace, GATE)).exit_code == 10
+    name = acode("session", "list", "--json").json[0]["short_id"]
+    before = acode("session", "history", name, "--json").json
+    acode("session", "approve", name)
+    approved = acode("session", "history", name, "--json").json
+    configure(workspace, "resume:\n  in_progress_strategy: sometimes\n")
+    refused = acode("resume", name, "--json")
+    assert (refused.exit_code, refused.json["error"]["code"]) == (3, "ACODE-CFG-001")
+    assert "config.yml:2" in refused.json["error"]["message"]
+    configure(workspace, "resume:\n  in_progress_strategy: retry\n")
+    assert len(approved) > len(before) and acode("session", "history", name, "--json").json == approved
+    assert acode("resume", name, "--yes").exit_code == 0
 
 
 @pytest.mark.parametrize("command", [["config", "check"], ["config", "show"], ["session", "list"], ["run", "plan.yml"]])

@@ -79,6 +79,11 @@ class Source:
     def resume(self) -> int:
         return self.finish(self.start())
 
+    def begin_again(self) -> int:
+        """As if nothing had been begun: the command or program of the first life once more."""
+        self.lives = 0
+        return self.resume()
+
     def start(self) -> int:
         """A life in the background; the process id."""
         self.lives += 1

@@ -10,6 +10,8 @@ import signal
 import time
 from collections.abc import Callable
 
+import pytest
+
 from acode.events import types as ev
 from acode.store.journal import Journal
 from tests.conformance.sources import Source, every_source
@@ -228,4 +230,20 @@ def test_a_changed_row_is_detected_before_it_is_used(source: Source) -> None:
     attack = Attack(source.workspace)
     attack.edit(attack.seq_of("step_started"), '"attempt":1', '"attempt":2')
     assert source.resume() == 20
+    assert source.effects() == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new"),
+    [("step_started", '"attempt":1', '"attempt":2'), ("session_created", '"task":"', '"task":"x')],
+    ids=["later", "first"],
+)
+@every_source()
+def test_a_damaged_session_is_not_begun_a_second_time(source: Source, kind: str, old: str, new: str) -> None:
+    """What cannot be trusted may have done the work: beginning anew beside it is a decision of a person."""
+    steps = Step(name="one", line=note("one")), Step(name="two", line=f"{note('two')}; {KILL_ALL}")
+    assert source.run(*steps) == KILLED
+    attack = Attack(source.workspace)
+    attack.edit(attack.seq_of(kind), old, new)
+    assert source.begin_again() == 20
     assert source.effects() == ["one", "two"]

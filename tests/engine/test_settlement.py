@@ -89,7 +89,7 @@ def kill_all(life: Life) -> None:
 # read and write.
 
 
-@pytest.mark.req("FR-040b-35", "FAIL-040b-03", "INV-011c-05")
+@pytest.mark.req("FR-040b-35", "FAIL-040b-03", "INV-011c-05", "FR-011c-024")
 def test_a_read_in_flight_is_read_again_from_its_beginning(life: Life) -> None:
     life.put("in.txt", "in\n")
     life.cut_off("tasks: [{title: t, steps: [{read: in.txt}]}]", "step_started", "t.1")
@@ -323,6 +323,7 @@ def test_a_probe_that_says_neither_yes_nor_no_leaves_it_unknown(life: Life) -> N
         life.resume()
 
 
+@pytest.mark.req("FR-011c-026")
 def test_partial_outputs_are_put_back_and_what_stood_there_is_kept(life: Life) -> None:
     life.put("out.txt", "before\n")
     in_the_middle(life, "outputs: [out.txt]")

@@ -58,7 +58,7 @@ def test_the_session_that_is_named_is_resumed_and_no_other(stage: Stage) -> None
     assert (states[first], states[second]) == ("COMPLETED", "PAUSED")
 
 
-@pytest.mark.req("SCN-011c-03", "FR-011c-019", "FR-011c-020", "FR-011c-057", "FR-011c-058")
+@pytest.mark.req("SCN-011c-03", "FR-011c-019", "FR-011c-020", "FR-011c-058")
 def test_only_what_is_left_is_executed_and_the_rest_is_shown_as_skipped(stage: Stage) -> None:
     session = interrupted(stage, three_tasks(stage))
     ended = stage.acode("resume", session)

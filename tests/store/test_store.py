@@ -42,7 +42,7 @@ def store(place: Place) -> Store:
     return place.open()
 
 
-@pytest.mark.req("IF-011c-05")
+@pytest.mark.req("IF-011c-05", "FR-011c-015")
 def test_checkpoints_are_made_found_and_listed_with_all_that_a_resume_needs(place: Place) -> None:
     store = place.open()
     spent = ev.Spent(input_tokens=7, output_tokens=2)

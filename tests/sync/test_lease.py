@@ -187,7 +187,7 @@ def parted(machines: tuple[Machine, Machine], database: str, tmp_path: Path) -> 
     return session_id
 
 
-@pytest.mark.req("FR-011c-055", "FR-011c-051")
+@pytest.mark.req("FR-011c-055")
 def test_a_history_that_parted_is_shown_with_both_tails_and_never_merged(
     machines: tuple[Machine, Machine], database: str, parted: str
 ) -> None:

@@ -87,7 +87,6 @@ def test_a_context_whose_hash_does_not_hold_means_a_cold_restart(data: bytes) ->
     assert verdict(data)["action"] == "cold_restart"
 
 
-@pytest.mark.req("ARC-SUSP-03")
 def test_a_whole_context_is_injected() -> None:
     assert verdict(context())["action"] == "inject"
     assert verdict(context(body="a line\n---\nand dashes in the body"))["action"] == "inject"

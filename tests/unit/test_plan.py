@@ -64,7 +64,6 @@ def finding(outcome: str, **more: Any) -> Finding:
 
 @pytest.mark.req("FR-011c-022", "IF-011c-06")
 def test_at_the_beginning_everything_is_pending_in_the_plans_order() -> None:
-    """Should_Build_Continuation_Plan"""
     assert going_on(session(created(THREE))) == Continuation(
         skipped_tasks=(), skipped_steps=(), in_flight=(), pending=("a.1", "a.2", "b.1", "c.1", "c.2")
     )
@@ -80,8 +79,9 @@ def test_completed_tasks_and_steps_are_skipped_and_the_rest_is_queued() -> None:
     assert found.pending == ("c.2",)
 
 
-@pytest.mark.req("FR-040b-47", "NFR-040b-12", "NFR-040b-13")
+@pytest.mark.req("FR-040b-47", "NFR-040b-12", "NFR-040b-13", "FR-011c-022")
 def test_at_every_length_of_the_log_each_step_is_either_skipped_or_pending() -> None:
+    """Should_Build_Continuation_Plan"""
     words = [*created(THREE), *did("a.1", "a.2", "b.1", "c.1", "c.2")]
     every = [step.id for step in session(words).steps()]
     for length in range(3, len(words) + 1):

@@ -9,6 +9,7 @@ import pytest
 
 from acode.errors import CannotContinue, TerminalState
 from acode.events import types as ev
+from acode.policy import Facts, Limits, Reason, decide
 from acode.resume import (
     PAUSED_BY_ACODE,
     PAUSED_BY_PERSON,
@@ -201,11 +202,21 @@ def test_a_crash_after_the_final_event_answers_already_finished(end: Any, after:
 
 @pytest.mark.req("FR-011c-003", "STATE-011c-01", "STATE-011c-02", "STATE-011c-04", "STATE-011c-05")
 @pytest.mark.parametrize(
-    "words", [[born()], created("a")[:2], created("a"), [*created("a"), started("a")], [*created("a"), paused()]]
+    ("words", "state", "scenario"),
+    [
+        ([born()], State.CREATED, Scenario.FRESH_START),
+        (created("a")[:2], State.PLANNING, Scenario.FRESH_START),
+        (created("a"), State.EXECUTING, Scenario.FRESH_START),
+        ([*created("a"), started("a")], State.EXECUTING, Scenario.MID_OPERATION),
+        ([*created("a", "b"), *did("a"), paused()], State.PAUSED, Scenario.USER_INTERRUPT),
+    ],
 )
-def test_every_state_that_is_not_terminal_can_be_resumed(words: list[Any]) -> None:
+def test_every_state_that_is_not_terminal_can_be_resumed(words: list[Any], state: State, scenario: Scenario) -> None:
     """Should_Resume_Paused_Session"""
-    assert detect_scenario(session(words)) in Scenario
+    now = session(words)
+    assert (now.state, detect_scenario(now)) == (state, scenario)
+    asked = decide(now, classify(now), Limits(), now=at(10_000), actor="user", facts=Facts())
+    assert asked.reason is Reason.ALLOWED
 
 
 @pytest.mark.req("STATE-011c-03")

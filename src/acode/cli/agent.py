@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-from contextlib import closing
 
 import msgspec
 
 from acode.cli.execution import Execution
 from acode.cli.said import Flags
 from acode.cli.screen import Screen
+from acode.engine import listing
 from acode.engine.opening import has_database, refuse_lost
-from acode.engine.preview import history, resumable
 from acode.engine.world import Options, Result, World
 from acode.errors import ModelUnsupported
 from acode.events.types import SessionCreated
@@ -53,14 +52,11 @@ def unfinished_of(world: World, goal: str) -> Session | None:
     """The most recent unfinished session of exactly this task."""
     if not has_database(world):
         return None
-    for row in resumable(world):
-        if row.session is None or row.session.kind != AGENT:
-            continue
-        with closing(history(world, row.session_id)) as events:  # type: ignore[type-var]
-            created = next(events)[0].event
-        if isinstance(created, SessionCreated) and created.entry_arguments.get("args", [])[:1] == [goal]:
-            return row.session
-    return None
+    return listing.unfinished_of(world, listing.unfinished(world), lambda created: is_task(created, goal), "task")
+
+
+def is_task(created: SessionCreated, goal: str) -> bool:
+    return created.kind == AGENT and created.entry_arguments.get("args", [])[:1] == [goal]
 
 
 def with_model(world: World) -> World:

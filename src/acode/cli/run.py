@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable
-from contextlib import closing
 from pathlib import Path
 
 import click
@@ -16,14 +15,13 @@ from acode.cli.flags import Command, Flags
 from acode.cli.picking import in_one_line, show_candidate
 from acode.cli.screen import Screen
 from acode.cli.world import build_world
+from acode.engine import listing
 from acode.engine.begin import run_plan, same_plan
 from acode.engine.carry_on import resume
 from acode.engine.listing import Row
 from acode.engine.opening import has_database, refuse_lost
-from acode.engine.preview import history, resumable
 from acode.engine.world import Options, World, short
 from acode.errors import InputRequired, Interrupted, Usage
-from acode.events.types import SessionCreated
 from acode.planfile import PlanFile, load_plan
 from acode.state import Session
 
@@ -107,20 +105,13 @@ def unfinished_of(world: World, planfile: PlanFile) -> Session | None:
 
 def all_unfinished(world: World) -> tuple[Row, ...]:
     if has_database(world):
-        return tuple(resumable(world))
+        return listing.unfinished(world)
     refuse_lost(world)
     return ()
 
 
 def first_of(world: World, rows: Iterable[Row], planfile: PlanFile) -> Session | None:
-    for row in rows:
-        if row.session is None:
-            continue
-        with closing(history(world, row.session_id)) as events:  # type: ignore[type-var]
-            created = next(events)[0].event
-        if isinstance(created, SessionCreated) and same_plan(created, planfile):
-            return row.session
-    return None
+    return listing.unfinished_of(world, rows, lambda created: same_plan(created, planfile), "plan")
 
 
 def refuse_second(world: World, planfile: PlanFile, known: frozenset[str] = frozenset()) -> None:

@@ -6,15 +6,17 @@ plan too. Only where a step was cut off, or failed for a person to see, it is lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
 from acode import lock as locks
 from acode import seal
-from acode.engine.opening import lost_error, opened
-from acode.engine.world import Options, World
-from acode.errors import AcodeError, NoResumableSession
+from acode.engine.opening import OF_THE_DATABASE, known_anchors, lost_error, may_be, opened
+from acode.engine.world import Options, World, short
+from acode.errors import AcodeError, KeyMissing, LogRolledBack, NoResumableSession
+from acode.events import types as ev
 from acode.lock import Seen
 from acode.plan import repeatable
 from acode.policy import Decision, Facts, decide, refused_by_lock
@@ -130,6 +132,65 @@ def quick_facts(session: Session) -> Facts:
 def resumable(world: World) -> list[Row]:
     """Sessions that a resume could carry on, escalated ones included."""
     return [one for one in rows(world) if one.session is not None and not one.session.terminal]
+
+
+def unfinished(world: World) -> tuple[Row, ...]:
+    """Sessions that may not have ended: those that a resume could carry on, and those that cannot be trusted.
+
+    Of the latter an anchor may know that they had ended: they are nobody's unfinished work.
+    """
+    ended = {one.session_id for one in known_anchors(world) if one.ended}
+    return tuple(
+        one for one in rows(world) if (one.session_id not in ended if one.session is None else not one.session.terminal)
+    )
+
+
+def unfinished_of(
+    world: World, among: Iterable[Row], fits: Callable[[ev.SessionCreated], bool], what: str
+) -> Session | None:
+    """The most recent of these sessions whose creation fits; `what`: a plan, or a task.
+
+    Where none does, one that cannot be trusted and may be it is refused: a session begun beside it would repeat what it
+    has done.
+    """
+    with contextlib.ExitStack() as stack:
+        store: Store | None = None
+        doubtful = list[Row]()
+        for one in among:
+            store = store or stack.enter_context(opened(world, look_only=True))
+            if not may_be(store, one.session_id, fits):
+                continue
+            first = trouble_of(store, one)
+            if first is None:
+                return one.session
+            doubtful.append(msgspec.structs.replace(one, error=first))
+    for one in doubtful:
+        raise beside_doubtful(one, what)
+    return None
+
+
+def trouble_of(store: Store, one: Row) -> AcodeError | None:
+    """Why it cannot be trusted; also where the newest checkpoint hides that its first event cannot."""
+    if one.error is not None:
+        return one.error
+    try:
+        next(iter(store.events(one.session_id)))
+    except AcodeError as error:
+        return error
+    return None
+
+
+def beside_doubtful(one: Row, what: str) -> AcodeError:
+    assert one.error is not None
+    if isinstance(one.error, OF_THE_DATABASE):  # it says nothing of the session, which may be read in the next moment
+        return one.error
+    ways = [one.error.hint] if isinstance(one.error, LogRolledBack | KeyMissing) else []
+    ways += [f"Repair it: acode session repair {short(one.session_id)}"]
+    hint = f"{'; '.join(ways)}; or begin anew beside it: acode run --new {what.upper()}"
+    message = f"session {short(one.session_id)} may be an unfinished one of this {what}, and cannot be trusted: "
+    details = {"session_id": one.session_id, **one.error.details}
+    details.pop("detail_code", None)
+    return type(one.error)(message + one.error.message, hint=hint, **details)
 
 
 def lock_seen(world: World, session_id: str, generation: int) -> locks.Seen:

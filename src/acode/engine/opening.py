@@ -6,7 +6,7 @@ A lost database is an error that says what was lost, never an empty workspace.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from acode import seal
 from acode.engine.world import World, short
@@ -130,7 +130,7 @@ def carrier_of(store: Store, run_id: str, source: str | None = None) -> Session 
         except OF_THE_DATABASE:  # it may be the carrier: a second one would be begun beside it
             raise
         except AcodeError:
-            if source is not None and _may_carry(store, session_id, run_id, source):
+            if source is not None and may_be(store, session_id, lambda first: carries(first, run_id, source)):
                 raise
             continue
         if session.kind == "foreign" and source in (None, session.source):
@@ -143,14 +143,16 @@ def carrier_of(store: Store, run_id: str, source: str | None = None) -> Session 
     return next((one for one in found if not one.terminal), found[0])
 
 
-def _may_carry(store: Store, session_id: str, run_id: str, source: str) -> bool:
-    """By its first event, which is verified by itself; where that cannot be trusted either, it may be any run's."""
+def carries(created: ev.SessionCreated, run_id: str, source: str) -> bool:
+    return (created.kind, created.source, created.task) == ("foreign", source, run_id)
+
+
+def may_be(store: Store, session_id: str, fits: Callable[[ev.SessionCreated], bool]) -> bool:
+    """By its first event, which is verified by itself; where that cannot be trusted either, it may be anybody's."""
     try:
         created = next(iter(store.events(session_id)))[0].event
+    except OF_THE_DATABASE:
+        raise
     except (AcodeError, StopIteration):
         return True
-    return isinstance(created, ev.SessionCreated) and (created.kind, created.source, created.task) == (
-        "foreign",
-        source,
-        run_id,
-    )
+    return isinstance(created, ev.SessionCreated) and fits(created)
