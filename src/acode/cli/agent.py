@@ -58,9 +58,13 @@ def unfinished_of(world: World, goal: str) -> Session | None:
             continue
         with closing(history(world, row.session_id)) as events:  # type: ignore[type-var]
             created = next(events)[0].event
-        if isinstance(created, SessionCreated) and created.entry_arguments.get("args", [])[:1] == [goal]:
+        if isinstance(created, SessionCreated) and same_task(created, goal):
             return row.session
     return None
+
+
+def same_task(created: SessionCreated, goal: str) -> bool:
+    return created.kind == AGENT and created.entry_arguments.get("args", [])[:1] == [goal]
 
 
 def with_model(world: World) -> World:
