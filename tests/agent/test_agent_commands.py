@@ -280,3 +280,18 @@ def test_a_pause_is_obeyed_by_an_agent_that_ignores_signals(begin: Begin) -> Non
     assert running.finish().exit_code == 130
     assert town.status()["state"] == "PAUSED"
     assert "late.txt" not in town.files()
+
+
+def test_a_supervisor_of_a_task_started_again_joins_the_session_of_its_orphaned_child(begin: Begin) -> None:
+    town = begin({"calls": [call("run_command", command=PAUSED_IN_A_COMMAND)]}, {"text": "Done."})
+    town.configure("tools: {run_command: allow}")
+    words = ("run", GOAL, "--auto", "--approve-plan")
+    first = town.acode.process(*words, env=town.env)
+    first.wait_for_line("under way$")
+    first.kill()
+    (town.workspace / "go.txt").write_text("go")
+    while town.status()["state"] != "COMPLETED":
+        pass
+    assert town.acode(*words, env=town.env).exit_code == 0
+    assert len(town.acode("session", "list", "--all", "--json").json) == 1, "reported, and not begun again"
+    assert not [path for path in (town.workspace / ".agent/locks").glob("supervised.*") if path.suffix != ".child"]
