@@ -379,3 +379,45 @@ def test_a_full_disk_keeps_nobody_from_the_lock(locks: Path, monkeypatch: pytest
         signal.signal(signal.SIGXFSZ, old)
     assert look(locks, SESSION, 1).held
     held.release()
+
+
+# The request to pause.
+
+
+def test_a_request_to_pause_is_private_and_written_through_no_link(locks: Path, tmp_path: Path) -> None:
+    held, generation = acquire(locks, SESSION, lambda: 1, now=lambda: NOW)
+    request = lock_path(locks, SESSION, generation).with_suffix(f".{generation}.pause")
+    theirs = tmp_path / "theirs"
+    theirs.write_text("theirs")
+    for planted in (request, request.with_name(f".{request.name}.{os.getpid()}")):
+        planted.symlink_to(theirs)
+    assert not held.asked_to_pause()
+    lock.ask_to_pause(locks, SESSION, generation, held.holder)
+    assert theirs.read_text() == "theirs"
+    assert stat.S_IMODE(request.lstat().st_mode) == 0o600 and stat.S_ISREG(request.lstat().st_mode)
+    assert held.asked_to_pause() and not request.exists(), "obeyed once"
+    assert not held.asked_to_pause()
+    held.release()
+
+
+@pytest.mark.parametrize(
+    "plant", [os.mkfifo, os.mkdir, lambda path: path.write_bytes(b"{")], ids=["FIFO", "dir", "text"]
+)
+def test_what_is_no_request_pauses_and_blocks_nobody(locks: Path, plant: Callable[[Path], object]) -> None:
+    held, generation = acquire(locks, SESSION, lambda: 1, now=lambda: NOW)
+    plant(lock_path(locks, SESSION, generation).with_suffix(f".{generation}.pause"))
+    assert not held.asked_to_pause()
+    held.release()
+
+
+def test_a_request_that_came_too_late_is_removed_and_pauses_no_later_holder(locks: Path) -> None:
+    first, generation = acquire(locks, SESSION, lambda: 1, now=lambda: NOW)
+    addressee = first.holder
+    lock.ask_to_pause(locks, SESSION, generation, addressee)
+    first.release()
+    assert not list(locks.glob("*.pause"))
+    second, _ = acquire(locks, SESSION, lambda: 1, now=lambda: NOW + timedelta(seconds=1))
+    lock.ask_to_pause(locks, SESSION, generation, addressee)
+    assert not second.asked_to_pause(), "it names another one"
+    second.release()
+    assert not list(locks.glob("*.pause")), "stale"

@@ -23,7 +23,7 @@ from typing import Protocol
 
 import msgspec
 
-from acode import forked
+from acode import forked, seal
 from acode.errors import (
     LockForeignOwner,
     LockForeignProcess,
@@ -33,6 +33,7 @@ from acode.errors import (
     SessionLocked,
 )
 from acode.events.types import Owner
+from acode.store.own_files import read_own
 
 HEARTBEAT_S = 5.0
 OWNER_BYTES_MAX = 4096
@@ -88,15 +89,18 @@ class Lock:
         """Whether somebody has asked this holder to pause. A request to one that held the lock before is none."""
         if not os.path.exists(self._request):  # asked at every step: one call to the system, and no more
             return False
-        path = Path(self._request)
         try:
-            asked = msgspec.json.decode(path.read_bytes(), type=Holder)
-        except (OSError, msgspec.DecodeError):
+            asked = msgspec.json.decode(read_own(_request_path(self.path)), type=Holder)
+        except (OSError, ValueError, RecursionError):  # none, or something that acode did not make
             return False
         if asked != self.holder:
             return False
-        path.unlink(missing_ok=True)
+        self._forget_requests()
         return True
+
+    def _forget_requests(self) -> None:
+        with contextlib.suppress(OSError):
+            _request_path(self.path).unlink(missing_ok=True)
 
     def _beat(self) -> None:
         """A sign of life every few seconds: it dates a crash that leaves no event. Unsynced, so it costs nothing."""
@@ -118,6 +122,7 @@ class Lock:
         self._stop.set()
         self._pulse.join()  # or its last beat could hit a file that got this descriptor's number meanwhile
         self._touch(self._found_ns)
+        self._forget_requests()  # whom it was meant for, this one or an earlier one, works on the session no more
         forked.give_back(self)
         fd, self._fd = self._fd, -1
         unlock(fd)
@@ -171,14 +176,9 @@ def ask_to_pause(locks: Path, session_id: str, generation: int, holder: Holder) 
 
     It names its addressee, so that no later holder of the same generation obeys it.
     """
-    path = _request_path(lock_path(locks, session_id, generation))
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(holder))
-        os.replace(fresh, path)
-    except OSError as error:
-        raise NotWritable(f"the request to pause cannot be written to {path}: {error.strerror}") from error
+    # Not synced: a power cut that takes the request away also ends the process that it is meant for.
+    request = _request_path(lock_path(locks, session_id, generation))
+    seal.write_private(request, msgspec.json.encode(holder), durable=False)
 
 
 def _request_path(path: Path) -> Path:

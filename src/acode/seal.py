@@ -209,11 +209,13 @@ def private_directory(path: Path) -> None:
 
 
 def write_private(path: Path, data: bytes, *, exclusive: bool = False, durable: bool = True) -> None:
-    """0600, whole or not at all. `exclusive`: the first writer wins, quietly."""
+    """0600, whole or not at all, through no link. `exclusive`: the first writer wins, quietly."""
     private_directory(path.parent)
     temp = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o600)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temp)  # left by a process of the same id, or a link that somebody put there
+        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
         try:
             _write_all(fd, data)
             if durable:

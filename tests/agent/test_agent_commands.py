@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from acode.plan import Action, Continuation, Outcome, Settlement
-from tests.agent.town import Begin, Town, call, plan_turn, served, task_turns
+from tests.agent.town import GOAL, Begin, Town, call, plan_turn, served, task_turns
 from tests.driver import Acode
 from tests.repositories import IDENTITY, git
 from tests.tampering import Attack
@@ -263,3 +263,35 @@ def test_the_step_that_a_person_must_decide_about_is_named_and_not_the_task_arou
         pending=(),
     )
     assert found.in_progress is not None and found.in_progress.step == "first.run_command-1-1"
+
+
+PAUSED_IN_A_COMMAND = "echo under way; while [ ! -e go.txt ]; do sleep 0.05; done"
+DEAF = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); from acode.cli import main; sys.exit(main())"
+
+
+def test_a_pause_is_obeyed_by_an_agent_that_ignores_signals(begin: Begin) -> None:
+    waits = call("run_command", command=PAUSED_IN_A_COMMAND)
+    town = begin({"calls": [waits]}, {"calls": [call("write_file", path="late.txt", content="")]}, {"text": "Done."})
+    town.configure("tools: {run_command: allow, write_file: allow}")
+    running = town.acode.process("run", GOAL, "--approve-plan", env=town.env, program=("-c", DEAF))
+    running.wait_for_line("under way$")
+    assert town.acode("session", "pause", town.short).exit_code == 0
+    (town.workspace / "go.txt").write_text("go")
+    assert running.finish().exit_code == 130
+    assert town.status()["state"] == "PAUSED"
+    assert "late.txt" not in town.files()
+
+
+def test_a_supervisor_of_a_task_started_again_joins_the_session_of_its_orphaned_child(begin: Begin) -> None:
+    town = begin({"calls": [call("run_command", command=PAUSED_IN_A_COMMAND)]}, {"text": "Done."})
+    town.configure("tools: {run_command: allow}")
+    words = ("run", GOAL, "--auto", "--approve-plan")
+    first = town.acode.process(*words, env=town.env)
+    first.wait_for_line("under way$")
+    first.kill()
+    (town.workspace / "go.txt").write_text("go")
+    while town.status()["state"] != "COMPLETED":
+        pass
+    assert town.acode(*words, env=town.env).exit_code == 0
+    assert len(town.acode("session", "list", "--all", "--json").json) == 1, "reported, and not begun again"
+    assert not [path for path in (town.workspace / ".agent/locks").glob("supervised.*") if path.suffix != ".child"]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.plans import save, slow
 from tests.driver import Acode
+from tests.foreign import ARC, MEMORY, WORK, ledger, put_driver, put_foreign
 
 QUICK_GRACE = {"ACODE_STEPS_STOP_GRACE_SECONDS": "0.2"}
 
@@ -167,8 +168,10 @@ def test_a_pause_is_obeyed_while_a_retry_waits(acode: Acode, workspace: Path) ->
     assert running.finish().exit_code == 130
 
 
-def test_a_pause_is_obeyed_by_a_program_that_ignores_signals(acode: Acode, workspace: Path) -> None:
-    running = acode.process(program=("-c", DEAF_PROGRAM))
+@pytest.mark.parametrize("deaf", [True, False], ids=["ignores SIGINT", "hears SIGINT"])
+def test_a_pause_is_obeyed_by_a_program(acode: Acode, workspace: Path, deaf: bool) -> None:
+    text = DEAF_PROGRAM if deaf else DEAF_PROGRAM.replace("signal.signal(signal.SIGINT, signal.SIG_IGN)", "")
+    running = acode.process(program=("-c", text))
     while not (workspace / "begun").exists():
         pass
     pause(acode)
@@ -176,3 +179,36 @@ def test_a_pause_is_obeyed_by_a_program_that_ignores_signals(acode: Acode, works
     running.finish()
     assert acode("status", "--json").json["state"] == "PAUSED"
     assert not (workspace / "after.txt").exists()
+    assert requests(workspace) == []
+
+
+def requests(workspace: Path) -> list[Path]:
+    return list((workspace / ".agent" / "locks").glob("*.pause*"))
+
+
+@pytest.mark.parametrize("program", [("-m", "acode"), DEAF], ids=["hears SIGINT", "ignores SIGINT"])
+def test_a_pause_ends_the_supervisor_of_the_session_too(
+    acode: Acode, workspace: Path, program: tuple[str, ...]
+) -> None:
+    running = acode.process("supervise", save(workspace, slow()), "--json", program=program)
+    running.wait_for_line("under way")
+    pause(acode)
+    (workspace / "go.txt").write_text("go\n")
+    assert running.finish().exit_code == 130
+    assert acode("status", "--json").json["state"] == "PAUSED"
+    assert not (workspace / "last.txt").exists()
+    assert requests(workspace) == []
+
+
+@pytest.mark.parametrize("run", [ARC, MEMORY])
+def test_a_pause_is_obeyed_by_a_foreign_run_that_ignores_signals(acode: Acode, workspace: Path, run: str) -> None:
+    put_driver(workspace, "arc", "agent-memory")
+    put_foreign(workspace, run)
+    (workspace / "hold").write_text(WORK[run][0])
+    running = acode.process("resume", run, "--yes", program=DEAF)
+    running.wait_for_line(f"working on {WORK[run][0]}")
+    pause(acode)
+    (workspace / "gate").write_text("go\n")
+    assert running.finish().exit_code == 130
+    assert ledger(workspace) == [f"{WORK[run][0]} begun", f"{WORK[run][0]} done"]
+    assert requests(workspace) == []

@@ -7,6 +7,7 @@ import os
 from functools import partial
 
 import acode
+from acode.engine.listing import rows
 from acode.store.room import APPENDS_BEFORE
 from tests.crash import grounds, grounds_agent, grounds_care, grounds_foreign, grounds_shared
 from tests.crash.case import Case
@@ -57,6 +58,15 @@ def long_program(place: Place) -> None:
             session.step("count", str, number, idempotent=True)
 
 
+def nightly(place: Place) -> None:
+    """A supervisor that is started again until it has reported the end; asked after that, it is the next night."""
+    notes = [path for path in (place.workspace / ".agent" / "locks").glob("supervised.*") if path.suffix != ".child"]
+    ended = [row for row in rows(place.world()) if row.session is not None and row.session.terminal]
+    if notes or not ended:
+        said = place.acode("supervise", "../command.yml", *ACT)
+        assert said.exit_code == 0, said
+
+
 RUNS = (
     Case(name="run files", ground=grounds.plain, words=plan("files")),
     Case(
@@ -84,6 +94,16 @@ RESUMES = (
     ),
     Case(name="resume behind gate", ground=grounds.at_gate, words=("resume", "{id}", *ACT), ends_with=(10,)),
     Case(name="supervise", ground=grounds_care.approved, words=("supervise", "{id}", *ACT), lively=True, followed=True),
+    # Killed alone: its child lives on, and so no copy of the place is all that is left.
+    Case(
+        name="supervise nightly",
+        ground=grounds.plain,
+        program=nightly,
+        once=("work.undeclared",),
+        lively=True,
+        sparse=True,
+        only_for_real=True,
+    ),
 )
 LOST = tuple(
     Case(

@@ -52,10 +52,10 @@ def unfinished_of(world: World, goal: str) -> Session | None:
     """The most recent unfinished session of exactly this task."""
     if not has_database(world):
         return None
-    return listing.unfinished_of(world, listing.unfinished(world), lambda created: is_task(created, goal), "task")
+    return listing.unfinished_of(world, listing.unfinished(world), lambda created: same_task(created, goal), "task")
 
 
-def is_task(created: SessionCreated, goal: str) -> bool:
+def same_task(created: SessionCreated, goal: str) -> bool:
     return created.kind == AGENT and created.entry_arguments.get("args", [])[:1] == [goal]
 
 

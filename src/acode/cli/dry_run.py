@@ -11,6 +11,7 @@ from acode.cli.screen import Screen, one_line
 from acode.cli.wording import attempt_of, count
 from acode.engine.hold import ended
 from acode.engine.preview import Preview, as_json, next_action, preview
+from acode.engine.shared_paths import author
 from acode.engine.world import Options, World, short
 from acode.redact import Redactor
 from acode.state import AGENT, Session
@@ -88,11 +89,9 @@ def environment_lines(world: World, screen: Screen, found: Preview) -> list[str]
     warn = screen.paint_data("⚠", "warn")
     out = ["", "Environment:"]
     out += [f"  {warn} {one_line(one.message)}" for one in (*report.errors, *report.warnings)]
-    changes = [
-        change_in_words({**_plain(one), "suspicious": list(one.suspicious)}, world.clock())
-        for one in report.changed_files
-    ]
-    out += [f"  {warn} changed by somebody else: {line}" for line in changes]
+    for one in report.changed_files:
+        line = change_in_words({**_plain(one), "suspicious": list(one.suspicious)}, world.clock())
+        out.append(f"  {warn} changed by {one_line(author(one))}: {line}")
     if report.valid:
         out.append(f"  {good} {count(report.total_files, 'file')} as the session left them")
     return out

@@ -7,6 +7,7 @@ from typing import Any
 
 from acode.cli.screen import Screen, one_line
 from acode.cli.wording import ago_brief
+from acode.engine.world import short
 
 FILES_SHOWN_MAX = 20
 
@@ -35,4 +36,5 @@ def changed_lines(screen: Screen, changed: list[dict[str, Any]], now: datetime) 
 def change_in_words(change: dict[str, Any], now: datetime) -> str:
     when = f" {ago_brief(datetime.fromisoformat(change['modified_at']), now)}" if change.get("modified_at") else ""
     odd = f"; it now holds {', '.join(change['suspicious'])}" if change.get("suspicious") else ""
-    return f"{one_line(change['path'])} ({change['change']}{when}{odd})"
+    who = f" by step {one_line(change['step'])} of session {short(change['session_id'])}" if change.get("step") else ""
+    return f"{one_line(change['path'])} ({change['change']}{when}{who}{odd})"

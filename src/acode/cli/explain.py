@@ -19,6 +19,7 @@ from acode.cli.status import owner_in_words
 from acode.cli.wording import ago, attempt_of, count, took
 from acode.cli.world import build_world
 from acode.engine.preview import Preview, as_json, is_escalated, next_action, preview
+from acode.engine.shared_paths import author
 from acode.engine.world import Options, World, short, way_to_begin_anew
 from acode.events.definition import describe
 from acode.plan import Action, Settlement
@@ -188,7 +189,7 @@ class Explanation:
         found = [self._clean(one.message) for one in (*report.errors, *report.warnings)]
         for one in report.changed_files[:FILES_SHOWN_MAX]:
             plain = {name: getattr(one, name) for name in ("path", "change", "modified_at")}
-            found.append(f"changed by somebody else: {change_in_words(plain, self.world.clock())}")
+            found.append(f"changed by {self._clean(author(one))}: {change_in_words(plain, self.world.clock())}")
         if len(report.changed_files) > FILES_SHOWN_MAX:
             found.append(f"… and {len(report.changed_files) - FILES_SHOWN_MAX} more changed files")
         total = report.total_files

@@ -6,8 +6,6 @@ looks, waits and starts the next one.
 
 from __future__ import annotations
 
-import hashlib
-import os
 import signal
 import subprocess
 import sys
@@ -20,7 +18,6 @@ from types import FrameType
 from typing import Any
 
 import click
-import msgspec
 
 from acode.cli import foreign
 from acode.cli.flags import OFFLINE, WHY_OFFLINE, Command, Flags
@@ -28,16 +25,16 @@ from acode.cli.jsonlines import JsonLines
 from acode.cli.picking import to_resume
 from acode.cli.run import is_file, read_plan, unfinished_of
 from acode.cli.screen import Screen
+from acode.cli.supervised_start import StartNote, SupervisedStart, unreported
 from acode.cli.world import build_world
 from acode.engine.begin import same_plan
 from acode.engine.missing_checkpoint import missing_checkpoint_on_record
 from acode.engine.preview import history, next_action, preview, rows
 from acode.engine.world import Notice, Options, World, introduction, short
-from acode.errors import NoResumableSession, SessionLocked
+from acode.errors import NoResumableSession, SessionLocked, Usage
 from acode.events.types import SessionCreated
 from acode.observe import log_of
-from acode.planfile import PlanFile
-from acode.state import State
+from acode.state import Session, State
 from acode.supervise import COUNTDOWN_STEP_S, ChildEnd, Standing, supervise
 
 EXIT_OF_STATE = {State.COMPLETED: 0, State.FAILED: 1, State.CANCELLED: 15}
@@ -57,111 +54,126 @@ def command(flags: Flags, *, what: str | None, last: bool, new: bool, yes: bool,
 
     With a plan file its unfinished session is carried on; without one a new session is started.
     """
+    if new and (what is None or not is_file(what)):
+        raise Usage("--new starts a session of a plan file; an existing session is named without it")
     world = build_world(flags, force=force, yes=yes, wants_trust=True)
     screen = Screen(flags, world.env)
     if what is not None and is_file(what):
         return supervise_plan(flags, world, screen, what, new=new)
     if (run := foreign.meant(world, screen, what, None, sure=True)) is not None:
         run_id = run.run_id
-        return Supervisor(flags, world, screen, lambda: run_id).go(["resume", run_id, "--auto"])
+        return Supervisor(flags, world, screen).go(["resume", run_id, "--auto"], lambda: run_id)
     text = what if what is not None else to_resume(world, screen, last=last, yes=True, asks=False)
     # Looked at before anything is supervised: a name that nobody has, or a log that cannot be used, is an error here.
     options = Options(actor="system")
     with missing_checkpoint_on_record(world, options):
         name = preview(world, text, options, probes=False, environment=False).session.session_id
-    return Supervisor(flags, world, screen, lambda: name).go(None)
+    return Supervisor(flags, world, screen).go(None, lambda: name)
 
 
 def supervise_plan(flags: Flags, world: World, screen: Screen, text: str, *, new: bool) -> int:
     """The unfinished session of this plan, or a new one."""
     planfile = read_plan(world, text)
-    note = note_path(world, planfile)
-    begun = None if new else unacknowledged(world, planfile, note)
-    unfinished = None if new or begun is not None else unfinished_of(world, planfile)
-    if begun is not None or unfinished is not None:
-        session_id = begun if begun is not None or unfinished is None else unfinished.session_id
-        assert session_id is not None
-        how = "whose end no supervisor has reported" if begun is not None else "which this plan has left unfinished"
-        screen.say(f"Supervising session {short(session_id)}, {how}")
-        write_note(note, StartNote(since=world.clock(), session_id=session_id))
-        code = Supervisor(flags, world, screen, lambda: session_id).go(None)
-    else:
-        since = world.clock()
-        write_note(note, StartNote(since=since))
-        supervisor = Supervisor(flags, world, screen, lambda: session_since(world, planfile, since))
-        code = supervisor.go(["run", planfile.path, *(["--new"] if new else [])])
-    note.unlink(missing_ok=True)  # the end is acknowledged: the next start begins a session of its own
-    return code
+    return supervise_start(
+        Supervisor(flags, world, screen),
+        SupervisedStart(world, f"plan {within(world, planfile.path)}"),
+        is_meant=lambda created: same_plan(created, planfile),
+        unfinished=lambda: unfinished_of(world, planfile),
+        line=["run", planfile.path, *(["--new"] if new else [])],
+        what="plan",
+        new=new,
+    )
 
 
-class StartNote(msgspec.Struct, frozen=True, kw_only=True):
-    """A supervisor has started on a plan. The note is removed when it has reported the end.
-
-    A supervisor that was killed alone leaves it: its child may have finished the session meanwhile, and a restart must
-    not begin a second one.
-    """
-
-    since: datetime
-    session_id: str | None = None  # None: the one that the first child makes
-
-
-def note_path(world: World, planfile: PlanFile) -> Path:
-    name = hashlib.sha256(planfile.path.encode()).hexdigest()[:16]
-    return world.agent_dir / "locks" / f"supervised.{name}"
-
-
-def write_note(path: Path, note: StartNote) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.write_bytes(msgspec.json.encode(note))
-    os.replace(fresh, path)
-
-
-def unacknowledged(world: World, planfile: PlanFile, path: Path) -> str | None:
-    """The session that a supervisor of this plan began or continued, and whose end it has not reported."""
-    try:
-        note = msgspec.json.decode(path.read_bytes(), type=StartNote)
-        return note.session_id or session_since(world, planfile, note.since)
-    except (OSError, msgspec.DecodeError, NoResumableSession):
-        return None
+def within(world: World, path: str) -> str:
+    """Seen from the workspace, so that a moved workspace keeps its notes."""
+    place, root = Path(path), world.workspace.resolve()
+    return place.relative_to(root).as_posix() if place.is_relative_to(root) else path
 
 
 def supervise_task(flags: Flags, world: World, screen: Screen, text: str, *, new: bool, approve_plan: bool) -> int:
     """The unfinished session of this task, or a new one; nobody is asked, so the plan waits for its approval."""
     from acode.agent.story import checked_goal
-    from acode.cli.agent import refuse_unsupported
-    from acode.cli.agent import unfinished_of as unfinished_of_task
+    from acode.cli import agent
 
-    refuse_unsupported()
+    agent.refuse_unsupported()
     goal = checked_goal(world, text)
-    unfinished = None if new else unfinished_of_task(world, goal)
-    if unfinished is not None:
-        session_id = unfinished.session_id
-        screen.say(f"Supervising session {short(session_id)}, which this task has left unfinished")
-        return Supervisor(flags, world, screen, lambda: session_id).go(None)
-    since = world.clock()
-
-    def made() -> str:
-        found = unfinished_of_task(world, goal)
-        if found is None or found.created_at < since:
-            raise NoResumableSession("the child ended before it had made a session")
-        return found.session_id
-
     model = ["--model", world.config.settings.model.name] if world.config.origin("model.name") == "flag" else []
-    line = ["run", goal, "--new", *model, *(["--approve-plan"] if approve_plan else [])]
-    return Supervisor(flags, world, screen, made).go(line)
+    return supervise_start(
+        Supervisor(flags, world, screen),
+        SupervisedStart(world, f"task {goal}"),
+        is_meant=lambda created: agent.same_task(created, goal),
+        unfinished=lambda: agent.unfinished_of(world, goal),
+        line=["run", goal, "--new", *model, *(["--approve-plan"] if approve_plan else [])],
+        what="task",
+        new=new,
+    )
 
 
-def session_since(world: World, planfile: PlanFile, since: datetime) -> str:
-    """The session that the first child has made; it is found by its plan, because a killed child tells nothing."""
+def supervise_start(
+    supervisor: Supervisor,
+    start: SupervisedStart,
+    *,
+    is_meant: Callable[[SessionCreated], bool],
+    unfinished: Callable[[], Session | None],
+    line: list[str],
+    what: str,
+    new: bool,
+) -> int:
+    """Continue or report the session that an earlier supervisor left, or begin one; then its end is acknowledged."""
+    world = supervisor.world
+    session_id, how = (None, "") if new else left_over(supervisor, start, is_meant, unfinished, what)
+    if session_id is not None:
+        supervisor.screen.say(f"Supervising session {short(session_id)}, {how}")
+        start.write(StartNote(since=world.clock(), session_id=session_id))
+        code = supervisor.go(None, lambda: session_id)
+    else:
+        since = world.clock()
+        start.write(StartNote(since=since))
+        with start.lock_for_child() as descriptor:
+            code = supervisor.go(line, lambda: made_since(world, is_meant, since), descriptor)
+    start.acknowledge()  # the next start begins a session of its own
+    return code
+
+
+def left_over(
+    supervisor: Supervisor,
+    start: SupervisedStart,
+    is_meant: Callable[[SessionCreated], bool],
+    unfinished: Callable[[], Session | None],
+    what: str,
+) -> tuple[str | None, str]:
+    """The session to be continued or reported, and why in words."""
+    world, show = supervisor.world, supervisor.screen.say
+    found = unreported(start, lambda since: session_since(world, is_meant, since), show)
+    if found is not None and is_there(world, found):
+        return found, "whose end no supervisor has reported"
+    left = unfinished()
+    return (left.session_id if left is not None else None), f"which this {what} has left unfinished"
+
+
+def is_there(world: World, session_id: str) -> bool:
+    """One that was collected or removed since had its end seen by whoever removed it."""
+    return any(row.session_id == session_id for row in rows(world))
+
+
+def session_since(world: World, is_meant: Callable[[SessionCreated], bool], since: datetime) -> str | None:
+    """The session that the first child has made, found by its first event: a killed child tells nothing."""
     for row in rows(world):
         if row.session is None or row.session.created_at < since:
             continue
         with closing(history(world, row.session_id)) as events:  # type: ignore[type-var]
             created = next(events)[0].event
-        if isinstance(created, SessionCreated) and same_plan(created, planfile):
+        if isinstance(created, SessionCreated) and is_meant(created):
             return row.session_id
-    raise NoResumableSession("the child ended before it had made a session")
+    return None
+
+
+def made_since(world: World, is_meant: Callable[[SessionCreated], bool], since: datetime) -> str:
+    found = session_since(world, is_meant, since)
+    if found is None:
+        raise NoResumableSession("the child ended before it had made a session")
+    return found
 
 
 def how_it_ended(code: int) -> ChildEnd:
@@ -176,17 +188,20 @@ def how_it_ended(code: int) -> ChildEnd:
 class Supervisor:
     """The children of one session, and the signals that are meant for them."""
 
-    def __init__(self, flags: Flags, world: World, screen: Screen, name: Callable[[], str]) -> None:
+    def __init__(self, flags: Flags, world: World, screen: Screen) -> None:
         self.flags = flags
         self.world = world
         self.screen = screen
-        self.name = name
+        self.name: Callable[[], str] = str
+        self._inherited: tuple[int, ...] = ()
         self.child: subprocess.Popen[bytes] | None = None
         self.ended: ChildEnd | None = None  # the last child's word
         self.stopped_by: str | None = None
         self._unheard: int | None = None  # a signal for a child that was just being started
 
-    def go(self, first: list[str] | None) -> int:
+    def go(self, first: list[str] | None, name: Callable[[], str], inherited: int | None = None) -> int:
+        """`name`: the session, as soon as there is one. `inherited`: a descriptor that the children keep open."""
+        self.name, self._inherited = name, () if inherited is None else (inherited,)
         before = {number: signal.signal(number, self._heard) for number in self._watched()}
         try:
             code = supervise(
@@ -202,10 +217,10 @@ class Supervisor:
             for number, handler in before.items():
                 signal.signal(number, handler)
         if code == SessionLocked.exit_code:  # a child that met the lock has been waited for; this is the end of it
-            name, waited_s = short(self.name()), self.world.config.settings.session.lock_timeout_seconds
+            shown, waited_s = short(self.name()), self.world.config.settings.session.lock_timeout_seconds
             raise SessionLocked(
-                f"session {name} is still worked on by another process or a command of its own, after {waited_s:g} s",
-                hint=f"See by whom: acode status {name}. Then: acode supervise {name}",
+                f"session {shown} is still worked on by another process or a command of its own, after {waited_s:g} s",
+                hint=f"See by whom: acode status {shown}. Then: acode supervise {shown}",
             )
         code = 143 if code == 130 and self.stopped_by not in (None, "SIGINT") else code
         if self.flags.json and (self.ended is None or self.ended.exit_code != code):
@@ -247,7 +262,7 @@ class Supervisor:
         flags += [flag for flag, on in also if on]
         if self.world.offline is not None and arguments[0] == "resume":
             arguments = [*arguments, "--offline", "--reason", self.world.offline]
-        group: dict[str, Any] = {"process_group": 0} if sys.platform != "win32" else {}
+        group: dict[str, Any] = {"process_group": 0, "pass_fds": self._inherited} if sys.platform != "win32" else {}
         line = [sys.executable, "-m", "acode", *flags, *arguments]
         self.child = subprocess.Popen(line, stdin=subprocess.DEVNULL, env=dict(self.world.env), **group)
         if self._unheard is not None:

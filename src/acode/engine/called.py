@@ -15,7 +15,8 @@ from acode import __version__
 from acode import lock as locks
 from acode.engine.begin import TITLE_CHARACTERS_MAX
 from acode.engine.hold import Held, created
-from acode.engine.perform import NAMES_IN_EVENT_MAX, in_pieces, warn_of_unrecorded
+from acode.engine.perform import NAMES_IN_EVENT_MAX, in_pieces, warn_of
+from acode.engine.shared_paths import attribute, warn_of_shared
 from acode.engine.step import guard_after_act
 from acode.engine.validate import git_position
 from acode.engine.world import SETTLED_BY_ANSWER, World
@@ -100,6 +101,7 @@ def begin(
         definition_blob=whole,
         shown=shown,
     )
+    warn_of_shared(run, step.id, started.before)
     run.say(*before, *awake(run), started, durable=careful(started), blobs={**prepared.blobs, **blobs})
     if heard(run, "step_started"):
         run.tell(
@@ -189,10 +191,13 @@ def end(
 ) -> ev.StepCompleted:
     """The completion; after a durable start it is power-safe with the next durable word, or within a second."""
     guard_after_act(run, started.step)
-    found = done.files
+    found, undeclared = done.files, done.touched
     if started.kind == "call" and not settled:
-        found = (*found, *changed_meanwhile(run))
-    seen, files = in_pieces(started.step, started.attempt, found)
+        meanwhile = changed_meanwhile(run)
+        found, undeclared = (*found, *meanwhile), (*undeclared, *content_changed(run, meanwhile))
+    own = attribute(run, started.step, found, undeclared)
+    touched = tuple(path for path in done.touched if path in own.touched)
+    seen, files = in_pieces(started.step, started.attempt, own.files)
     completed = ev.StepCompleted(
         step=started.step,
         task=started.task,
@@ -202,16 +207,16 @@ def end(
         settled=settled,
         output=done.output,
         files=files,
-        touched=done.touched[:NAMES_IN_EVENT_MAX],
+        touched=touched[:NAMES_IN_EVENT_MAX],
         unrecorded=done.unrecorded,
         result=done.result,
         asked=started.asked,
         spent=done.spent,
     )
     synced = durable or settled or not careful(started)
-    said = run.say(*before, *seen, completed, durable=synced, blobs=done.blobs, actor=actor)
+    said = run.say(*before, *own.accepted, *seen, completed, durable=synced, blobs=done.blobs, actor=actor)
     run.executed += not settled
-    warn_of_unrecorded(run, completed)
+    warn_of(run, completed, own)
     if heard(run, "step_completed"):
         run.tell(
             "step_completed",
@@ -219,7 +224,7 @@ def end(
             step=started.step,
             duration_ms=completed.duration_ms,
             settled=settled,
-            touched=list(done.touched),
+            touched=list(touched),
             done=run.session.steps_done,
             total=run.session.steps_total,
         )
@@ -239,6 +244,12 @@ def changed_meanwhile(run: Held) -> tuple[ev.FileState, ...]:
     except (AcodeError, OSError) as error:
         run.warn(f"whether the step changed files that the session knows could not be seen: {error}")
         return ()
+
+
+def content_changed(run: Held, files: tuple[ev.FileState, ...]) -> tuple[str, ...]:
+    assert run.session.records is not None
+    known = run.session.records.manifest
+    return tuple(one.path for one in files if (known[one.path].sha256, known[one.path].mode) != (one.sha256, one.mode))
 
 
 def accept_retry(run: Held, started: ev.StepStarted, evidence: str) -> None:

@@ -26,6 +26,7 @@ from acode.engine.settle import (
     settle_flights,
     unknown_error,
 )
+from acode.engine.shared_paths import author, with_sessions
 from acode.engine.sharing import sync_state
 from acode.engine.survey import Survey, chosen_strategy, missing_artifacts, retries_unknown, survey
 from acode.engine.take_back import refuse_half_undone
@@ -306,8 +307,8 @@ def accept_changes(run: Held, report: Report, options: Options) -> None:
     names = ", ".join(one.path for one in report.changed_files[:5])
     if answer != "continue":
         raise ChangedFiles(
-            f"{files_that_are(report.changed_files, 'that the session works on', 'was', 'were')} changed by somebody"
-            f" else: {names}",
+            f"{files_that_are(report.changed_files, 'that the session works on', 'was', 'were')} changed by"
+            f" {changed_by(report.changed_files)}: {names}",
             mismatches=[msgspec.to_builtins(one) for one in report.changed_files],
             recommendation=report.recommendation,
         )
@@ -316,6 +317,11 @@ def accept_changes(run: Held, report: Report, options: Options) -> None:
     reason = options.reason or choice
     run.say(*(ev.ChangesAccepted(files=piece, reason=reason) for piece in pieces), actor=options.actor)
     run.tell("changes_accepted", paths=[one.path for one in report.changed_files])
+
+
+def changed_by(changes: tuple[ChangedFile, ...]) -> str:
+    """The steps of other sessions that changed the files, and somebody else where no session did."""
+    return " and ".join(dict.fromkeys(author(one) for one in changes))
 
 
 def files_that_are(found: tuple[ChangedFile, ...], which: str, one: str, several: str) -> str:
@@ -442,7 +448,8 @@ def restore_outputs(run: Held) -> None:
 def finish_resume(run: Held, skipped: int) -> Result:
     """Nothing is left to do: check once more that the workspace is what the log says, then end."""
     assert run.session.records is not None
-    mismatches = changed(run.root, run.session.records.manifest)
+    differing = changed(run.root, run.session.records.manifest)
+    mismatches = with_sessions(run.store, run.session, run.root, differing)
     if not mismatches:
         result = complete(run, skipped, ev.ResumeCompleted(executed_steps=run.executed, skipped_steps=skipped))
         run.tell(

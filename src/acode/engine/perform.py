@@ -14,6 +14,7 @@ import msgspec
 from acode import lock as locks
 from acode.engine.approved import Allowed, allowed_by, why_not
 from acode.engine.hold import Held
+from acode.engine.shared_paths import Attributed, attribute, warn_of_shared
 from acode.engine.step import guard_after_act, guard_before_act, refuse_outside, wait
 from acode.engine.survey import begun_elsewhere, leftovers_elsewhere, retries_unknown
 from acode.engine.ways import mending, way_on
@@ -148,6 +149,7 @@ def begin_step(run: Held, task: Task, step: Step, prepared: Prepared) -> tuple[e
     started = start_of(step, task, number, make_key(run.session.session_id, step.id, number), prepared)
     if step.kind == "run" and make_place(run.world.agent_dir, started.key):
         started = msgspec.structs.replace(started, place_made=True)
+    warn_of_shared(run, step.id, started.before)
     run.say(started, durable=careful, blobs=prepared.blobs)
     return started, careful
 
@@ -209,7 +211,8 @@ def record_done(
     """The completion, its task's completion, the checkpoint and the start of a following read, in one transaction."""
     session = run.session
     assert session.records is not None
-    seen, files = in_pieces(step.id, started.attempt, done.files)
+    own = attribute(run, step.id, done.files, done.touched)
+    seen, files = in_pieces(step.id, started.attempt, own.files)
     duration = done.duration_ms if done.duration_ms is not None else took_ms
     completed = ev.StepCompleted(
         step=step.id,
@@ -220,7 +223,7 @@ def record_done(
         settled=settled,
         output=done.output,
         files=files,
-        touched=done.touched[:NAMES_IN_EVENT_MAX],
+        touched=own.touched[:NAMES_IN_EVENT_MAX],
         unrecorded=done.unrecorded,
         result=done.result,
         asked=started.asked,
@@ -229,18 +232,20 @@ def record_done(
     task_ms = session.records.task_ms.get(task.id, 0) + duration
     ending = (ev.TaskCompleted(task=task.id, duration_ms=task_ms),) if task_done else ()
     begun = next_read(run, task, following)
-    said = run.say(*before, *seen, completed, *ending, *begun, durable=durable, blobs=done.blobs, actor=actor)
+    said = run.say(
+        *before, *own.accepted, *seen, completed, *ending, *begun, durable=durable, blobs=done.blobs, actor=actor
+    )
     run.begun = begun[0] if begun else None
     keep_output(run, step, done)
     run.executed += not settled
-    warn_of_unrecorded(run, completed)
+    warn_of(run, completed, own)
     run.tell(
         "step_completed",
         seq=said[-1].seq,
         step=step.id,
         duration_ms=duration,
         settled=settled,
-        touched=list(done.touched),
+        touched=list(own.touched),
         done=session.steps_done,
         total=session.steps_total,
     )
@@ -248,7 +253,9 @@ def record_done(
         run.tell("task_completed", seq=said[-1].seq, task=task.id, duration_ms=task_ms)
 
 
-def warn_of_unrecorded(run: Held, completed: ev.StepCompleted) -> None:
+def warn_of(run: Held, completed: ev.StepCompleted, own: Attributed) -> None:
+    for warning in own.warnings:
+        run.warn(warning)
     if completed.unrecorded:
         run.warn(
             f"step {completed.step} left more outputs than are recorded: {completed.unrecorded:,} of them are not"
@@ -292,7 +299,8 @@ def record_failure(
 
     error: what a program's function raised, for the program that is told of it again.
     """
-    seen, files = in_pieces(started.step, started.attempt, failed.files)
+    own = attribute(run, started.step, failed.files, failed.touched)
+    seen, files = in_pieces(started.step, started.attempt, own.files)
     failure = ev.StepFailed(
         step=started.step,
         task=started.task,
@@ -304,10 +312,10 @@ def record_failure(
         duration_ms=took_ms,
         output=failed.output,
         files=files,
-        touched=failed.touched[:NAMES_IN_EVENT_MAX],
+        touched=own.touched[:NAMES_IN_EVENT_MAX],
         error=error or {},
     )
-    events: list[ev.Known] = [*seen, failure]
+    events: list[ev.Known] = [*own.accepted, *seen, failure]
     if failed.reason in ("exit", "error"):
         events.append(
             ev.StepSettled(
@@ -315,6 +323,8 @@ def record_failure(
             )
         )
     said = run.say(*events, blobs=failed.blobs)
+    for warning in own.warnings:
+        run.warn(warning)
     run.tell(
         "step_failed",
         seq=said[-1].seq,
@@ -323,7 +333,7 @@ def record_failure(
         message=failure.message,
         exit_status=failed.exit_status,
         output_tail=failed.output.tail if failed.output else "",
-        touched=list(failed.touched),
+        touched=list(own.touched),
     )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from acode.engine.shared_paths import with_sessions
 from acode.engine.survey import begun_elsewhere, step_named
 from acode.engine.world import World
 from acode.errors import AcodeError
@@ -116,7 +117,8 @@ def _changed_files(
     manifest = {path: state for path, state in site.manifest.items() if path not in in_flight}
     found = changed(site.root, manifest, deadline=out_of_time)
     by_others = (change for change in found if not _by_command_in_flight(session, flights, site, change))
-    return (*by_others, *changed(site.root, later, deadline=out_of_time))
+    changes = (*by_others, *changed(site.root, later, deadline=out_of_time))
+    return with_sessions(site.store, session, site.root, changes)
 
 
 def _begun_here(session: Session, site: Site) -> list[InFlight]:

@@ -37,6 +37,8 @@ class ChangedFile(msgspec.Struct, frozen=True, kw_only=True):
     expected_hash: str | None
     found_hash: str | None
     suspicious: tuple[str, ...] = ()
+    session_id: str | None = None  # another session of this workspace changed it, by the step named next
+    step: str | None = None
 
 
 def changed(
