@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import psycopg
@@ -127,3 +128,24 @@ def test_a_person_may_take_over_from_a_restored_server_and_that_is_recorded(
     assert said.exit_code == 10, said.stderr
     (event,) = forced(one, session_id)
     assert "the server could not tell who has it" in event.what and event.reason == "two is new"
+
+
+@pytest.mark.parametrize("restored", [True, False])
+def test_a_copied_workspace_does_not_get_the_lease_by_pushing_what_the_server_has_lost(
+    machines: tuple[Machine, Machine], database: str, tmp_path: Path, restored: bool
+) -> None:
+    """Its cursor says that it is the owner. The original, which is, may have done more since than it has pushed."""
+    one, _ = machines
+    one.env["ACODE_SYNC_RELEASE"] = "never"
+    session_id = one.run(counting(tmp_path))
+    owner = lease(database, session_id)[1]
+    copied = one.place / "copy"
+    shutil.copytree(one.workspace, copied)
+    restore(database, session_id, 3, generation=0 if restored else 1)
+    with psycopg.connect(database) as connection:
+        connection.execute("UPDATE acode_sessions SET owner = %s", (owner,))
+    for command in (("sync", "now"), ("resume", session_id, "--remote", "--yes")):
+        assert one("-C", copied, *command).exit_code == 16
+        assert lease(database, session_id)[1] == owner
+    assert one("sync", "now").exit_code == 0, "the original pushes it again"
+    assert_level(one, database, session_id)

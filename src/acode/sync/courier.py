@@ -14,6 +14,7 @@ import msgspec
 
 from acode.engine import unsaid
 from acode.engine.listing import lock_seen
+from acode.engine.session_place import find_place
 from acode.engine.sharing import server_id
 from acode.engine.world import World, short
 from acode.errors import AcodeError, HistoryDiverged, LeaseLost, LogRolledBack
@@ -114,7 +115,10 @@ class Courier:
         }
 
     def is_whole(self, session_id: str) -> bool:
-        """Only a log that is whole, and holds all that was pushed, replaces what a server has lost."""
+        """Only a log that is whole, and holds all that was pushed, replaces what a server has lost. A copied workspace
+        has another's cursor: the original may have come further."""
+        if find_place(self.world, session_id).original is not None:
+            return False
         if outbox.last_seq(self.store, session_id) < self.cursor(session_id).pushed_seq:
             return False
         return not self.store.verify(session_id).problems

@@ -135,6 +135,8 @@ def _decide_lost(mine: Mine, remote: Remote | None, *, fits: bool) -> Verdict:
     seq = remote.seq if remote is not None else 0
     if not fits:
         return Diverged(holder=remote.holder if remote is not None else "", generation=mine.generation)
+    if remote is not None and remote.owner not in (None, mine.node) and remote.generation >= mine.generation:
+        return Fenced(holder=remote.holder, generation=remote.generation)
     if not mine.whole or seq > mine.seq:
         return Doubtful(seq=seq, pushed=mine.pushed, lost=True)
     ours = remote is not None and remote.owner == mine.node and remote.generation == mine.generation
