@@ -7,6 +7,7 @@
     python3 dev.py versions           the fast subset of the tests with every other Python that is here
     python3 dev.py check              lint, format, types on three platforms, layers, dependencies, dead code
     python3 dev.py sweep [ARGS]       the long release sweeps
+    python3 dev.py coverage           how much of the code for unit tests they execute; below 90 % fails
     python3 dev.py bench [NAME]       the benchmarks
 
 Needs Python 3.11 and the standard library. What the project depends on is installed once into .dev/, by uv, by venv and
@@ -51,6 +52,7 @@ def main(argv: list[str]) -> int:
         "fast": fast,
         "check": check,
         "sweep": sweep,
+        "coverage": coverage,
         "bench": bench,
     }
     if command in commands:
@@ -155,6 +157,11 @@ def check(_args: list[str]) -> int:
 
 def sweep(args: list[str]) -> int:
     Environment.ready().become("-m", "pytest", "-m", "release", "--timeout", "0", *args)
+
+
+def coverage(_args: list[str]) -> int:
+    """Measured and recorded by benchmarks/unit_coverage.py, which says what is measured and why."""
+    Environment.ready().become("-m", "benchmarks.unit_coverage")
 
 
 def bench(args: list[str]) -> int:

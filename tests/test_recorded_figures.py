@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import requirements
+from benchmarks import requirements, unit_coverage
 
 
 @pytest.mark.req("NFR-040b-01", "NFR-040b-03", "NFR-040b-06", "NFR-040b-07", "NFR-040b-08")
@@ -50,3 +50,28 @@ def test_a_record_that_is_missing_old_or_over_its_maximum_is_refused(
     found = requirements.troubles(name)
     assert "older than its source" in found[0]
     assert len(found) == 1 + sum(map(len, requirements.GROUPS[name].limits.values()))
+
+
+# Coverage.
+
+
+@pytest.mark.req("QUAL-011c-01")
+def test_the_coverage_by_unit_tests_is_recorded_above_90_percent() -> None:
+    assert unit_coverage.troubles() == []
+
+
+def test_a_record_of_coverage_that_is_missing_old_or_too_low_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = json.loads((unit_coverage.RECORDS / "coverage.json").read_text())
+    monkeypatch.setattr(unit_coverage, "RECORDS", tmp_path)
+    assert unit_coverage.COMMAND in unit_coverage.troubles()[0]
+    low = {**kept, "source_sha256": "0", "figures": {"unit_coverage_percent": 89.9}}
+    (tmp_path / "coverage.json").write_text(json.dumps(low))
+    old, few = unit_coverage.troubles()
+    assert "older than its source" in old and "QUAL-011c-01" in few
+
+
+def test_everything_that_is_measured_is_there() -> None:
+    source = unit_coverage.ROOT / "src" / "acode"
+    assert [name for name in unit_coverage.MEASURED if not (source / name).exists()] == []

@@ -22,7 +22,7 @@ SOURCE = ROOT / "src" / "acode"
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
 REQUIREMENTS_PER_TEST_MAX = 5
-REQUIREMENTS_TESTED_MIN = 433  # raise it when more are tested; it never goes down
+REQUIREMENTS_TESTED_MIN = 434  # raise it when more are tested; it never goes down
 
 PURE = ("events", "redact", "state", "resume", "policy", "plan")
 VAGUE = ("utils", "helpers", "common", "manager", "service", "handler", "base", "impl")

@@ -106,11 +106,23 @@ def test_without_a_terminal_nothing_is_taken_that_was_not_named(acode: Acode, st
     assert not (workspace / "late.txt").exists()
 
 
+@pytest.mark.req("FR-011c-001")
 @pytest.mark.parametrize("flag", ["--last", "--yes"])
-def test_the_most_recent_session_is_taken_by_flag_and_named(acode: Acode, stopped: str, flag: str) -> None:
+def test_the_most_recent_session_is_taken_by_flag_and_named(
+    acode: Acode, stopped: str, workspace: Path, flag: str
+) -> None:
+    assert acode("run", save(workspace, THREE_TASKS.replace("input", "output"), "later.yml")).exit_code == 0
+    assert acode("run", save(workspace, GATE, "gate.yml")).exit_code == 10
+    (newest,) = [one["short_id"] for one in acode("session", "list", "--json").json if one["title"] == "Deploy it"]
+    acode("session", "approve", newest)
     ended = acode("resume", flag)
     assert ended.exit_code == 0
-    assert f'Taking the most recent session: {stopped} - PAUSED - "Add input validation"' in ended.stderr
+    assert f'Taking the most recent session: {newest} - AWAITING_APPROVAL - "Deploy it"' in ended.stderr
+    states = {one["short_id"]: one["state"] for one in acode("session", "list", "--json").json}
+    assert (states[newest], states[stopped]) == ("COMPLETED", "PAUSED")
+    left = acode("resume", flag)
+    assert left.exit_code == 0
+    assert f'Taking the most recent session: {stopped} - PAUSED - "Add input validation"' in left.stderr
 
 
 @pytest.mark.req("SCN-011c-02")
@@ -163,7 +175,7 @@ def test_an_ended_session_is_not_resumed_and_the_way_on_is_named(acode: Acode, s
         assert acode("resume", *words).exit_code == acode("resume", "--dry-run", *words).exit_code == 14
 
 
-@pytest.mark.req("OUT-011c-05", "CLI-011c-09", "SCN-011c-06")
+@pytest.mark.req("OUT-011c-05", "CLI-011c-09", "SCN-011c-06", "FR-011c-044")
 def test_changed_files_stop_a_resume_until_somebody_decides(acode: Acode, stopped: str, workspace: Path) -> None:
     (workspace / "email.txt").write_text("somebody else\n")
     os.utime(workspace / "email.txt", (time.time() - 300, time.time() - 300))

@@ -134,7 +134,7 @@ def test_a_session_that_never_started_a_step_starts_fresh_without_an_error(stage
     assert started["data"]["scenario"] == "fresh_start"
 
 
-@pytest.mark.req("SCN-040b-06", "FR-040b-34", "FR-040b-39", "SCN-011c-01", "FR-011c-001")
+@pytest.mark.req("SCN-040b-06", "FR-040b-34", "FR-040b-39", "SCN-011c-01")
 def test_ctrl_c_pauses_at_the_step_boundary_and_resume_loses_nothing(stage: Stage) -> None:
     plan = stage.plan(
         f"""

@@ -324,7 +324,7 @@ def crashed_again(count: int, *, counted: bool = True, automatic: bool = False) 
     return session(*words)
 
 
-@pytest.mark.req("POL-ELIG-04", "POL-ESC-01", "FR-040b-52", "FR-040b-54")
+@pytest.mark.req("POL-ELIG-04", "POL-ESC-01", "FR-040b-52", "FR-040b-54", "SEC-040b-05")
 @pytest.mark.parametrize("actor", ["user", "system"])
 def test_three_attempts_without_progress_are_the_limit_for_everyone(actor: str) -> None:
     """UT-040b-12"""
