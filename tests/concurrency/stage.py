@@ -37,7 +37,8 @@ WRITES = ("BEGIN IMMEDIATE", "UPDATE", "INSERT", "DELETE")
 
 
 QUIET: list[tuple[Any, str]] = [(module, "resolve_id") for module in (hold, actions, preview)]
-QUIET += [(hold, "refuse_not_ours"), (breaking, "refuse_not_ours"), (Store, "peek"), (trouble, "lay_ballast")]
+QUIET += [(hold, "ensure_ours"), (hold, "refuse_copy"), (Store, "peek"), (trouble, "lay_ballast")]
+QUIET += [(breaking, name) for name in ("refuse_not_ours", "confirm_ours", "refuse_copy", "follow_move")]
 
 
 class Listener:

@@ -71,6 +71,9 @@ def kept_elsewhere(place: Place) -> None:
     assert lease(place.outside.dsn, session_id)[1] is not None
 
 
+OFFLINE = ("--offline", "--reason", "nobody else has it")
+
+
 def parted(place: Place) -> None:
     """The session was carried on here without a server, and on the other machine."""
     pending(place)
@@ -81,7 +84,7 @@ def parted(place: Place) -> None:
     assert other.acode("resume", session_id, "--remote", "--yes", "--json").exit_code == 10
     assert other.acode("sync", "now", "--json").exit_code == 0
     server = place.more_env.pop("ACODE_POSTGRES_URL")
-    assert place.acode("session", "checkpoint", session_id, "--label", "offline", "--json").exit_code == 0
+    assert place.acode("session", "checkpoint", session_id, "--label", "offline", *OFFLINE, "--json").exit_code == 0
     place.more_env["ACODE_POSTGRES_URL"] = server
     assert place.acode("sync", "now", "--json").exit_code == 20
 
