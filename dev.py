@@ -48,6 +48,7 @@ def main(argv: list[str]) -> int:
     commands: dict[str, Callable[[list[str]], int]] = {
         "run": run,
         "test": test,
+        "integrations": integrations,
         "versions": versions,
         "fast": fast,
         "check": check,
@@ -95,7 +96,7 @@ def test(args: list[str]) -> int:
     return status
 
 
-def integrations() -> int:
+def integrations(_args: list[str] | None = None) -> int:
     """Tests with other frameworks, in an environment of their own: what those need would hold our packages back."""
     say("with LangGraph, in an environment of its own:")
     place = "tests/integrations"
