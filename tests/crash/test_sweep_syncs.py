@@ -29,7 +29,7 @@ pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
 EXPLAINED = {
     "nothing new": "the sync right before or behind it does the same: SQLite syncs its log again before it moves it",
     "log that nobody has heard of": "it is lost with all that rests on it, as if it had never been written",
-    "anchors": "a lost or torn anchor is a warning; it is synced so that a rollback of the log does not go unseen",
+    "anchors": "a lost or torn one is a warning; it is synced so that a rollback or a copy of the log does not go unseen",
     "directory of anchors": "the same",
     "acode's own": "SQLite's journal of the very first page, and the list of what git ignores",
     "directory of acode's own": "an empty directory that is lost is made again",
@@ -37,6 +37,7 @@ EXPLAINED = {
     "their databases": "SQLite's own, some of them for a mode in which the next one would not do",
     "directory of their databases": "the same",
 }
+ANCHORS = ("anchors", "places", "collected")  # of sessions, where each has its anchor, and those of collected ones
 NAMING = ("create", "directory", "symlink", "rename", "link", "remove")
 
 
@@ -60,7 +61,7 @@ def kind_of(recording: Recording, index: int) -> str:
     if path.endswith(DATABASE_SUFFIXES) and "/.agent" not in path:
         return what + "their databases"
     if path.startswith("state/"):
-        return what + ("anchors" if "anchors" in path else "keys")
+        return what + ("keys" if not any(name in path for name in ANCHORS) else "anchors")
     return what + ("acode's own" if "/.agent" in path else "files")
 
 
