@@ -64,6 +64,8 @@ def nightly(place: Place) -> None:
     ended = [row for row in rows(place.world()) if row.session is not None and row.session.terminal]
     if notes or not ended:
         said = place.acode("supervise", "../command.yml", *ACT)
+        if said.exit_code and "ACODE-000" not in said.stdout:  # refused by name, as a program is told of it
+            raise acode.AcodeError(said.stdout)
         assert said.exit_code == 0, said
 
 

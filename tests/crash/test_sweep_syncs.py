@@ -29,7 +29,7 @@ pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
 EXPLAINED = {
     "nothing new": "the sync right before or behind it does the same: SQLite syncs its log again before it moves it",
     "log that nobody has heard of": "it is lost with all that rests on it, as if it had never been written",
-    "anchors": "a lost or torn one is a warning; it is synced so that a rollback or a copy of the log does not go unseen",
+    "anchors": "a lost or torn one is a warning; synced so that a rollback or a copy of the log does not go unseen",
     "directory of anchors": "the same",
     "acode's own": "SQLite's journal of the very first page, and the list of what git ignores",
     "directory of acode's own": "an empty directory that is lost is made again",

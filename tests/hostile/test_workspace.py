@@ -71,7 +71,9 @@ def test_a_planted_session_is_shown_as_what_it_is(planted: str, acode: Acode) ->
 
 def test_a_new_session_beside_a_planted_one_is_ours(planted: str, acode: Acode, workspace: Path) -> None:
     (workspace / "mine.yml").write_text("version: 1\ntitle: Mine\ntasks: [{id: a, steps: [{run: 'true'}]}]\n")
-    ran = acode("run", "mine.yml", "--json")
+    refused = acode("run", "mine.yml", "--json")  # the planted one may be an unfinished session of this plan
+    assert refused.exit_code == 20 and "--new" in refused.json["error"]["hint"]
+    ran = acode("run", "--new", "mine.yml", "--json")
     assert ran.exit_code == 0, ran.stderr
     assert acode("session", "verify", ran.lines[0]["session_id"]).exit_code == 0
     assert [name for name in ("notified", "driven") if (workspace / name).exists()] == []
