@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from acode.engine import Options
-from acode.engine.hold import opened
+from acode.engine.held_session import opened
 from acode.engine.preview import preview
+from acode.engine.world import Options
 from acode.plan import Strategy, continue_plan
 from acode.policy import Facts, decide
-from acode.resume import classify, detect_scenario, find_resume_point
+from acode.resume_point import classify, detect_scenario, find_resume_point
 from acode.state import fold
 from benchmarks.places import figure, make_session, place, timed, world
 
@@ -69,7 +69,7 @@ def memory_of_a_look(path: Path, session_id: str) -> float:
     """The peak memory of a process of its own that makes the whole survey of a resume."""
     script = (
         "import resource, sys; from pathlib import Path; from benchmarks.places import world;"
-        "from acode.engine import Options; from acode.engine.preview import preview;"
+        "from acode.engine.world import Options; from acode.engine.preview import preview;"
         "preview(world(Path(sys.argv[1])), sys.argv[2], Options());"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
     )

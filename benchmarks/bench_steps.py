@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from acode.engine import Notice, run_plan
+from acode.engine.create import run_plan
+from acode.engine.world import Notice
 from acode.planfile import PlanFile
 from benchmarks.bare import Bare, Floor, Left, ratios
 from benchmarks.places import place, reading_plan, world
@@ -56,7 +57,7 @@ class Turns:
         self._bare = bare
         self._since: float | None = None
 
-    def tell(self, notice: Notice) -> None:
+    def emit(self, notice: Notice) -> None:
         if notice.event != "step_completed":
             return
         if self._since is not None:

@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from acode.engine import run_plan
-from acode.observe import Several
+from acode.engine.create import run_plan
+from acode.log_file import Several
 from acode.planfile import PlanFile
 from acode.sync.pusher import Pusher
 from benchmarks.places import Silence, make_session, place, reading_plan, world
@@ -32,7 +32,7 @@ PUSH = """
 import resource, sys, time, msgspec
 from pathlib import Path
 from benchmarks.places import world
-from acode.sync.now import deliver_now
+from acode.sync.push_now import deliver_now
 made = world(Path(sys.argv[1]))
 config = made.config
 sync = msgspec.structs.replace(config.settings.sync, url=sys.argv[2])

@@ -16,7 +16,7 @@ from typing import Any
 import uuid_utils as uuids
 
 from acode.config import load_config
-from acode.engine import Nobody, Notice, StopSwitch, World
+from acode.engine.world import Nobody, Notice, StopSwitch, World
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Plan, Read, Step, Task
@@ -35,7 +35,7 @@ class Silence:
     def __init__(self) -> None:
         self.completed_at: list[float] = []
 
-    def tell(self, notice: Notice) -> None:
+    def emit(self, notice: Notice) -> None:
         if notice.event == "step_completed":
             self.completed_at.append(time.perf_counter())
 

@@ -46,7 +46,7 @@ GROUPS = {
             "plan_continuation_ms": {"NFR-011c-003": 100, "BENCH-011c-03": 100},
             "peak_memory_mb": {"NFR-040b-07": 100},
         },
-        (*FOLD, "resume.py", "plan.py"),
+        (*FOLD, "resume_point.py", "plan.py"),
     ),
     "writing": Group(
         {"counter_update_ms": {"NFR-040b-10": 5}, "checkpoint_creation_ms": {"BENCH-011c-04": 100}},
@@ -57,14 +57,21 @@ GROUPS = {
             "validation_1000_files_ms": {"NFR-040b-02": 1_000, "NFR-011c-002": 2_000, "BENCH-011c-02": 2_000},
             "hash_one_file_ms": {"NFR-040b-04": 10},
         },
-        ("engine/validate.py", "workspace/manifest.py", "workspace/files.py", "workspace/beneath.py"),
+        ("engine/environment.py", "workspace/manifest.py", "workspace/files.py", "workspace/open_beneath.py"),
     ),
     "cycle": Group(
         {
             "whole_resume_ms": {"NFR-040b-05": 5_000, "ASM-040b-07": 1_000},
             "step_after_resume_to_fresh": {"NFR-011c-004": 1.1},
         },
-        ("engine/carry_on.py", "engine/hold.py", "engine/survey.py", "engine/settle.py", "resume.py", "policy.py"),
+        (
+            "engine/resume.py",
+            "engine/held_session.py",
+            "engine/survey.py",
+            "engine/settle.py",
+            "resume_point.py",
+            "policy.py",
+        ),
     ),
 }
 
@@ -87,7 +94,7 @@ def recovery() -> dict[str, float]:
         (path / "workspace" / "a.txt").write_text("hello\n")
         session_id = make_session(path, EVENTS, STEPS)
         found = {name: value["median_ms"] for name, value in looked_at(path, session_id, EVENTS).items()}
-        from acode.engine.hold import opened
+        from acode.engine.held_session import opened
 
         with opened(world(path), look_only=True) as store:
             query = figure(timed(lambda: store.last_checkpoint(session_id), 50))["median_ms"]
@@ -129,10 +136,10 @@ def validation() -> dict[str, float]:
 
     In the worst case: no stat proves anything, because every file was touched, so each is read and hashed.
     """
-    from acode.engine import run_plan
-    from acode.engine.hold import make_site
-    from acode.engine.opening import opened
-    from acode.engine.validate import validate
+    from acode.engine.create import run_plan
+    from acode.engine.environment import validate
+    from acode.engine.held_session import make_site
+    from acode.engine.workspace_store import opened
     from acode.events.definition import Approve, Plan, Read, Step, Task
     from acode.planfile import PlanFile
     from acode.workspace import Root
@@ -184,8 +191,10 @@ def cycle() -> dict[str, float]:
 
 def step_ratio() -> float:
     """What a step takes in a resumed run, by what it takes in a fresh one: the two halves of one plan with a gate."""
-    from acode.engine import Options, resume, run_plan
-    from acode.engine.actions import answer_gate
+    from acode.engine.create import run_plan
+    from acode.engine.resume import resume
+    from acode.engine.session_commands import answer_gate
+    from acode.engine.world import Options
     from acode.planfile import PlanFile, parse_plan
     from benchmarks.places import Silence, place, world
 

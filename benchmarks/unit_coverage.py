@@ -32,7 +32,7 @@ ARC = (
 MEASURED = (
     *("config", "errors", "events", "planfile", "redact", "state", "yamlfile"),
     *("plan.py", "policy.py", "resume.py", "seal.py", "workspacepath.py"),
-    *("steps/shape.py", "steps/sql_target.py", "steps/sql_words.py", "sync/pacing.py", "sync/protocol.py"),
+    *("steps/interface.py", "steps/sql_target.py", "steps/sql_scanner.py", "sync/backoff.py", "sync/protocol.py"),
     *(f"formats/agent_memory/{name}.py" for name in AGENT_MEMORY),
     *(f"formats/arc/{name}.py" for name in ARC),
 )

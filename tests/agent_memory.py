@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from acode.formats.agent_memory import Findings, Run, diagnose
+from acode.formats.agent_memory.event_fold import Telling
 from acode.formats.agent_memory.graph import parse_graph
-from acode.formats.agent_memory.shape import Artifact, Graph
-from acode.formats.agent_memory.story import Telling
+from acode.formats.agent_memory.values import Artifact, Graph
 
 NOW = datetime(2026, 1, 15, 18, 0, tzinfo=UTC)
 ALL_ARTIFACTS = ("constitution.md", "prd.md", "plan.md")

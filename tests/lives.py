@@ -14,10 +14,11 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from acode.engine import Options, Result, World, resume, run_plan
-from acode.engine.opening import opened
+from acode.engine.create import run_plan
 from acode.engine.preview import Preview, preview
-from acode.engine.world import Notice
+from acode.engine.resume import resume
+from acode.engine.workspace_store import opened
+from acode.engine.world import Notice, Options, Result, World
 from acode.events import types as ev
 from acode.plan import Settlement
 from acode.planfile import PlanFile, load_plan
@@ -90,8 +91,8 @@ class Hook(Ears):
         """What has not happened yet is not waited for any more."""
         self._waiting.clear()
 
-    def tell(self, notice: Notice) -> None:
-        super().tell(notice)
+    def emit(self, notice: Notice) -> None:
+        super().emit(notice)
         for one in list(self._waiting):
             event, step, act = one
             if notice.event == event and step in (None, notice.step):

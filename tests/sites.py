@@ -17,13 +17,13 @@ import uuid_utils.compat as uuids
 
 from acode import lock, seal
 from acode.config import load_config
-from acode.engine import Nobody, StopSwitch, World
+from acode.engine.world import Nobody, StopSwitch, World
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Plan, Step, Task, digest
 from acode.redact import redactor
 from acode.steps import kind_of
-from acode.steps.shape import Done, Failed, Site
+from acode.steps.interface import Done, Failed, Site
 from acode.store.store import Store
 from acode.workspace import Root, ensure_agent_dir, hash_file
 
@@ -47,7 +47,7 @@ class Silent:
     def __init__(self) -> None:
         self.heard: list[Any] = []
 
-    def tell(self, notice: Any) -> None:
+    def emit(self, notice: Any) -> None:
         self.heard.append(notice)
 
     def durable(self, seq: int) -> None:

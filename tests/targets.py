@@ -10,7 +10,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from acode.events.definition import Sql, Step
-from acode.steps.shape import Done, Failed
+from acode.steps.interface import Done, Failed
 from tests.sites import Bench
 
 ADD_A_ROW = "CREATE TABLE IF NOT EXISTS rows (n integer);\nINSERT INTO rows VALUES (1);\n"

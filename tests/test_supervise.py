@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from acode import alerts
+from acode import notify
 from acode.policy import Decision, Reason
 from acode.supervise import FINAL, FRUITLESS_MAX, ChildEnd, Standing, Step, last_word, next_step, supervise
 from tests.driver import Acode, Running
@@ -475,7 +475,7 @@ def test_a_notify_command_that_nobody_trusts_is_not_run(acode: Acode, workspace:
 def test_a_notify_command_that_fails_costs_a_line_in_the_log_and_nothing_else(
     acode: Acode, workspace: Path, monkeypatch: pytest.MonkeyPatch, command: str, problem: str
 ) -> None:
-    monkeypatch.setattr(alerts, "NOTIFY_S_MAX", 0.2)
+    monkeypatch.setattr(notify, "NOTIFY_S_MAX", 0.2)
     notifying(workspace, command)
     acode("config", "trust")
     escalated(acode, workspace)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from acode import seal
-from acode.engine import Result, World, run_plan
+from acode.engine.create import run_plan
+from acode.engine.world import Result, World
 from acode.store import checkpoints as ck
 from acode.store.store import Loaded, Store
 from tests.tampering import Attack

@@ -62,14 +62,14 @@ class Walk:
         made = choose(PLANS)
         self._plan = made
         self._session: Session | None = None
-        self.say(*created(made), actor="user")
+        self.append(*created(made), actor="user")
 
     @property
     def session(self) -> Session:
         assert self._session is not None
         return self._session
 
-    def say(self, *events: Said, actor: str = "system") -> None:
+    def append(self, *events: Said, actor: str = "system") -> None:
         self.transactions.append(Transaction(events, actor))
         for event in events:
             seq = len(self.envelopes) + 1
@@ -93,7 +93,7 @@ class Walk:
         own = next(one for one in self._plan.tasks if one.id == step.task)
         rest = [one for one in own.steps if one.id != step.id and not self.session.done(one.id)]
         ending = () if rest else (ev.TaskCompleted(task=own.id, duration_ms=5),)
-        self.say(*before, done, *ending, actor=actor)
+        self.append(*before, done, *ending, actor=actor)
 
 
 # What the process does while it lives.
@@ -105,13 +105,13 @@ def go_on(walk: Walk) -> None:
     if now.in_flight:
         end_attempt(walk)
     elif step is None:
-        walk.say(ev.ResumeCompleted(executed_steps=1, skipped_steps=0), finished())
+        walk.append(ev.ResumeCompleted(executed_steps=1, skipped_steps=0), finished())
         walk.alive = False
     elif isinstance(step.action, Approve):
         at_gate(walk, step)
     else:
         image = ev.PreImage(path=f"{step.id}.txt", kind="absent")
-        walk.say(started(step.id, now.next_attempt(step.id), kind=step.kind, before=(image,)))
+        walk.append(started(step.id, now.next_attempt(step.id), kind=step.kind, before=(image,)))
 
 
 def end_attempt(walk: Walk) -> None:
@@ -122,31 +122,31 @@ def end_attempt(walk: Walk) -> None:
         case "done":
             walk.complete(step, attempt)
         case "failed":  # and tried again at once
-            walk.say(*failed(name, attempt, exit_status=1))
+            walk.append(*failed(name, attempt, exit_status=1))
         case "failed for good":
-            walk.say(*failed(name, attempt, exit_status=1))
-            walk.say(paused("step_failed", "tool_failure", step=name))
+            walk.append(*failed(name, attempt, exit_status=1))
+            walk.append(paused("step_failed", "tool_failure", step=name))
             walk.alive = False
         case "timeout":
-            walk.say(*failed(name, attempt, "timeout"))
-            walk.say(paused("timeout", "timeout", step=name))
+            walk.append(*failed(name, attempt, "timeout"))
+            walk.append(paused("timeout", "timeout", step=name))
             walk.alive = False
         case _:
-            walk.say(*failed(name, attempt, "signal", signal="SIGTERM"))
-            walk.say(paused("user", signal="SIGINT"), actor="user")
+            walk.append(*failed(name, attempt, "signal", signal="SIGTERM"))
+            walk.append(paused("user", signal="SIGINT"), actor="user")
             walk.alive = False
 
 
 def at_gate(walk: Walk, step: Step) -> None:
     if walk.session.state is not State.AWAITING_APPROVAL:
-        walk.say(awaiting(step.id))
+        walk.append(awaiting(step.id))
     match walk.choose(["yes", "yes", "no", "nobody there"]):
         case "yes":
             grant = ev.ApprovalGranted(step=step.id, question="Go?", action_digest="d")
             walk.complete(step, walk.session.next_attempt(step.id), grant, executing(), actor="user")
         case "no":
             denial = ev.ApprovalDenied(step=step.id, question="Go?", action_digest="d")
-            walk.say(denial, paused("denied", step=step.id), actor="user")
+            walk.append(denial, paused("denied", step=step.id), actor="user")
             walk.alive = False
         case _:
             walk.alive = False
@@ -158,7 +158,7 @@ def crash(walk: Walk) -> None:
 
 def pause(walk: Walk) -> None:
     if walk.session.state is State.EXECUTING and not walk.session.in_flight:
-        walk.say(paused(), actor="user")
+        walk.append(paused(), actor="user")
         walk.alive = False
 
 
@@ -171,8 +171,8 @@ def resume(walk: Walk) -> None:
     actor = walk.choose(["user", "system"])
     words = resumed(counted=counted, automatic=actor == "system")
     going = [executing()] if now.state is State.PAUSED else []
-    walk.say(*words[:1], actor=actor)
-    walk.say(*words[1:], *going, actor=actor)
+    walk.append(*words[:1], actor=actor)
+    walk.append(*words[1:], *going, actor=actor)
     walk.alive = True
     for name in list(now.in_flight):
         settle(walk, name)
@@ -185,21 +185,21 @@ def settle(walk: Walk, name: str) -> None:
         case "applied":
             walk.complete(step, attempt, settled(name, "applied", attempt), by_evidence=True)
         case "unknown":
-            walk.say(settled(name, "unknown", attempt))
-            walk.say(paused("outcome_unknown", "process_crash", step=name))
+            walk.append(settled(name, "unknown", attempt))
+            walk.append(paused("outcome_unknown", "process_crash", step=name))
             walk.alive = False
         case outcome:
-            walk.say(settled(name, outcome, attempt))
+            walk.append(settled(name, outcome, attempt))
 
 
 def refuse(walk: Walk) -> None:
-    walk.say(decided(False))
+    walk.append(decided(False))
 
 
 def resolve(walk: Walk) -> None:
     """A person says what became of an open step."""
     for name, flight in list(walk.session.in_flight.items())[:1]:
-        walk.say(settled(name, walk.choose(["not_applied", "retry_accepted"]), flight.started.attempt), actor="user")
+        walk.append(settled(name, walk.choose(["not_applied", "retry_accepted"]), flight.started.attempt), actor="user")
 
 
 def take_back(walk: Walk) -> None:
@@ -209,7 +209,7 @@ def take_back(walk: Walk) -> None:
         own = next(one for one in walk._plan.tasks if one.id == last.task)
         whole = all(walk.session.done(step.id) for step in own.steps)
         before = done[-2].id if len(done) > 1 else None
-        walk.say(ev.StepsRolledBack(to=before, steps=(last.id,), tasks=(own.id,) if whole else ()), actor="user")
+        walk.append(ev.StepsRolledBack(to=before, steps=(last.id,), tasks=(own.id,) if whole else ()), actor="user")
 
 
 def repair(walk: Walk) -> None:
@@ -227,7 +227,7 @@ def repair(walk: Walk) -> None:
             tasks_done=now.tasks_done - whole,
             tasks_total=now.tasks_total,
         )
-        walk.say(
+        walk.append(
             ev.Quarantined(
                 seqs=(record.seq,),
                 reason="damaged",
@@ -241,7 +241,7 @@ def repair(walk: Walk) -> None:
 
 def remark(walk: Walk) -> None:
     """Events that are for the record."""
-    walk.say(
+    walk.append(
         walk.choose(
             [
                 ev.LockBroken(generation=2),
@@ -267,11 +267,11 @@ def remark(walk: Walk) -> None:
 
 def save_point(walk: Walk) -> None:
     if not walk.session.in_flight:
-        walk.say(ev.CheckpointCreated(label="here"), actor="user")
+        walk.append(ev.CheckpointCreated(label="here"), actor="user")
 
 
 def end(walk: Walk) -> None:
-    walk.say(walk.choose([ev.SessionCancelled(), ev.SessionFailed(reason="abandoned")]), actor="user")
+    walk.append(walk.choose([ev.SessionCancelled(), ev.SessionFailed(reason="abandoned")]), actor="user")
 
 
 LIVING = (go_on, go_on, go_on, go_on, go_on, crash, pause)

@@ -12,7 +12,7 @@ from typing import Any
 import uuid_utils.compat as uuids
 
 from acode.config import load_config
-from acode.engine import Nobody, Notice, StopSwitch, World
+from acode.engine.world import Nobody, Notice, StopSwitch, World
 from acode.events.definition import Plan, digest
 from acode.planfile import PlanFile, parse_plan
 from acode.redact import redactor
@@ -25,7 +25,7 @@ class Ears:
         self.notices: list[Notice] = []
         self.durable_seq = 0
 
-    def tell(self, notice: Notice) -> None:
+    def emit(self, notice: Notice) -> None:
         self.notices.append(notice)
 
     def durable(self, seq: int) -> None:

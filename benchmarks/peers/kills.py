@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from acode.engine.opening import opened
+from acode.engine.workspace_store import opened
 from acode.events import types as ev
 from benchmarks.peers.contenders import PEERS, SLOW_PEERS, Contender, Process, process, set_up
 from benchmarks.peers.servers import NotHere

@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from typing import Any
 
     from acode.errors import AcodeError, InputRequired, NonDeterminism, OutcomeUnknown, StepFailed, StepTimeout
-    from acode.library.entry import current, durable, step
-    from acode.library.opening import resolve, session
+    from acode.library.declarations import Begun, Retry
+    from acode.library.decorators import current, durable, step
+    from acode.library.open_session import resolve, session
+    from acode.library.rollback import rollback
     from acode.library.session import Session
-    from acode.library.undoing import rollback
-    from acode.library.work import Begun, Retry
 
 __version__ = "0.1.0"
 
 _PLACES = {
-    **dict.fromkeys(("current", "durable", "step"), "acode.library.entry"),
-    **dict.fromkeys(("resolve", "session"), "acode.library.opening"),
-    "rollback": "acode.library.undoing",
+    **dict.fromkeys(("current", "durable", "step"), "acode.library.decorators"),
+    **dict.fromkeys(("resolve", "session"), "acode.library.open_session"),
+    "rollback": "acode.library.rollback",
     "Session": "acode.library.session",
-    **dict.fromkeys(("Begun", "Retry"), "acode.library.work"),
+    **dict.fromkeys(("Begun", "Retry"), "acode.library.declarations"),
     **dict.fromkeys(
         ("AcodeError", "InputRequired", "NonDeterminism", "OutcomeUnknown", "StepFailed", "StepTimeout"), "acode.errors"
     ),

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from acode.events.types import InterruptionClass
-from acode.resume import Interruption
+from acode.resume_point import Interruption
 from acode.state import Session, State
 
 

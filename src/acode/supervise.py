@@ -82,7 +82,7 @@ def supervise(
     look: Callable[[], Standing],
     count_down: Callable[[float, str], bool],
     stopped: Callable[[], bool],
-    tell: Callable[[str, dict[str, object]], None],
+    emit: Callable[[str, dict[str, object]], None],
     locked_s_max: float,
 ) -> int:
     """Go round until the session ends, is escalated, needs a person, or somebody stops it."""
@@ -90,14 +90,14 @@ def supervise(
     locked_s, fruitless, known, waited = 0.0, 0, -1, False
     while True:
         if end is not None:
-            tell("child_ended", {"exit_code": end.exit_code, "signal": end.signal})
+            emit("child_ended", {"exit_code": end.exit_code, "signal": end.signal})
         step = last_word(end)
         if step is None:
             standing = look()
             fruitless = fruitless + (end is not None) if standing.resumes == known else 0
             step = next_step(end, standing, fruitless=fruitless, waited=waited)
         if step.do == "end":
-            tell("supervision_ends", {"exit_code": step.exit_code, "why": step.why})
+            emit("supervision_ends", {"exit_code": step.exit_code, "why": step.why})
             return step.exit_code
         if step.do == "wait":
             locked = standing.locked or (end is not None and end.exit_code == 16)
@@ -110,6 +110,6 @@ def supervise(
             continue
         if stopped():
             return 130
-        tell("child_starts", {"why": step.why})
+        emit("child_starts", {"why": step.why})
         known, waited = standing.resumes, False
         end = resume()

@@ -10,18 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from acode.agent.job import Job
+from acode.agent.context import Job
+from acode.agent.messages import Ask, Call, Reply, Setup
 from acode.agent.planning import begin_executing
 from acode.agent.tools import Answer, use
-from acode.agent.words import Ask, Call, Reply, Setup
 from acode.config import effective
-from acode.engine.hold import held
-from acode.engine.opening import opened
+from acode.engine.held_session import held
 from acode.engine.settle import resolve
+from acode.engine.workspace_store import opened
 from acode.engine.world import Nobody, Options, Result, World
 from acode.events import types as ev
-from acode.library.bench import Bench
-from acode.library.opening import Opening
+from acode.library.deferred_step import Bench
+from acode.library.open_session import Opening
 from acode.library.world import LENT, Lent
 from tests.agent.town import in_child
 from tests.repositories import IDENTITY, git

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from acode.agent.words import Ask, Message, Setup
+from acode.agent.messages import Ask, Message, Setup
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY_VARIABLE = "SCRIPTED_KEY"

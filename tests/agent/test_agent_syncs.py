@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from acode.agent.job import Job
+from acode.agent.context import Job
+from acode.agent.messages import Ask, Call, Message, Reply
 from acode.agent.tools import use
-from acode.agent.words import Ask, Call, Message, Reply
 from tests.agent.desk import Desk
 from tests.stores import WatchedSyncs
 

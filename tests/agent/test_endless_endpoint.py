@@ -11,7 +11,7 @@ import pytest
 
 from acode.agent import bounded_response
 from acode.agent.endpoint import request
-from acode.agent.words import Setup
+from acode.agent.messages import Setup
 from acode.errors import ModelTrouble
 from tests.agent.scripted import ask_for
 

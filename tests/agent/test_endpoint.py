@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from acode.agent import diagnosis
+from acode.agent import endpoint_errors
 from acode.agent.availability import available, same_model
 from acode.agent.endpoint import price, request
-from acode.agent.words import Ask, Call, Message, Reply, Setup, Tool
+from acode.agent.messages import Ask, Call, Message, Reply, Setup, Tool
 from acode.errors import (
     AcodeError,
     BadReply,
@@ -298,7 +298,7 @@ def test_every_fault_of_a_server_has_its_name_and_is_asked_about_once(
         ({"status": 429, "headers": {"retry-after-ms": "1500"}}, 2),
         ({"status": 503, "body": {"error": {"message": "Please try again in 1m2.5s."}}}, 63),
         ({"status": 429, "body": {"error": {"details": [{"retryDelay": "34s"}]}}}, 34),
-        ({"status": 429, "headers": {"Retry-After": "99999999"}}, diagnosis.RETRY_AFTER_S_MAX),
+        ({"status": 429, "headers": {"Retry-After": "99999999"}}, endpoint_errors.RETRY_AFTER_S_MAX),
         ({"status": 429, "headers": {"Retry-After": "soon"}}, 0),
     ],
     ids=str,
@@ -464,7 +464,7 @@ def test_something_else_at_the_address_is_no_model_server(body: bytes) -> None:
 
 def test_most_commands_load_no_model_library() -> None:
     code = (
-        "import sys, acode.agent.endpoint, acode.agent.availability, acode.agent.diagnosis;"
+        "import sys, acode.agent.endpoint, acode.agent.availability, acode.agent.endpoint_errors;"
         "print([name for name in ('pydantic_ai', 'openai', 'pydantic', 'genai_prices') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, text=True, stdout=subprocess.PIPE)
@@ -534,7 +534,7 @@ def test_what_the_environment_says_for_openai_is_not_told_to_others(
 
 def test_every_error_says_how_a_session_is_paused() -> None:
     from acode.events.types import InterruptionClass
-    from acode.resume import PAUSED_BY_ACODE
+    from acode.resume_point import PAUSED_BY_ACODE
 
     def below(cls: type[AcodeError]) -> Iterator[type[AcodeError]]:
         yield cls

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from acode.agent import calls, prompts
+from acode.agent import prompts, tool_schemas
+from acode.agent.conversation import signature
+from acode.agent.messages import Ask, Call, Message
 from acode.agent.permission import question
-from acode.agent.talk import signature
-from acode.agent.words import Ask, Call, Message
 from tests.agent.town import GOAL, Begin, Town, call
 from tests.driver import Acode
 
@@ -74,7 +74,7 @@ def test_a_session_keeps_the_words_it_was_begun_with_whatever_acode_says_later(
     assert town.run("--approve-plan").exit_code == 75
     for name in ("PLAN", "WORK", "COMPACT"):
         monkeypatch.setattr(prompts, name, "Other words.")
-    monkeypatch.setitem(calls.KINDS, "a_new_tool", calls.KINDS["read_file"])
+    monkeypatch.setitem(tool_schemas.KINDS, "a_new_tool", tool_schemas.KINDS["read_file"])
     assert town.acode("session", "rollback", town.short, "--yes").exit_code == 0  # so that all is asked for again
     ended = town.resume()
     assert ended.exit_code == 0, ended.stderr
@@ -85,14 +85,14 @@ def test_a_session_keeps_the_words_it_was_begun_with_whatever_acode_says_later(
 
 
 def test_broken_text_and_odd_names_from_a_model_are_answered_and_the_session_goes_on(begin: Begin) -> None:
-    calls = [
+    asked_calls = [
         call("read_file", path="a\ud800b"),
         call("read_file", path="a\x00b"),
         {"tool": "write_file", "arguments": "[" * 20_000},
         {"tool": "we ird/ünï", "arguments": "{}"},
         {"tool": "read_file", "arguments": '{"path": "x", "n": ' + "9" * 5_000 + "}"},
     ]
-    town = begin({"text": "half \ud800 of a character, \x00", "calls": calls}, {"text": "Done.", **OVERLOADED})
+    town = begin({"text": "half \ud800 of a character, \x00", "calls": asked_calls}, {"text": "Done.", **OVERLOADED})
     assert town.run("--approve-plan").exit_code == 75
     ended = town.resume()
     assert ended.exit_code == 0, ended.stderr
@@ -111,13 +111,15 @@ def test_arguments_that_are_nested_without_end_are_compared_as_text() -> None:
 
 
 def test_every_call_goes_over_the_wire_with_an_id_of_its_own_and_a_name_that_servers_take() -> None:
-    from acode.agent.translation import messages_of
+    from acode.agent.model_messages import messages_of
 
-    calls = tuple(Call(id="call_0", tool=tool, arguments="{}") for tool in ("read_file", "no such/tool", ""))
-    answers = tuple(Message(role="tool", text=str(n), call_id="call_0", tool=one.tool) for n, one in enumerate(calls))
+    model_calls = tuple(Call(id="call_0", tool=tool, arguments="{}") for tool in ("read_file", "no such/tool", ""))
+    answers = tuple(
+        Message(role="tool", text=str(n), call_id="call_0", tool=one.tool) for n, one in enumerate(model_calls)
+    )
     asked = Message(role="user", text="go")
     _, said, answered = messages_of(
-        Ask(instructions="", messages=(asked, Message(role="assistant", calls=calls), *answers))
+        Ask(instructions="", messages=(asked, Message(role="assistant", calls=model_calls), *answers))
     )
     ids = [part.tool_call_id for part in said.parts]  # type: ignore[union-attr]
     assert len(set(ids)) == 3
@@ -126,7 +128,7 @@ def test_every_call_goes_over_the_wire_with_an_id_of_its_own_and_a_name_that_ser
 
 
 def test_a_character_that_arrives_in_two_halves_is_put_together() -> None:
-    from acode.agent.translation import written
+    from acode.agent.model_messages import written
 
     assert written("\ud83d\ude00 and \ud83d") == "😀 and \ufffd"
 

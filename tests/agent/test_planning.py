@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from acode.agent.job import Job
+from acode.agent.context import Job
+from acode.agent.messages import Reply
 from acode.agent.planning import plan_of, plan_work
-from acode.agent.words import Reply
 from acode.engine.world import Nobody
 from acode.errors import BadPlan
 from acode.events import types as ev

@@ -13,7 +13,7 @@ import pytest
 
 from acode.agent.availability import available, models_of
 from acode.agent.endpoint import request
-from acode.agent.words import Ask, Message, Reply, Setup, Tool
+from acode.agent.messages import Ask, Message, Reply, Setup, Tool
 from acode.errors import ContextTooLong, ModelUnknown
 
 # Read before a test begins: tests see nothing of the caller's ACODE_ variables.

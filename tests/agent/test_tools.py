@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from acode.agent.calls import CONTENT_BYTES_MAX, KINDS
+from acode.agent.messages import Call
+from acode.agent.tool_schemas import CONTENT_BYTES_MAX, KINDS
 from acode.agent.tools import TOOLS, refuse, use
-from acode.agent.tools.acting import SHOWN_HEAD_BYTES, SHOWN_TAIL_BYTES
-from acode.agent.tools.finding import LISTED_FILES_MAX, MATCHES_MAX
-from acode.agent.tools.reading import FILE_BYTES_MAX, SHOWN_BYTES_MAX, shown_bytes_max
-from acode.agent.words import Call
+from acode.agent.tools.command import SHOWN_HEAD_BYTES, SHOWN_TAIL_BYTES
+from acode.agent.tools.read import FILE_BYTES_MAX, SHOWN_BYTES_MAX, shown_bytes_max
+from acode.agent.tools.search import LISTED_FILES_MAX, MATCHES_MAX
 from acode.config.settings import TOOLS as TOOLS_OF_THE_SETTINGS
 from acode.errors import ChangedFiles, InputRequired, NonDeterminism, StepFailed
 from acode.events import types as ev

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from acode.agent.tools.shape import BY_HAND
+from acode.agent.tools.interface import BY_HAND
 from acode.errors import OutcomeUnknown
 from acode.events import types as ev
 from tests.agent.desk import Desk, call, repository

@@ -14,7 +14,7 @@ from typing import Any
 import apsw
 import pytest
 
-from acode.engine.hold import held
+from acode.engine.held_session import held
 from acode.events import types as ev
 from acode.library.world import world_of
 from tests.agent.town import Town, call, plan_turn, served, task_turns
@@ -39,7 +39,7 @@ def decisions(acode: Acode, session: str) -> list[dict[str, Any]]:
 def append(workspace: Path, session: str, *events: ev.Known) -> None:
     """What another version of acode, or a crash in a place that nobody knows, would have left in the log."""
     with held(world_of(workspace), session) as run:
-        run.say(*events)
+        run.append(*events)
 
 
 # Classes.

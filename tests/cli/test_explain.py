@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from acode.cli.sync_words import in_brief, in_full
+from acode.cli.sync_state import in_brief, in_full
 from tests.cli.plans import GATE, THREE_TASKS, save, slow
 from tests.driver import Acode
 

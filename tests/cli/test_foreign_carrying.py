@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from acode.formats.walking import filled
+from acode.formats.drive_run import filled
 from tests.arc import CONTEXT_PATH, context, put, suspended, task
 from tests.driver import Acode
 from tests.foreign import (
@@ -197,9 +197,9 @@ def test_a_yes_is_for_the_plan_as_it_was_and_a_changed_one_is_asked_about_again(
     assert acode("resume", MEMORY, "--yes").exit_code == 10
     (row,) = acode("session", "list", "--json").json
     # The yes reaches the session and, as after a crash, not the run.
-    from acode.cli.said import Flags
+    from acode.cli.early_flags import Flags
     from acode.cli.world import build_world
-    from acode.engine.actions import answer_gate
+    from acode.engine.session_commands import answer_gate
 
     flags = Flags()
     flags.directory = str(workspace)

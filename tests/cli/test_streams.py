@@ -138,7 +138,7 @@ def test_an_exception_in_the_middle_of_a_run_still_ends_the_json_lines(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("by nothing")
 
-    monkeypatch.setattr("acode.engine.begin.perform_all", broken)
+    monkeypatch.setattr("acode.engine.create.perform_all", broken)
     ended = acode("run", save(workspace, THREE_TASKS), "--json")
     end = ended.lines[-1]
     assert (ended.exit_code, end["event"], end["data"]["error"]["code"]) == (1, "session_end", "ACODE-000")
@@ -193,7 +193,7 @@ def test_a_list_in_a_pipe_loads_nothing_heavy(workspace: Path, words: list[str])
     loaded = set(answer.stderr.split())
     heavy = {"rich", "ruamel", "ruamel.yaml", "structlog", "psutil", "click", "subprocess", "asyncio", "logging"}
     assert loaded & heavy == set()
-    assert loaded & {"acode.steps.run", "acode.workspace", "acode.engine.carry_on", "acode.redact"} == set()
+    assert loaded & {"acode.steps.run", "acode.workspace", "acode.engine.resume", "acode.redact"} == set()
 
 
 @pytest.mark.parametrize("words", [["status"], ["status", "--json"]])

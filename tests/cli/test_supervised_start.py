@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from acode.cli.supervised_start import StartNote, SupervisedStart, unreported
-from acode.engine.begin import PLANS, one_beginner
+from acode.engine.create import PLANS, one_beginner
 from tests.cli.plans import save, slow
 from tests.cli.test_supervise_killed import states
 from tests.driver import Acode

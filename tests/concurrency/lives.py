@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from acode import lock as locks
-from acode.engine import actions, hold, trouble
+from acode.engine import disk_full, held_session, session_commands
 from acode.engine.preview import verify
 from acode.engine.world import Result
 from acode.errors import DiskFull, LockForeignProcess, LockLost, SessionLocked
@@ -22,9 +22,9 @@ Life = Callable[[LockStage, Process], str]
 def works(stage: LockStage, process: Process) -> str:
     """Holds the session, notes something and then something that is anchored at once."""
     try:
-        with hold.held(stage.for_process(process), stage.id) as run:
-            run.say(ev.CheckpointCreated(label=f"by {process.number}"))
-            run.say(ev.ResumeStarted(scenario="mid_operation", owner=OWNER))
+        with held_session.held(stage.for_process(process), stage.id) as run:
+            run.append(ev.CheckpointCreated(label=f"by {process.number}"))
+            run.append(ev.ResumeStarted(scenario="mid_operation", owner=OWNER))
         return "worked"
     except REFUSED:
         return "refused"
@@ -35,8 +35,8 @@ def works(stage: LockStage, process: Process) -> str:
 def notes(stage: LockStage, process: Process) -> str:
     """The shortest stay: one event."""
     try:
-        with hold.held(stage.for_process(process), stage.id) as run:
-            run.say(ev.ResumeStarted(scenario="mid_operation", owner=OWNER))
+        with held_session.held(stage.for_process(process), stage.id) as run:
+            run.append(ev.ResumeStarted(scenario="mid_operation", owner=OWNER))
         return "worked"
     except REFUSED:
         return "refused"
@@ -56,8 +56,8 @@ def breaks_and_notes(stage: LockStage, process: Process) -> str:
 def waits(stage: LockStage, process: Process) -> str:
     """As `resume --wait` does: comes back a few times before it gives up."""
     try:
-        with hold.held(stage.for_process(process), stage.id, wait=True) as run:
-            run.say(ev.CheckpointCreated(label=f"by {process.number}"))
+        with held_session.held(stage.for_process(process), stage.id, wait=True) as run:
+            run.append(ev.CheckpointCreated(label=f"by {process.number}"))
         return "worked"
     except REFUSED:
         return "refused"
@@ -78,8 +78,8 @@ def breaks_unsaid(stage: LockStage, process: Process) -> str:
         return "found it free"
     store.raise_generation(stage.id, generation)
     try:
-        with hold.held(world, stage.id) as run:
-            run.say(ev.CheckpointCreated(label=f"by {process.number}"))
+        with held_session.held(world, stage.id) as run:
+            run.append(ev.CheckpointCreated(label=f"by {process.number}"))
         return "broke"
     except REFUSED:
         return "refused"
@@ -92,7 +92,7 @@ def asks_to_break(stage: LockStage, process: Process) -> str:
 
 def unlocks(stage: LockStage, process: Process, *, force: bool) -> str:
     try:
-        _, _, broken = actions.unlock(stage.for_process(process), stage.id, force=force, reason="")
+        _, _, broken = session_commands.unlock(stage.for_process(process), stage.id, force=force, reason="")
         return "broke" if broken else "found it free"
     except REFUSED:
         return "refused"
@@ -104,8 +104,8 @@ def begins(stage: LockStage, process: Process) -> str:
     """A new session. Nobody takes it by force here, so whoever begins it has it first, in any order."""
     born = ev.SessionCreated(title="New", task="New", owner=OWNER, acode_version="0")
     try:
-        with hold.created(stage.for_process(process, NEW), born, blobs={}) as run:
-            run.say(ev.CheckpointCreated(label="by who began it"))
+        with held_session.created(stage.for_process(process, NEW), born, blobs={}) as run:
+            run.append(ev.CheckpointCreated(label="by who began it"))
         return "began"
     except (*REFUSED, LockLost) as error:
         return f"UNEXPECTED {type(error).__name__} for the one who began it"
@@ -115,8 +115,8 @@ def takes_the_newest(stage: LockStage, process: Process) -> str:
     """Carries on with the newest session, as a resume that names none does."""
     found = stage.newest()
     try:
-        with hold.held(stage.for_process(process, found), found) as run:
-            run.say(ev.CheckpointCreated(label=f"by {process.number}"))
+        with held_session.held(stage.for_process(process, found), found) as run:
+            run.append(ev.CheckpointCreated(label=f"by {process.number}"))
         return "took the new one" if found == NEW else "took the old one"
     except REFUSED:
         return "refused"
@@ -135,8 +135,8 @@ def runs_out_of_disk(stage: LockStage, process: Process) -> str:
         raise DiskFull("no room")
 
     try:
-        with hold.held(stage.for_process(process), stage.id) as run:
-            trouble.carried_on(run, work)
+        with held_session.held(stage.for_process(process), stage.id) as run:
+            disk_full.carried_on(run, work)
         return "paused"
     except REFUSED:
         return "refused"

@@ -20,7 +20,7 @@ import pytest
 import uuid_utils.compat as uuids
 
 from acode import lock, seal
-from acode.engine import actions, breaking, hold, preview, trouble
+from acode.engine import break_lock, disk_full, held_session, preview, session_commands
 from acode.engine.world import World
 from acode.errors import AcodeError
 from acode.events import types as ev
@@ -36,9 +36,9 @@ read_anchor = seal.read_anchor
 WRITES = ("BEGIN IMMEDIATE", "UPDATE", "INSERT", "DELETE")
 
 
-QUIET: list[tuple[Any, str]] = [(module, "resolve_id") for module in (hold, actions, preview)]
-QUIET += [(hold, "ensure_ours"), (hold, "refuse_copy"), (Store, "peek"), (trouble, "lay_ballast")]
-QUIET += [(breaking, name) for name in ("refuse_not_ours", "confirm_ours", "refuse_copy", "follow_move")]
+QUIET: list[tuple[Any, str]] = [(module, "resolve_id") for module in (held_session, session_commands, preview)]
+QUIET += [(held_session, "ensure_ours"), (held_session, "refuse_copy"), (Store, "peek"), (disk_full, "lay_ballast")]
+QUIET += [(break_lock, name) for name in ("refuse_not_ours", "confirm_ours", "refuse_copy", "follow_move")]
 
 
 class Listener:
@@ -48,7 +48,7 @@ class Listener:
         self._stage = stage
         self._session_id = session_id
 
-    def tell(self, notice: object) -> None:
+    def emit(self, notice: object) -> None:
         pass
 
     def durable(self, seq: int) -> None:
@@ -117,9 +117,9 @@ class LockStage:
         monkeypatch.setattr(lock, "time", Time(conductor))
         monkeypatch.setattr(lock, "threading", Threads)
         monkeypatch.setattr(lock, "process_started", self.process_started)
-        for module in (hold, actions, breaking, preview):
+        for module in (held_session, session_commands, break_lock, preview):
             monkeypatch.setattr(module, "opened", self.opened)
-        monkeypatch.setattr(trouble, "Store", lambda *_, **__: self.store())
+        monkeypatch.setattr(disk_full, "Store", lambda *_, **__: self.store())
         monkeypatch.setattr(Store, "close", self._closing(Store.close))
         for module, name in QUIET:
             monkeypatch.setattr(module, name, self._quiet(getattr(module, name)))
@@ -148,11 +148,11 @@ class LockStage:
         """Where a call's answer is all that is kept of what it saw, two processes with the same answer are the same."""
         keep = self._keeping
         looked = keep(lock.look, lambda seen: None)  # of this look `held` keeps only the time
-        monkeypatch.setattr(hold, "locks", Lookalike(lock, look=looked))
+        monkeypatch.setattr(held_session, "locks", Lookalike(lock, look=looked))
         looked = keep(lock.look, lambda seen: (seen.held, seen.holder and seen.holder.pid))
-        monkeypatch.setattr(actions, "locks", Lookalike(lock, look=looked))
+        monkeypatch.setattr(session_commands, "locks", Lookalike(lock, look=looked))
         monkeypatch.setattr(lock, "acquire", keep(lock.acquire, lambda got: got[1]))
-        for module in (hold, breaking):
+        for module in (held_session, break_lock):
             monkeypatch.setattr(module, "load_verified", keep(module.load_verified, lambda got: got[0].head))
 
     def _keeping(self, call: Callable[..., Any], kept: Callable[[Any], Hashable]) -> Callable[..., Any]:
@@ -374,8 +374,8 @@ class LockStage:
         if (anchor.seq if anchor else 0) < self.anchored_at_once.get(session_id, 0):
             problems.append("the anchor went back")
         try:
-            with hold.held(self.for_process(None), session_id, ended_ok=True) as run:
-                run.say(ev.CheckpointCreated(label="after all"))
+            with held_session.held(self.for_process(None), session_id, ended_ok=True) as run:
+                run.append(ev.CheckpointCreated(label="after all"))
             verified = self.store().verify(session_id)
             problems += [f"the log is not whole: {one.code}" for one in verified.problems]
         except AcodeError as error:

@@ -21,8 +21,8 @@ import pytest
 import uuid_utils.compat as uuids
 
 from acode import lock
-from acode.engine import actions
-from acode.engine.hold import held
+from acode.engine import session_commands
+from acode.engine.held_session import held
 from acode.engine.preview import verify
 from acode.errors import AcodeError, LockForeignProcess, LockLost, SessionLocked
 from acode.events import types as ev
@@ -49,8 +49,8 @@ def meet_at(life: Life, rounds: int) -> Counter[tuple[int, ...]]:
         mine = ev.CheckpointCreated(label=str(uuids.uuid4()))  # not the pid: those come again
         try:
             with held(life.world(), life.id) as run:
-                run.say(mine)
-                run.say(mine)
+                run.append(mine)
+                run.append(mine)
         except (SessionLocked, LockForeignProcess):
             return 16
         except LockLost:
@@ -59,7 +59,7 @@ def meet_at(life: Life, rounds: int) -> Counter[tuple[int, ...]]:
 
     def unlock() -> int:
         try:
-            actions.unlock(life.world(), life.id, force=True, reason="")
+            session_commands.unlock(life.world(), life.id, force=True, reason="")
         except (SessionLocked, LockForeignProcess):
             return 16
         except LockLost:
@@ -190,7 +190,7 @@ def test_nobody_leaves_the_workspace_through_a_swapped_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, openat2: bool
 ) -> None:
     if not openat2:
-        monkeypatch.setattr("acode.workspace.beneath._kernel_knows_openat2", lambda: False)
+        monkeypatch.setattr("acode.workspace.open_beneath._kernel_knows_openat2", lambda: False)
     counts = try_to_escape(tmp_path, tries=400)
     assert counts["escaped"] == 0 and counts["refused"] and counts["reached"], counts
 
@@ -202,7 +202,7 @@ def test_nobody_leaves_the_workspace_through_a_swapped_link_in_many_tries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, openat2: bool
 ) -> None:
     if not openat2:
-        monkeypatch.setattr("acode.workspace.beneath._kernel_knows_openat2", lambda: False)
+        monkeypatch.setattr("acode.workspace.open_beneath._kernel_knows_openat2", lambda: False)
     began = time.monotonic()
     counts = try_to_escape(tmp_path, tries=500_000)
     print(f"{counts} in {time.monotonic() - began:.0f} s")

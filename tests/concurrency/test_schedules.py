@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from acode import lock
-from acode.engine import hold
-from acode.engine.hold import Held
+from acode.engine import held_session
+from acode.engine.held_session import Held
 from acode.engine.world import World
 from acode.events import types as ev
 from acode.store.journal import Blob, Journal
@@ -152,13 +152,13 @@ def deleting_the_file_on_release(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def acknowledging_before_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    say = hold.Held.say
+    say = held_session.Held.say
 
-    def hasty(run: hold.Held, *events: object, **options: object) -> object:
+    def hasty(run: held_session.Held, *events: object, **options: object) -> object:
         run.world.listener.durable(run.session.seq + len(events))
         return say(run, *events, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(hold.Held, "say", hasty)
+    monkeypatch.setattr(held_session.Held, "append", hasty)
 
 
 def anchoring_without_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def showing_before_locking(monkeypatch: pytest.MonkeyPatch) -> None:
 
     @contextlib.contextmanager
     def created(world: World, event: ev.SessionCreated, *others: ev.Known, blobs: dict[str, Blob]) -> Iterator[Held]:
-        with hold.opened(world, look_only=False, create=True) as store, Root(world.workspace) as root:
+        with held_session.opened(world, look_only=False, create=True) as store, Root(world.workspace) as root:
             session_id = world.new_id()
             journal = store.create(session_id)
             journal.append(event, *others, actor="user", blobs=blobs)
@@ -185,7 +185,7 @@ def showing_before_locking(monkeypatch: pytest.MonkeyPatch) -> None:
             finally:
                 taken.release()
 
-    monkeypatch.setattr(hold, "created", created)
+    monkeypatch.setattr(held_session, "created", created)
 
 
 def numbering_on_arrival(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ import msgspec
 import pytest
 
 import acode
-from acode.engine.opening import opened
+from acode.engine.workspace_store import opened
 from acode.errors import AcodeError
 from acode.events import types as ev
 from tests.agent.town import call, plan_turn, served, task_turns

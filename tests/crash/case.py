@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from acode.engine.listing import rows
+from acode.engine.session_list import rows
 from acode.engine.undo_command import UNDO
 from tests.crash.harness.ptracer import Work
 from tests.crash.harness.snapshots import Snapshot

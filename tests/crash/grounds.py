@@ -13,7 +13,7 @@ from pathlib import Path
 import apsw
 
 from acode.config import is_trusted, load_config
-from acode.engine.opening import opened
+from acode.engine.workspace_store import opened
 from acode.events import types as ev
 from tests.crash.harness.ptracer import Stop, killed, trace
 from tests.crash.harness.snapshots import Snapshot

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from typing import Any
 
-from acode.engine.opening import opened
+from acode.engine.workspace_store import opened
 from acode.events import types as ev
 from tests.agent.town import GOAL, call, plan_turn, task_turns
 from tests.crash.grounds import NOTE, plain

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 
-from acode.engine.opening import opened
+from acode.engine.workspace_store import opened
 from acode.events import types as ev
 from acode.seal import SECRET_VARIABLE
-from acode.store.outbox import last_seq
-from acode.sync.courier import Courier
+from acode.store.sync_cursor import last_seq
+from acode.sync.delivery import Delivery
 from acode.sync.exchange import Pushed
-from acode.sync.now import connected
+from acode.sync.push_now import connected
 from tests.crash.grounds import at_gate, plain, with_script
 from tests.crash.place import Place
 from tests.machines import assert_copied, lease
@@ -67,7 +67,7 @@ def kept_elsewhere(place: Place) -> None:
     other.more_env = dict(place.more_env)
     world, session_id = other.world(), place.names["there"]
     with connected(world) as ledger, opened(world, look_only=False) as store:
-        assert isinstance(Courier(world, store, ledger).deliver(session_id, last_seq(store, session_id)), Pushed)
+        assert isinstance(Delivery(world, store, ledger).deliver(session_id, last_seq(store, session_id)), Pushed)
     assert lease(place.outside.dsn, session_id)[1] is not None
 
 

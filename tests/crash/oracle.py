@@ -20,9 +20,9 @@ from typing import Any
 
 import apsw
 
-from acode.engine.listing import rows
-from acode.engine.opening import opened
 from acode.engine.preview import verify
+from acode.engine.session_list import rows
+from acode.engine.workspace_store import opened
 from acode.errors import AcodeError, NoResumableSession
 from acode.events import types as ev
 from acode.events.definition import Plan, Run

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from acode.engine import World
+from acode.engine.world import World
 from tests.driver import Acode, Ended
 from tests.worlds import world
 

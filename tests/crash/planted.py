@@ -22,20 +22,20 @@ import msgspec
 import pytest
 
 from acode import plan, seal
-from acode.engine import gc, perform, take_back
-from acode.engine.hold import Held
+from acode.engine import gc, rollback, walk
+from acode.engine.held_session import Held
 from acode.errors import WriteFailed
 from acode.events import types as ev
-from acode.library.record import Record
+from acode.library.recorded_steps import Record
 from acode.plan import Action, Finding, Outcome
 from acode.state import Session
 from acode.steps import commit, write
 from acode.steps import run as commands
-from acode.steps.shape import Failed
-from acode.store import checkpoints, database, durable, room
+from acode.steps.interface import Failed
+from acode.store import checkpoints, database, durable, wal_preallocation
 from acode.store.journal import Journal
 from acode.workspace import files
-from acode.workspace.beneath import Directory
+from acode.workspace.open_beneath import Directory
 
 Patch = pytest.MonkeyPatch
 Plant = Callable[[Patch], None]
@@ -81,7 +81,7 @@ def start_not_durable(patch: Patch) -> None:
             named["durable"] = False
         return right(self, *events, **named)
 
-    patch.setattr(Held, "say", wrong)
+    patch.setattr(Held, "append", wrong)
 
 
 def answer_not_durable(patch: Patch) -> None:
@@ -105,7 +105,7 @@ def told_before_synced(patch: Patch) -> None:
         self.world.listener.durable(self.session.seq)
         return envelopes
 
-    patch.setattr(Held, "say", wrong)
+    patch.setattr(Held, "append", wrong)
 
 
 def key_not_synced(patch: Patch) -> None:
@@ -143,7 +143,7 @@ def anchored_first(patch: Patch) -> None:
             seal.write_anchor(self._anchors, ahead, durable=True)
         return right(self, *events, **named)
 
-    patch.setattr(Held, "say", wrong)
+    patch.setattr(Held, "append", wrong)
 
 
 def effect_before_start(patch: Patch) -> None:
@@ -158,7 +158,7 @@ def effect_before_start(patch: Patch) -> None:
 
 
 def completion_before_effect(patch: Patch) -> None:
-    right = perform.record_done
+    right = walk.record_done
 
     def wrong(run: Held, task: Any, step: Any, started: Any, done: Any, **named: Any) -> None:
         path = run.world.workspace / step.action.path if step.kind == "write" else None
@@ -170,7 +170,7 @@ def completion_before_effect(patch: Patch) -> None:
         right(run, task, step, started, done, **named)
         path.write_bytes(content)
 
-    patch.setattr(perform, "record_done", wrong)
+    patch.setattr(walk, "record_done", wrong)
 
 
 def written_in_place(patch: Patch) -> None:
@@ -194,7 +194,7 @@ def rollback_not_announced(patch: Patch) -> None:
         kept = [event for event in events if not isinstance(event, ev.RollbackStarted)]
         return right(self, *kept, **named) if kept else []
 
-    patch.setattr(Held, "say", wrong)
+    patch.setattr(Held, "append", wrong)
 
 
 def stamped_by_the_clock(patch: Patch) -> None:
@@ -258,7 +258,7 @@ def temp_file_left(patch: Patch) -> None:
 
 
 def files_not_put_back(patch: Patch) -> None:
-    patch.setattr(take_back, "put_files_back", lambda run, step, past: ([], []))
+    patch.setattr(rollback, "put_files_back", lambda run, step, past: ([], []))
 
 
 def result_not_found(patch: Patch) -> None:
@@ -287,9 +287,9 @@ def unfinished_collected(patch: Patch) -> None:
             return msgspec.structs.replace(found, sessions=tuple(every))
         return found
 
-    from acode.cli import session_care
+    from acode.cli import session_maintenance
 
-    patch.setattr(session_care, "plan_gc", wrong)
+    patch.setattr(session_maintenance, "plan_gc", wrong)
     patch.setattr(Session, "terminal", property(lambda self: True))
 
 
@@ -346,22 +346,22 @@ def short_write_taken_for_whole(patch: Patch) -> None:
 
 
 def machine_blamed_on_acode(patch: Patch) -> None:
-    from acode.cli import trouble
+    from acode.cli import error_report
 
-    patch.setattr(trouble, "REFUSALS", frozenset())
+    patch.setattr(error_report, "REFUSALS", frozenset())
 
 
 def files_taken_back_unsaid(patch: Patch) -> None:
-    patch.setattr(take_back, "is_being_undone", lambda session, step: True)
+    patch.setattr(rollback, "is_being_undone", lambda session, step: True)
 
 
 def room_made_over_the_last_frame(patch: Patch) -> None:
     right = os.pwrite
 
     def wrong(file: int, data: bytes, offset: int) -> int:
-        return right(file, data, offset - 4_120 if len(data) == room.PIECE_BYTES else offset)
+        return right(file, data, offset - 4_120 if len(data) == wal_preallocation.PIECE_BYTES else offset)
 
-    patch.setattr(room, "os", SimpleNamespace(**{**vars(os), "pwrite": wrong}))
+    patch.setattr(wal_preallocation, "os", SimpleNamespace(**{**vars(os), "pwrite": wrong}))
 
 
 def unreadable_note_taken_for_absent(patch: Patch) -> None:

@@ -18,24 +18,25 @@ import pytest
 
 import acode
 from acode.cli import world as cli_world
-from acode.engine import breaking, carry_on, settle, survey, take_back, undo_command, validate
-from acode.engine.hold import ENDINGS, Held
+from acode.engine import break_lock, environment, resume, settle, survey, undo_command
+from acode.engine import rollback as engine_rollback
+from acode.engine.held_session import ENDINGS, Held
 from acode.errors import WriteFailed
 from acode.events import types as ev
-from acode.formats import walking
+from acode.formats import drive_run
 from acode.library import session as program
-from acode.library.scope import COUNTER
+from acode.library.step_identity import COUNTER
 from acode.lock import Lock
 from acode.plan import Finding, Outcome
-from acode.steps import git_locks, kept, sql_sqlite, write
+from acode.steps import git_locks, keeper_notes, sql_sqlite, write
 from acode.steps import run as commands
-from acode.steps.shape import Done
+from acode.steps.interface import Done
 from acode.store import checkpoints as ck
 from acode.store import database, journal
-from acode.store.finished import Finished
 from acode.store.journal import Journal
+from acode.store.step_index import Finished
 from acode.workspace import files, rollback
-from acode.workspace.beneath import Directory
+from acode.workspace.open_beneath import Directory
 from tests.crash import grounds
 from tests.crash.case import Case
 from tests.crash.place import Place
@@ -76,7 +77,7 @@ def task_closed_behind_its_last_step(patch: Patch) -> None:
         said = right(self, *events[:at], **named)
         return [*said, *right(self, *events[at:], **{**named, "blobs": None})]
 
-    patch.setattr(Held, "say", wrong)
+    patch.setattr(Held, "append", wrong)
 
 
 def creation_in_two_words(patch: Patch) -> None:
@@ -92,13 +93,13 @@ def creation_in_two_words(patch: Patch) -> None:
 
 
 def generation_raised_before_it_was_said(patch: Patch) -> None:
-    right = breaking.fencing_journal
+    right = break_lock.fencing_journal
 
     def wrong(store: Any, loaded: Any, generation: int) -> Any:
         store.raise_generation(loaded.session.session_id, generation)
         return right(store, loaded, generation)
 
-    patch.setattr(breaking, "fencing_journal", wrong)
+    patch.setattr(break_lock, "fencing_journal", wrong)
 
 
 def sql_key_behind_the_commit(patch: Patch) -> None:
@@ -150,7 +151,7 @@ def preimages_forgotten_before_the_end(patch: Patch) -> None:
             self._forget()
         return right(self, *events, **named)
 
-    patch.setattr(Held, "say", wrong)
+    patch.setattr(Held, "append", wrong)
 
 
 def completed_before_the_function_ran(patch: Patch) -> None:
@@ -179,8 +180,8 @@ def settlement_left_out(patch: Patch) -> None:
 
 
 def taken_back_oldest_first(patch: Patch) -> None:
-    right = take_back.steps_to_undo
-    patch.setattr(take_back, "steps_to_undo", lambda store, session, to: right(store, session, to)[::-1])
+    right = engine_rollback.steps_to_undo
+    patch.setattr(engine_rollback, "steps_to_undo", lambda store, session, to: right(store, session, to)[::-1])
 
 
 def settled_before_it_was_cleared(patch: Patch) -> None:
@@ -191,13 +192,13 @@ def settled_before_it_was_cleared(patch: Patch) -> None:
         site.keeping(ev.StepSettled(step=step.id, attempt=started.attempt, outcome=outcome, evidence="not yet there"))
         return right(step, site, started)
 
-    patch.setattr(Held, "keep_saved", lambda self, event: self.say(event))
+    patch.setattr(Held, "keep_saved", lambda self, event: self.append(event))
     patch.setattr(write, "roll_back", wrong)
 
 
 def outcome_told_to_the_run_only_once(patch: Patch) -> None:
     """Whoever is killed between its own record and the run's takes it that the run has heard of it."""
-    patch.setattr(walking, "record_last", nothing)
+    patch.setattr(drive_run, "record_last", nothing)
 
 
 # What a resume makes of it.
@@ -217,7 +218,7 @@ def restored_files_not_remembered(patch: Patch) -> None:
         ]
         return right(self, *lessened, **named)
 
-    patch.setattr(Held, "say", wrong)
+    patch.setattr(Held, "append", wrong)
 
 
 def undo_repeated(patch: Patch) -> None:
@@ -241,16 +242,16 @@ def living_command_begun_again(patch: Patch) -> None:
 
 
 def outputs_not_given_again(patch: Patch) -> None:
-    patch.setattr(carry_on, "restore_outputs", nothing)
+    patch.setattr(resume, "restore_outputs", nothing)
 
 
 def notes_of_all_attempts_in_one_place(patch: Patch) -> None:
-    right = kept.run_directory
+    right = keeper_notes.run_directory
 
     def wrong(agent_dir: Path, key: str) -> Path:
         return right(agent_dir, key.rpartition(":")[0])
 
-    for module in (commands, settle, validate, survey):
+    for module in (commands, settle, environment, survey):
         patch.setattr(module, "run_directory", wrong)
 
 
@@ -296,12 +297,12 @@ def permissions_forgotten_by_a_rollback(patch: Patch) -> None:
 
 
 def directories_left_by_a_rollback(patch: Patch) -> None:
-    right = take_back.images
+    right = engine_rollback.images
 
     def wrong(step: Any, past: Any) -> Any:
         return tuple(image for image in right(step, past) if image.kind != "absent" or image.path.endswith(".txt"))
 
-    patch.setattr(take_back, "images", wrong)
+    patch.setattr(engine_rollback, "images", wrong)
 
 
 # The database's own files.
@@ -360,7 +361,7 @@ def failed_append_swallowed(patch: Patch) -> None:
             self.warn("it could not be noted")
             return []
 
-    patch.setattr(Held, "say", wrong)
+    patch.setattr(Held, "append", wrong)
 
 
 # Cases of their own.

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from acode.engine import unsaid
-from acode.engine.unsaid import Unsaid
+from acode.engine import owed_decisions
+from acode.engine.owed_decisions import Unsaid
 from acode.steps import sql_postgres
-from acode.store import outbox
+from acode.store import sync_cursor
 from acode.sync import exchange
-from acode.sync.courier import Courier
-from acode.sync.ledger import PostgresLedger
+from acode.sync.delivery import Delivery
+from acode.sync.postgres import PostgresLedger
 from tests.crash.planted import Patch, Planted, nothing
 
 
@@ -22,7 +22,9 @@ def noted_as_sent_before_it_was(patch: Patch) -> None:
 
     def wrong(ledger: Any, session_id: str, mine: Any, box: Any, *, holder: str) -> Any:
         store = box._store
-        outbox.change_cursor(store, session_id, pushed_seq=outbox.last_seq(store, session_id), standing="released")
+        sync_cursor.change_cursor(
+            store, session_id, pushed_seq=sync_cursor.last_seq(store, session_id), standing="released"
+        )
         return right(ledger, session_id, mine, box, holder=holder)
 
     patch.setattr(exchange, "push", wrong)
@@ -40,13 +42,13 @@ def lease_in_a_transaction_of_its_own(patch: Patch) -> None:
 
 
 def given_back_in_our_books_first(patch: Patch) -> None:
-    right = Courier.release
+    right = Delivery.release
 
-    def wrong(self: Courier, session_id: str) -> bool:
-        outbox.change_cursor(self.store, session_id, standing="released")
+    def wrong(self: Delivery, session_id: str) -> bool:
+        sync_cursor.change_cursor(self.store, session_id, standing="released")
         return right(self, session_id)
 
-    patch.setattr(Courier, "release", wrong)
+    patch.setattr(Delivery, "release", wrong)
 
 
 def key_behind_its_statements(patch: Patch) -> None:
@@ -70,10 +72,10 @@ def take_over_that_nobody_noted_first(patch: Patch) -> None:
 
     def wrong(cursor: Any, generation: int, last_seq: int) -> Any:
         decision = meant.pop(cursor.session_id, None)
-        return cursor if decision is None else unsaid._with(cursor, Unsaid(done=(decision,), after=last_seq))
+        return cursor if decision is None else owed_decisions._with(cursor, Unsaid(done=(decision,), after=last_seq))
 
-    patch.setattr(unsaid, "intend", keep)
-    patch.setattr(unsaid, "with_effect", wrong)
+    patch.setattr(owed_decisions, "intend", keep)
+    patch.setattr(owed_decisions, "with_effect", wrong)
 
 
 CATALOGUE = tuple(

@@ -7,8 +7,8 @@ import os
 from functools import partial
 
 import acode
-from acode.engine.listing import rows
-from acode.store.room import APPENDS_BEFORE
+from acode.engine.session_list import rows
+from acode.store.wal_preallocation import APPENDS_BEFORE
 from tests.crash import grounds, grounds_agent, grounds_care, grounds_foreign, grounds_shared
 from tests.crash.case import Case
 from tests.crash.grounds import plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from acode.engine.opening import opened
+from acode.engine.workspace_store import opened
 from acode.errors import AcodeError
 from acode.store.store import Loaded, Store
 from tests.crash.case import Prepared

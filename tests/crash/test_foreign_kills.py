@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from acode.cli.said import Flags
+from acode.cli.early_flags import Flags
 from acode.cli.world import build_world
-from acode.engine.carry_on import resume
+from acode.engine.resume import resume
 from acode.engine.world import Options, World
 from acode.errors import AcodeError
 from acode.formats import format_of, locate
-from acode.formats.carry_on import begin, carrier, driver_of, locked
-from acode.formats.shape import Carried, Next, Outcome, Run, Work
-from acode.formats.walking import walk
+from acode.formats.drive_run import walk
+from acode.formats.interface import Carried, Next, Outcome, Run, Work
+from acode.formats.resume_run import begin, carrier, driver_of, locked
 from tests.driver import Acode, Running
 from tests.foreign import (
     ARC,

@@ -13,7 +13,7 @@ from errno import EIO
 import pytest
 
 from acode.cli import world as cli_world
-from acode.engine.listing import rows
+from acode.engine.session_list import rows
 from tests.crash.case import Prepared
 from tests.crash.conftest import Prepare, Tell
 from tests.crash.fault_sweeps import clock_sweep, fault_sweep, faults_of, lost_sync_sweep, spread

@@ -17,13 +17,16 @@ from pathlib import Path
 import pytest
 
 from acode import lock
-from acode.engine import Options, World, actions, resume, run_plan
+from acode.engine import session_commands
+from acode.engine.create import run_plan
 from acode.engine.preview import rows
+from acode.engine.resume import resume
+from acode.engine.world import Options, World
 from acode.errors import NoResumableSession, OutcomeUnknown
 from acode.events.definition import Run, Step
 from acode.plan import Outcome
 from acode.redact import redactor
-from acode.steps import keeper, kept
+from acode.steps import keeper, keeper_notes
 from acode.steps import run as commands
 from tests.crash.harness import needs_ptrace
 from tests.crash.harness.ptracer import NeverReached, killed, stops_of
@@ -102,7 +105,7 @@ class Trial:
                 assert unknown.exit_code == 19
                 asked = True
                 answer = "applied" if Place(self.place).effects()["t.1"] else "not_applied"
-                actions.resolve(self.world(), session, "t.1", answer, note="looked", force=False)
+                session_commands.resolve(self.world(), session, "t.1", answer, note="looked", force=False)
         raise AssertionError("four resumes were not enough")
 
     def check(self, expected: dict[str, bytes], asked: bool, *, evidence: bool, where: str) -> None:
@@ -225,7 +228,7 @@ def keep(bench: Bench, directory: Path, started: object, step: Step = STEP) -> N
 
 def settle_down(directory: Path) -> None:
     deadline = time.monotonic() + 10.0
-    while kept.still_running(directory, kept.read_mark(directory)) is not None:
+    while keeper_notes.still_running(directory, keeper_notes.read_mark(directory)) is not None:
         assert time.monotonic() < deadline
         time.sleep(0.002)
 
@@ -237,7 +240,7 @@ def test_a_keeper_killed_anywhere_never_lets_a_command_pass_for_one_that_was_nev
     def attempt(number: int) -> tuple[object, Path]:
         effects.unlink(missing_ok=True)
         started = bench.start(STEP, number)
-        directory = kept.run_directory(bench.agent_dir, started.key)
+        directory = keeper_notes.run_directory(bench.agent_dir, started.key)
         directory.mkdir(parents=True)
         return started, directory
 
@@ -262,7 +265,7 @@ def test_whoever_of_the_group_ignores_the_request_to_end_is_killed(bench: Bench)
     command = "(trap '' TERM; echo $$ > pid; exec sh -c 'echo $$ > stubborn; sleep 60') & wait"
     step = Step(id="main.b", action=Run(command=command), timeout_s=0.2)
     started = bench.start(step)
-    directory = kept.run_directory(bench.agent_dir, started.key)
+    directory = keeper_notes.run_directory(bench.agent_dir, started.key)
     directory.mkdir(parents=True)
 
     def work() -> None:
@@ -272,5 +275,5 @@ def test_whoever_of_the_group_ignores_the_request_to_end_is_killed(bench: Bench)
     stops_of(work)
     stubborn = int((bench.workspace / "stubborn").read_text())
     assert keeper.started(stubborn) is None, "dead, or never fetched"
-    status = kept.read_status(directory)
+    status = keeper_notes.read_status(directory)
     assert status is not None and status.stopped == "timeout"

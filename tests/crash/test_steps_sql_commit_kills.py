@@ -17,8 +17,8 @@ import pytest
 from acode.events import types as ev
 from acode.events.definition import Commit, Sql, Step
 from acode.plan import Outcome
+from acode.steps.interface import Done
 from acode.steps.run import wait_for_end
-from acode.steps.shape import Done
 from tests.crash.harness import needs_ptrace
 from tests.crash.harness.power import Metadata, Search, power_cuts
 from tests.crash.harness.ptracer import Stop, changes_something, killed, stops_of

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from acode.engine import Options, resume, run_plan
-from acode.engine.actions import answer_gate
-from acode.engine.listing import rows
+from acode.engine.create import run_plan
 from acode.engine.preview import verify
+from acode.engine.resume import resume
+from acode.engine.session_commands import answer_gate
+from acode.engine.session_list import rows
+from acode.engine.world import Options
 from acode.errors import AcodeError
 from acode.events import types as ev
 from tests.crash.tamper_sweeps import flips, judged_when_flipped

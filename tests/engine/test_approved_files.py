@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from acode.engine import actions
-from acode.engine.hold import held
+from acode.engine import session_commands
+from acode.engine.held_session import held
 from acode.errors import ChangedFiles, InputRequired
 from acode.events import types as ev
 from acode.plan import approval_digest
@@ -35,7 +35,7 @@ def life(tmp_path: Path) -> Life:
 
 
 def approve(life: Life) -> None:
-    actions.answer_gate(life.world(), life.id, None, granted=True, note="")
+    session_commands.answer_gate(life.world(), life.id, None, granted=True, note="")
 
 
 def tables(life: Life) -> set[str]:
@@ -119,7 +119,7 @@ def test_a_grant_of_an_earlier_version_is_asked_for_again_and_says_why(life: Lif
     with held(life.world(), life.id) as run:
         gate = next(step for step in run.session.steps() if step.id == "t.gate")
         grant = ev.ApprovalGranted(step=gate.id, question="q", action_digest=approval_digest(run.session, gate))
-        run.say(grant, actor="user")
+        run.append(grant, actor="user")
     assert life.resume().exit_code == 10
     (why,) = told_why(life)
     assert "given by an earlier acode, which did not look into m.sql" in why

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from acode import seal
-from acode.engine import run_plan
 from acode.engine.bundle import export, verify_bundle
+from acode.engine.create import run_plan
 from acode.engine.repair import repair
 from acode.errors import AcodeError
 from tests.driver import Acode

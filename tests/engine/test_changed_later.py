@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from acode.engine import validate
+from acode.engine import environment
 from acode.errors import ChangedFiles
 from acode.events import types as ev
 from acode.steps import keeper
-from acode.steps.kept import read_status, run_directory
+from acode.steps.keeper_notes import read_status, run_directory
 from tests.lives import Killed, Life
 
 LONG_AGO_NS = 10**18
@@ -32,7 +32,7 @@ tasks:
 @pytest.fixture(autouse=True)
 def without_slack(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second is long to wait for; here one disk has one clock, whose next tick is enough."""
-    monkeypatch.setattr(validate, "CLOCK_SLACK_NS", 0)
+    monkeypatch.setattr(environment, "CLOCK_SLACK_NS", 0)
 
 
 def ended(tmp_path: Path, plan: str) -> Life:

@@ -14,7 +14,7 @@ import apsw
 import msgspec
 import pytest
 
-from acode.engine.validate import Report
+from acode.engine.environment import Report
 from acode.errors import (
     ChangedFiles,
     EnvironmentInvalid,

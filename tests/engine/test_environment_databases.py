@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from acode.engine.validate import Report
+from acode.engine.environment import Report
 from acode.errors import EnvironmentInvalid
 from tests.lives import Life
 

@@ -12,10 +12,11 @@ import msgspec
 import pytest
 
 from acode import seal
-from acode.engine import World, run_plan
-from acode.engine.actions import end
+from acode.engine.create import run_plan
 from acode.engine.gc import collect, plan_gc
 from acode.engine.preview import verify
+from acode.engine.session_commands import end
+from acode.engine.world import World
 from acode.errors import AcodeError
 from tests.driver import Acode
 from tests.tampering import Attack

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from acode.engine import take_back
+from acode.engine import rollback as engine_rollback
 from acode.errors import ChangedFiles
 from acode.events import types as ev
 from acode.workspace import rollback
@@ -46,7 +46,7 @@ def begun_again_by_retry(life: Life) -> None:
 def begun_again_after_a_rollback(life: Life) -> None:
     life.put("door", "")
     assert life.run(PLAN).exit_code == 10
-    take_back.roll_back(life.world(), life.id, "t.1")
+    engine_rollback.roll_back(life.world(), life.id, "t.1")
     life.path("door").unlink()
     cut_off_again(life)
 

@@ -10,8 +10,10 @@ import msgspec
 import pytest
 
 from acode import lock, seal
-from acode.engine import Options, World, resume, run_plan
+from acode.engine.create import run_plan
 from acode.engine.preview import preview
+from acode.engine.resume import resume
+from acode.engine.world import Options, World
 from acode.errors import CoolingDown
 from acode.events import types as ev
 from acode.state import State

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from acode import seal
-from acode.engine import Options, resume
-from acode.engine.actions import answer_gate, end, resolve
 from acode.engine.preview import history, preview, verify
 from acode.engine.repair import repair
+from acode.engine.resume import resume
+from acode.engine.session_commands import answer_gate, end, resolve
+from acode.engine.world import Options
 from acode.errors import AcodeError
 from acode.events import types as ev
 from acode.state import Session, State

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from acode.engine import Options, take_back
-from acode.engine.actions import resolve
+from acode.engine import rollback
 from acode.engine.preview import as_json, preview
-from acode.engine.take_back import TakenBack, plan_rollback, roll_back
+from acode.engine.rollback import TakenBack, plan_rollback, roll_back
+from acode.engine.session_commands import resolve
+from acode.engine.world import Options
 from acode.errors import CannotContinue, OutcomeUnknown, StepFailed, StepStillRunning, Usage
 from acode.events import types as ev
 from acode.state import State
@@ -212,7 +213,7 @@ def test_a_rollback_that_was_cut_off_among_its_files_is_no_strangers_edit(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(take_back, "restore", interrupted)
+        patch.setattr(rollback, "restore", interrupted)
         back(life, "make.1")
     assert not life.path("server").exists() and life.text("a.txt") == "first\n"
     with pytest.raises(CannotContinue, match=r"interrupted while step build\.2 was being undone") as caught:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from acode.engine import actions
+from acode.engine import session_commands
 from acode.errors import OutcomeUnknown, StepFailed
 from acode.events import types as ev
 from acode.state import State
@@ -126,6 +126,6 @@ def test_a_person_who_accepts_a_repeat_gets_it_in_a_plan_that_aborts(life: Life)
     life.put("door", "")
     life.cut_off(plan(on_failure="abort"), "step_failed", "t.work")
     life.put("mended", "")
-    actions.resolve(life.world(), life.id, "t.work", "retry", note="mended", force=False)
+    session_commands.resolve(life.world(), life.id, "t.work", "retry", note="mended", force=False)
     assert life.resume().exit_code == 0
     assert life.effects() == {"t.work": 2}

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from acode.engine import StopSwitch, actions
+from acode.engine import session_commands
 from acode.engine.survey import Survey
+from acode.engine.world import StopSwitch
 from acode.errors import OutcomeUnknown, StepStillRunning
 from acode.events import types as ev
 from acode.plan import Settlement, Strategy
 from acode.state import State
-from acode.steps import keeper, kept
+from acode.steps import keeper, keeper_notes
 from acode.workspace import temp_name
 from tests.lives import Life, alive, end_all_in
 
@@ -69,9 +70,9 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def mark_of(life: Life) -> kept.Mark:
+def mark_of(life: Life) -> keeper_notes.Mark:
     (directory,) = [one for one in life.path(".agent/run").iterdir() if (one / "started").exists()]
-    mark = kept.read_mark(directory)
+    mark = keeper_notes.read_mark(directory)
     assert mark is not None and mark.command is not None
     return mark
 
@@ -155,7 +156,7 @@ def test_a_third_content_at_a_write_is_a_persons_decision(life: Life, answer: st
             life.resume(**options)
         assert caught.value.exit_code == 19
     assert life.text("a.txt") == "theirs"
-    actions.resolve(life.world(), life.id, "t.1", answer, note="I looked", force=False)
+    session_commands.resolve(life.world(), life.id, "t.1", answer, note="I looked", force=False)
     assert life.resume().exit_code == 0
     assert (life.text("a.txt"), life.attempts("t.1")) == (ends_as, attempts)
 
@@ -193,10 +194,10 @@ def test_a_command_that_failed_after_acode_died_is_a_failed_step(life: Life) -> 
 def test_a_person_cannot_settle_a_command_that_still_runs_without_force(life: Life) -> None:
     in_the_middle(life)
     with pytest.raises(StepStillRunning) as caught:
-        actions.resolve(life.world(), life.id, "t.work", "not_applied", note="", force=False)
+        session_commands.resolve(life.world(), life.id, "t.work", "not_applied", note="", force=False)
     assert caught.value.exit_code == 16
     assert life.settled("t.work") == []
-    actions.resolve(life.world(), life.id, "t.work", "applied", note="I know", force=True)
+    session_commands.resolve(life.world(), life.id, "t.work", "applied", note="I know", force=True)
     assert life.settled("t.work") == ["applied"]
     assert life.resume().exit_code == 0
     assert life.effects() == {"t.work": 1}
@@ -263,7 +264,7 @@ def test_without_any_evidence_it_is_refused_to_everyone_and_recorded_once(life: 
 def test_a_persons_word_settles_it_and_is_recorded_with_its_note(life: Life, answer: str, effects: int) -> None:
     in_the_middle(life)
     kill_all(life)
-    actions.resolve(life.world(), life.id, "t.work", answer, note="I asked the server", force=False)
+    session_commands.resolve(life.world(), life.id, "t.work", answer, note="I asked the server", force=False)
     outcome = {"applied": "applied", "not_applied": "not_applied", "retry": "retry_accepted"}[answer]
     (said,) = [one for one in life.history() if isinstance(one.event, ev.StepSettled)]
     assert (said.actor, said.event.outcome, said.event.note) == ("user", outcome, "I asked the server")
@@ -337,8 +338,8 @@ def test_partial_outputs_are_put_back_and_what_stood_there_is_kept(life: Life) -
     assert life.text("out.txt") == "whole\n"
     (settled,) = [one for one in life.events(ev.StepSettled) if one.step == "t.work"]
     assert (str(settled.outcome), settled.restored) == ("rolled_back", ("out.txt",))
-    (kept,) = life.events(ev.RollbackStarted)[0].saved
-    assert kept.path == "out.txt" and kept.size == len("half\n")
+    (saved,) = life.events(ev.RollbackStarted)[0].saved
+    assert saved.path == "out.txt" and saved.size == len("half\n")
 
 
 @pytest.mark.req("FR-011c-027", "IF-011c-02")

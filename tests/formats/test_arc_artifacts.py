@@ -18,7 +18,7 @@ from acode.errors import StepFailed
 from acode.formats import format_of, locate
 from acode.formats.arc import expected_artifact, read
 from acode.formats.arc.phases import NEWER_ORDER
-from acode.formats.shape import Outcome, Work
+from acode.formats.interface import Outcome, Work
 from tests.arc import arc, put, put_run
 from tests.driver import Acode
 from tests.foreign import ARC, ledger, put_arc, put_driver

@@ -18,20 +18,20 @@ from typing import Any, cast
 import pytest
 
 from acode.cli.foreign import resumable
-from acode.engine import run_plan
-from acode.engine.opening import carrier_of, opened
+from acode.engine.create import run_plan
+from acode.engine.workspace_store import carrier_of, opened
 from acode.engine.world import Options
 from acode.errors import DatabaseCorrupt, MachineRefused
 from acode.formats import FORMATS, agent_memory, format_of, locate, present
-from acode.formats.agent_memory.carried import read_whole
-from acode.formats.arc import diagnose, look, read, resolve_config_dir, settle_contexts
-from acode.formats.arc.carried import stand
+from acode.formats.agent_memory.adapter import read_whole
+from acode.formats.arc import diagnose, read, resolve_config_dir, settle_contexts, surroundings
+from acode.formats.arc.adapter import stand
 from acode.formats.arc.discover import newest_backup
-from acode.formats.arc.look import state_files
 from acode.formats.arc.migrations import OWN_FIELD
-from acode.formats.carry_on import approve_run
-from acode.formats.finding import find_run
-from acode.formats.shape import Outcome, Work
+from acode.formats.arc.surroundings import state_files
+from acode.formats.find_run import find_run
+from acode.formats.interface import Outcome, Work
+from acode.formats.resume_run import approve_run
 from tests.arc import CONTEXT_PATH, NOW, arc, context, put, put_run, suspended, task
 from tests.foreign import ARC, MEMORY, put_arc, put_memory
 from tests.worlds import plan_file
@@ -180,7 +180,7 @@ def checkpoint(tmp_path: Path) -> Path:
 def judged(path: Path) -> Any:
     """The findings that a repair would obey; refused where something was kept back."""
     value = read(path)
-    found = diagnose(value, NOW, look(value, config_dir="config", own_pid=os.getpid()))
+    found = diagnose(value, NOW, surroundings(value, config_dir="config", own_pid=os.getpid()))
     if any(one.kind == "unread" for one in found.refusals):
         raise MachineRefused("unread")
     return dataclasses.replace(found, warnings=())
@@ -276,7 +276,7 @@ def test_a_run_of_a_config_directory_that_we_may_not_enter_is_shown_and_refused_
 
     def work() -> None:
         value = read(checkpoint)
-        found = diagnose(value, NOW, look(value, config_dir=str(tmp_path), own_pid=os.getpid()))
+        found = diagnose(value, NOW, surroundings(value, config_dir=str(tmp_path), own_pid=os.getpid()))
         assert [one.kind for one in found.refusals] == ["other_config_dir"]
         with pytest.raises(PermissionError):  # as our own it would be taken for a path without links
             resolve_config_dir({"CLAUDE_CONFIG_DIR": str(tmp_path / "alias" / "config")})

@@ -18,11 +18,12 @@ from acode.engine.bundle import verify_bundle
 from acode.errors import AcodeError
 from acode.events import decode, encode
 from acode.formats.agent_memory import dialect
-from acode.formats.arc import frontmatter, migrations, value
+from acode.formats.arc import checkpoint as arc_value
+from acode.formats.arc import frontmatter, migrations
 from acode.planfile import parse_plan
 from acode.redact import redactor
 from acode.store import checkpoints as ck
-from acode.store.scan import judge
+from acode.store.row_check import judge
 from tests.arc import arc, context, diagnosed
 from tests.builders import completed, created, did, failed, log, paused, resumed, started
 
@@ -118,7 +119,7 @@ def agent_memory(data: bytes) -> None:
 
 
 def arc_checkpoint(data: bytes) -> None:
-    diagnosed(migrations.migrate(value.decode(data, name="checkpoint.json")).value)
+    diagnosed(migrations.migrate(arc_value.decode(data, name="checkpoint.json")).value)
 
 
 def arc_context(data: bytes) -> None:

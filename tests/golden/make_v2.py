@@ -21,7 +21,8 @@ from typing import Any
 import apsw
 
 from acode import lock
-from acode.engine import Nobody, run_plan
+from acode.engine.create import run_plan
+from acode.engine.world import Nobody
 from acode.seal import SECRET_VARIABLE
 from acode.store import checkpoints as ck
 from tests.golden.make_v1 import SECRET

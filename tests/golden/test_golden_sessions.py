@@ -12,16 +12,17 @@ from typing import Any
 import apsw
 import pytest
 
-from acode.engine import Options, World, resume
 from acode.engine.preview import preview, verify
+from acode.engine.resume import resume
+from acode.engine.world import Options, World
 from acode.events import ENVELOPE_VERSION, parse_key
 from acode.events import types as ev
 from acode.plan import Action
-from acode.resume import Scenario
+from acode.resume_point import Scenario
 from acode.seal import SECRET_VARIABLE, load_keyring
 from acode.state import Session, State, fold
 from acode.store import checkpoints as ck
-from acode.store import outbox, schema
+from acode.store import schema, sync_cursor
 from acode.store.store import Store
 from tests.worlds import world
 
@@ -185,7 +186,7 @@ def test_a_version_3_session_is_carried_on_and_remembers_its_shared_copy(tmp_pat
     made = opened(tmp_path, "v3", {**GREETED, "go": ""})
     session = the_session(made)
     with reading(made) as store:
-        cursor = outbox.cursor_of(store, session.session_id)
+        cursor = sync_cursor.cursor_of(store, session.session_id)
         assert (cursor.pushed_seq, cursor.generation, cursor.standing) == (5, 2, "owner")
         assert cursor.reason == "Connection refused" and cursor.attempted_at is not None
         assert store.verify(session.session_id).problems == ()

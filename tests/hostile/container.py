@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from acode.steps import kept
+from acode.steps import keeper_notes
 from tests.lives import Life, alive
 
 READY = "ready"
@@ -20,7 +20,7 @@ def main() -> None:
         life.cut_off((place / "plan").read_text(), "step_output", "t.work")
         (place / "session").write_text(life.id)
         (directory,) = (one for one in life.path(".agent/run").iterdir() if (one / "started").exists())
-        mark = kept.read_mark(directory)
+        mark = keeper_notes.read_mark(directory)
         assert mark is not None
         os.kill(mark.keeper, signal.SIGKILL)
         while alive(mark.keeper):

@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from acode import seal
-from acode.engine import Options, resume, run_plan
-from acode.engine.actions import answer_gate
+from acode.engine.create import run_plan
+from acode.engine.resume import resume
+from acode.engine.session_commands import answer_gate
+from acode.engine.world import Options
 from acode.errors import AcodeError
 from acode.events import Envelope, decode, encode
 from acode.events import types as ev

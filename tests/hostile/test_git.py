@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from acode.engine.validate import git_position
-from acode.formats.arc.gitlook import drift_since, modified_files
+from acode.engine.environment import git_position
+from acode.formats.arc.git_state import drift_since, modified_files
 from tests.driver import Acode
 from tests.repositories import git, hook, make_repository, put
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from acode import seal
-from acode.engine import Options, resume
 from acode.engine.preview import verify
+from acode.engine.resume import resume
+from acode.engine.world import Options
 from acode.errors import AcodeError
 from tests.driver import Acode
 from tests.victims import FAILED, Victim

@@ -16,7 +16,7 @@ import pytest
 
 from acode import lock
 from acode.errors import LockForeignProcess, OutcomeUnknown, SessionLocked
-from acode.steps import commit, kept
+from acode.steps import commit, keeper_notes
 from tests.hostile.container import READY
 from tests.lives import Life
 
@@ -165,12 +165,12 @@ def test_what_cannot_be_seen_in_another_container_is_settled_as_after_a_boot_and
 
 def test_a_mark_without_a_namespace_is_judged_as_before(tmp_path: Path) -> None:
     me, since = os.getpid(), lock.process_started(os.getpid())
-    old = kept.Mark(keeper=me, since=0.0, command=me, command_started=since)
-    assert "still running" in (kept.still_running(tmp_path, old) or "")
+    old = keeper_notes.Mark(keeper=me, since=0.0, command=me, command_started=since)
+    assert "still running" in (keeper_notes.still_running(tmp_path, old) or "")
     other_boot = msgspec.structs.replace(old, boot_id="another", pid_namespace=lock.pid_namespace())
-    assert kept.still_running(tmp_path, other_boot) is None, "the process of this number is another boot's"
+    assert keeper_notes.still_running(tmp_path, other_boot) is None, "the process of this number is another boot's"
     here = msgspec.structs.replace(other_boot, boot_id=lock.boot_id())
-    assert "still running" in (kept.still_running(tmp_path, here) or "")
+    assert "still running" in (keeper_notes.still_running(tmp_path, here) or "")
 
 
 def test_a_git_of_another_container_that_holds_its_lock_is_not_taken_for_a_child_of_a_hook(tmp_path: Path) -> None:

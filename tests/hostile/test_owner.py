@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from acode.engine import breaking, run_plan
-from acode.engine.opening import opened
+from acode.engine import break_lock
+from acode.engine.create import run_plan
+from acode.engine.workspace_store import opened
 from acode.errors import DatabaseCorrupt
 from acode.events import types as ev
 from acode.events.definition import Run, Step
 from acode.plan import Outcome
 from acode.steps import run as commands
-from acode.steps.shape import Done, Failed
+from acode.steps.interface import Done, Failed
 from tests.driver import Acode
 from tests.sites import Bench
 from tests.tampering import Attack
@@ -105,12 +106,12 @@ def test_a_database_that_cannot_be_read_now_fences_nobody_off_unsaid(
         raise DatabaseCorrupt("the disk does not give it")
 
     with monkeypatch.context() as patch:
-        patch.setattr(breaking, "load_verified", sick)
+        patch.setattr(break_lock, "load_verified", sick)
         with pytest.raises(DatabaseCorrupt):
-            breaking.break_lock(here, session_id, event, claim=False)
+            break_lock.break_lock(here, session_id, event, claim=False)
     with opened(here, look_only=True) as store:
         assert store.generation(session_id) == 1
-    breaking.break_lock(here, session_id, event, claim=False)
+    break_lock.break_lock(here, session_id, event, claim=False)
     with opened(here, look_only=True) as store:
         broken = [one.event for one, _, _ in store.events(session_id) if isinstance(one.event, ev.LockBroken)]
         assert (store.generation(session_id), len(broken)) == (2, 1)

@@ -18,7 +18,7 @@ from acode.errors import AcodeError
 from acode.events import decode, encode
 from acode.planfile import parse_plan
 from acode.store import checkpoints as ck
-from acode.store.scan import scan
+from acode.store.row_check import scan
 from tests.builders import created, did, log
 from tests.driver import Acode, Ended
 from tests.tampering import Attack

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from acode.engine import Options, resume
+from acode.engine.resume import resume
+from acode.engine.world import Options
 from acode.errors import AcodeError
 from tests.driver import Acode
 from tests.victims import Victim

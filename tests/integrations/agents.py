@@ -83,9 +83,9 @@ SWEEP = (
     AGENT
     + """
 import traceback
-from acode.engine.opening import opened
+from acode.engine.workspace_store import opened
 from acode.events import types as ev
-from acode.library.opening import find_session
+from acode.library.open_session import find_session
 from acode.library.world import world_of
 from acode.store.journal import Journal
 

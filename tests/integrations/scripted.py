@@ -15,10 +15,10 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 import acode
-from acode.engine.opening import opened
+from acode.engine.workspace_store import opened
 from acode.events import types as ev
 from acode.integrations.pydantic_ai import AcodeDurability
-from acode.library.opening import find_session
+from acode.library.open_session import find_session
 from acode.library.world import world_of
 
 

@@ -51,7 +51,7 @@ import acode
 from acode.errors import NotStorable, Usage
 from acode.events import types as ev
 from acode.integrations.pydantic_ai import AcodeDurability
-from acode.integrations.pydantic_ai.asked import Run, arguments_of, canonical, plain_message, step_name
+from acode.integrations.pydantic_ai.step_identity import Run, arguments_of, canonical, plain_message, step_name
 from acode.integrations.pydantic_ai.steps import repeatable
 from tests.integrations.scripted import Script, Stop, events_of, left_in_the_middle, made, returned, steps_of
 from tests.library.programs import Place

@@ -15,7 +15,7 @@ import pytest
 
 import acode
 from acode.errors import SessionLocked, StoreUnusable, Usage
-from acode.library.bench import Bench
+from acode.library.deferred_step import Bench
 from tests.library.counted import Counted, Stop
 from tests.library.programs import Place
 
@@ -162,7 +162,7 @@ def test_no_operation_of_a_session_is_possible_in_a_forked_child(place: Place) -
         bench = Bench(s)
         acts: list[Act] = [
             lambda: s.step("a", work),
-            lambda: asyncio.run(s.do("a", asyncio.sleep, (0,), {}, acode.library.work.PLAIN)),
+            lambda: asyncio.run(s.do("a", asyncio.sleep, (0,), {}, acode.library.declarations.PLAIN)),
             acode.step(name="decorated")(work),
             lambda: s.begin("a"),
             lambda: s.complete(first, 7),

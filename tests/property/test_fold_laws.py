@@ -21,7 +21,7 @@ from acode.events import Envelope, decode, encode
 from acode.events import types as ev
 from acode.plan import Finding, Outcome, Strategy, continue_plan
 from acode.policy import Facts, Limits, decide
-from acode.resume import classify, detect_scenario, find_resume_point
+from acode.resume_point import classify, detect_scenario, find_resume_point
 from acode.state import Session, State, advance, fold
 from acode.store import checkpoints as ck
 from acode.store.store import Store

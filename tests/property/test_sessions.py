@@ -21,9 +21,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from acode.engine import actions
+from acode.engine import session_commands
 from acode.engine.preview import rows, verify
-from acode.engine.take_back import roll_back
+from acode.engine.rollback import roll_back
 from acode.errors import (
     AcodeError,
     CannotContinue,
@@ -109,19 +109,19 @@ class Sessions(RuleBasedStateMachine):
     def crash(self, notices: int, all_die: bool) -> None:
         """It goes on until so many things were told."""
         told = len(self.life.ears.notices)
-        plain = self.life.ears.tell
+        plain = self.life.ears.emit
 
         def tell(notice: Any) -> None:
             plain(notice)
             if len(self.life.ears.notices) - told > notices:
                 raise Killed
 
-        self.life.ears.tell = tell  # type: ignore[method-assign]
+        self.life.ears.emit = tell  # type: ignore[method-assign]
         try:
             with contextlib.suppress(Killed, OutcomeUnknown):
                 self.go()
         finally:
-            self.life.ears.tell = plain  # type: ignore[method-assign]
+            self.life.ears.emit = plain  # type: ignore[method-assign]
         if all_die:
             end_all_in(self.life.place)
 
@@ -204,7 +204,7 @@ class Sessions(RuleBasedStateMachine):
             for step, flight in list(session.in_flight.items()):
                 answer = "applied" if flight.started.key in self.ledger() else "not_applied"
                 with contextlib.suppress(StepStillRunning):
-                    actions.resolve(self.life.world(), self.life.id, step, answer, note="", force=False)
+                    session_commands.resolve(self.life.world(), self.life.id, step, answer, note="", force=False)
 
     def ledger(self) -> list[str]:
         return self.life.ledger.read_text().split() if self.life.ledger.exists() else []

@@ -17,8 +17,8 @@ import msgspec
 import pytest
 
 from acode.seal import Keyring
+from acode.sync.backoff import RETRY_S_MAX, Link, after_failure, after_success
 from acode.sync.exchange import Batch, Pushed, push, release
-from acode.sync.pacing import RETRY_S_MAX, Link, after_failure, after_success
 from acode.sync.protocol import (
     Behind,
     Bring,

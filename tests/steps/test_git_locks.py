@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from acode import lock
-from acode.engine.validate import git_position
+from acode.engine.environment import git_position
 from acode.events.definition import Commit, Step
 from acode.plan import Outcome
 from acode.steps import git_locks
-from acode.steps.shape import Done, Failed
+from acode.steps.interface import Done, Failed
 from tests.repositories import files_of, git, hook, log, put, status
 from tests.sites import Bench
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from acode.engine import run_plan
-from acode.engine.carry_on import resume
-from acode.engine.take_back import roll_back
+from acode.engine.create import run_plan
+from acode.engine.resume import resume
+from acode.engine.rollback import roll_back
 from acode.engine.world import Options
 from acode.errors import NotWritable
 from acode.events import types as ev

@@ -15,8 +15,8 @@ from acode.events import make_key
 from acode.events.definition import Commit, Step
 from acode.plan import Outcome
 from acode.steps import git_locks
-from acode.steps.kept import run_directory
-from acode.steps.shape import Done, Failed
+from acode.steps.interface import Done, Failed
+from acode.steps.keeper_notes import run_directory
 from tests.lives import alive
 from tests.repositories import files_of, git, hook, log, put, status
 from tests.sites import Bench, Patient

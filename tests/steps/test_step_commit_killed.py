@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from acode.engine import Options, resume
-from acode.engine.hold import opened
+from acode.engine.held_session import opened
 from acode.engine.preview import preview
+from acode.engine.resume import resume
+from acode.engine.world import Options
 from acode.state import State
 from tests.repositories import files_of, git, hook, log, put, status
 from tests.sites import world
@@ -36,7 +37,7 @@ def begin(repo: Path, home: Path) -> int:
     put(repo, a="two\n", b="staged\n")
     git(repo, "add", "b")
     code = (
-        "from pathlib import Path; from acode.engine import run_plan; from acode.planfile import load_plan;"
+        "from pathlib import Path; from acode.engine.create import run_plan; from acode.planfile import load_plan;"
         "from tests.sites import world; import sys; ws = Path(sys.argv[1]);"
         "run_plan(world(ws, Path(sys.argv[2])), load_plan(ws/'plan.yml', plan_bytes_max=262144, timeout_s_default=60))"
     )

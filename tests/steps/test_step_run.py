@@ -15,10 +15,10 @@ from acode import lock
 from acode.errors import NotWritable, OutcomeUnknown
 from acode.events.definition import Run, Step
 from acode.plan import Outcome
-from acode.steps import keeper, kept
+from acode.steps import keeper, keeper_notes
 from acode.steps import run as commands
-from acode.steps.kept import Mark, read_mark, read_status, run_directory
-from acode.steps.shape import Done, Failed
+from acode.steps.interface import Done, Failed
+from acode.steps.keeper_notes import Mark, read_mark, read_status, run_directory
 from tests.disks import on_a_small_disk, remount
 from tests.lives import Life, end_all_in
 from tests.sites import Bench, Patient
@@ -120,11 +120,11 @@ def look_on(place: Path) -> None:
     for process in list(commands._KEEPERS.values()):  # it holds its files open until it is really gone
         process.wait()
     remount(place, "ro")
-    assert "still running" in (kept.still_running(directory, mark) or "")
+    assert "still running" in (keeper_notes.still_running(directory, mark) or "")
     os.killpg(mark.command, signal.SIGKILL)
-    while kept.still_running(directory, mark) is not None:
+    while keeper_notes.still_running(directory, mark) is not None:
         pass
-    assert not kept.alive_lock_held(directory)
+    assert not keeper_notes.alive_lock_held(directory)
 
 
 def test_whether_a_command_lives_can_be_seen_where_nothing_can_be_written(tmp_path: Path) -> None:

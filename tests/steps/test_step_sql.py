@@ -19,7 +19,7 @@ from acode.events import types as ev
 from acode.events.definition import Sql, Step
 from acode.plan import Outcome
 from acode.steps import sql, sql_postgres
-from acode.steps.shape import Done
+from acode.steps.interface import Done
 from tests.sites import Bench, Patient
 from tests.targets import ADD_A_ROW, PASSWORD, Target, change, failed, step_for, url_of
 

@@ -13,12 +13,14 @@ from typing import Any, Literal
 import psycopg
 import pytest
 
-from acode.engine import Options, resume, run_plan
+from acode.engine.create import run_plan
+from acode.engine.resume import resume
+from acode.engine.world import Options
 from acode.plan import Outcome
 from acode.planfile import load_plan
 from acode.state import State
 from acode.steps import sql
-from acode.steps.shape import Done, Failed
+from acode.steps.interface import Done, Failed
 from tests.crash.harness import needs_ptrace
 from tests.crash.harness.ptracer import Stop, killed
 from tests.postgres import Server
@@ -115,7 +117,7 @@ def migrations(workspace: Path, place: str) -> Any:
 
 def finish(workspace: Path, home: Path, target: Target, *, applied: bool) -> None:
     """Resume, and check that the world is the one of an undisturbed run."""
-    from acode.engine.hold import opened
+    from acode.engine.held_session import opened
 
     with opened(world(workspace, home / "acode"), look_only=True) as store:
         (session_id,) = store.session_ids()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from acode.engine import actions
+from acode.engine import session_commands
 from acode.events import types as ev
 from acode.workspace import temp_name
 from tests.lives import Life
@@ -48,7 +48,7 @@ def test_a_persons_word_on_a_write_takes_its_leftover_away_and_nothing_else(life
     life.cut_off(write(), "step_started", "t.1")
     leftover = life.put(temp_name("a.txt", life.events(ev.StepStarted)[0].key), "ne")
     life.put("a.txt", "theirs")
-    actions.resolve(life.world(), life.id, "t.1", answer, note="", force=False)
+    session_commands.resolve(life.world(), life.id, "t.1", answer, note="", force=False)
     assert not leftover.exists() and life.text("a.txt") == "theirs"
     assert life.resume().exit_code == 0
     assert life.text("a.txt") == "new"

@@ -13,11 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from acode.engine import run_plan
-from acode.engine.begin import creation
+from acode.engine.create import creation, run_plan
 from acode.engine.gc import collect, plan_gc
-from acode.engine.hold import created as session_created
-from acode.engine.opening import opened
+from acode.engine.held_session import created as session_created
+from acode.engine.workspace_store import opened
 from acode.errors import BlobDamaged
 from acode.store import removal
 from acode.store.store import Store

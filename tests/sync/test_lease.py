@@ -15,7 +15,7 @@ from acode.engine.session_place import NO_ANCHOR
 from acode.errors import LogRolledBack, SyncFailed
 from acode.events import decode
 from acode.events import types as ev
-from acode.sync.local import node_of
+from acode.sync.outbox import node_of
 from acode.sync.pusher import SUSPENDED_S
 from acode.sync.take_over import bring
 from tests.line import Cut, Line, Way

@@ -1,7 +1,7 @@
 """One session in many places, as a simulation with one seed: no step is done twice without a person's decision.
 
 The places are real workspaces with real databases, and the product's own functions decide in them: `held`, which asks
-`refuse_copy` and `ensure_ours`; the courier; `bring`; `deliver_now`. Only the server is in memory: answers are lost or
+`refuse_copy` and `ensure_ours`; the delivery; `bring`; `deliver_now`. Only the server is in memory: answers are lost or
 slow, its state is put back to a backup, ends of logs are cut off by somebody without the key. Workspaces are copied
 and moved. A machine is taken to notice a restore if it pushed anything after the backup, so each has a witness.
 """
@@ -22,19 +22,19 @@ import msgspec
 import pytest
 
 from acode import seal
-from acode.engine.hold import created, held
-from acode.engine.opening import opened
+from acode.engine.held_session import created, held
+from acode.engine.workspace_store import opened
 from acode.errors import AcodeError, CopiedWorkspace, LeaseLost, LogRolledBack
 from acode.events import decode
 from acode.events import types as ev
 from acode.state import State
-from acode.store import outbox
+from acode.store import sync_cursor
 from acode.store.store import Store
-from acode.sync import now as sync_now
 from acode.sync import ownership
-from acode.sync.courier import Courier, as_error
+from acode.sync import push_now as sync_now
+from acode.sync.delivery import Delivery, as_error
 from acode.sync.exchange import Batch, Contradiction, Pushed
-from acode.sync.ledger import About, SharedSession, Trouble
+from acode.sync.postgres import About, SharedSession, Trouble
 from acode.sync.protocol import Doubtful, Remote
 from acode.sync.take_over import bring
 from tests.builders import OWNER
@@ -206,7 +206,7 @@ class Place:
             return ownership.ask_server(self.world, URL, store, session_id)
         try:
             ledger: Any = self.server.connect(URL, lambda: False)
-            done = Courier(self.world, store, ledger).deliver(session_id, outbox.last_seq(store, session_id))
+            done = Delivery(self.world, store, ledger).deliver(session_id, sync_cursor.last_seq(store, session_id))
         except (Trouble, Contradiction) as trouble:
             return str(trouble)
         if isinstance(done, Doubtful):
@@ -224,16 +224,16 @@ class Place:
         """The end of a run: what is owed, then the lease."""
         with contextlib.suppress(Trouble, Contradiction), opened(self.world, look_only=False) as store:
             ledger: Any = self.server.connect(URL, lambda: False)
-            courier = Courier(self.world, store, ledger)
-            last = outbox.last_seq(store, session_id)
-            if isinstance(courier.deliver(session_id, last), Pushed) and session_id != self.witness:
-                courier.release(session_id)
+            delivery = Delivery(self.world, store, ledger)
+            last = sync_cursor.last_seq(store, session_id)
+            if isinstance(delivery.deliver(session_id, last), Pushed) and session_id != self.witness:
+                delivery.release(session_id)
 
     def bear_witness(self) -> None:
         if not self.witness:
             self.witness = self.begin("witness")
         with held(self.world, self.witness) as run:
-            run.say(ev.Noted(what="still here"))
+            run.append(ev.Noted(what="still here"))
         self.push(self.witness)
 
     def steps(self, session_id: str) -> int:
@@ -245,12 +245,12 @@ class Place:
 
     def last_seq(self, session_id: str) -> int:
         with opened(self.world, look_only=True) as store:
-            return outbox.last_seq(store, session_id) if session_id in store.session_ids() else 0
+            return sync_cursor.last_seq(store, session_id) if session_id in store.session_ids() else 0
 
     def standing(self, session_id: str) -> str:
         with opened(self.world, look_only=True) as store:
             known = session_id in store.session_ids()
-            return outbox.cursor_of(store, session_id).standing if known else "none"
+            return sync_cursor.cursor_of(store, session_id).standing if known else "none"
 
 
 def is_step(body: bytes) -> bool:
@@ -313,10 +313,10 @@ class Simulation:
             self.done += 1
             self.seen["worked"] += 1
             if run.session.state is State.PAUSED:
-                run.say(ev.SessionExecuting(reason="resume"))
-            run.say(ev.Noted(what="a step"))
+                run.append(ev.SessionExecuting(reason="resume"))
+            run.append(ev.Noted(what="a step"))
             if self.dice.random() < 0.8:
-                run.say(ev.SessionPaused(reason="user"))
+                run.append(ev.SessionPaused(reason="user"))
         if there.offline is not None:
             self.settle_offline(place)
         elif self.dice.random() < 0.8:

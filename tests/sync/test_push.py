@@ -14,12 +14,13 @@ import psycopg
 import pytest
 
 from acode.errors import AcodeError, NewerSchema, SyncFailed
-from acode.store import outbox
+from acode.store import sync_cursor
 from acode.store.store import Store
-from acode.sync import local, schema
-from acode.sync.courier import Courier
-from acode.sync.ledger import Trouble, connect
-from acode.sync.now import deliver_now
+from acode.sync import outbox as sync_outbox
+from acode.sync import schema
+from acode.sync.delivery import Delivery
+from acode.sync.postgres import Trouble, connect
+from acode.sync.push_now import deliver_now
 from tests.line import Cut, Line, Way
 from tests.machines import Machine, assert_level, everything, lease, shared_log, socket_of, url_of
 from tests.postgres import Server, find_programs, lesser_user, missing, temporary_server
@@ -86,7 +87,7 @@ class Cutting:
         self.world = machine.world()
         self.store = machine.store(look_only=False)
         self.admin = psycopg.connect(dsn, autocommit=True)
-        self.last = outbox.last_seq(self.store, session_id)
+        self.last = sync_cursor.last_seq(self.store, session_id)
         self.local = list(self.store.rows(session_id))
 
     def close(self) -> None:
@@ -122,7 +123,7 @@ class Cutting:
     def _deliver(self, line: Line) -> None:
         ledger = connect(url_of(self.dsn, line.port), lambda: False)
         try:
-            Courier(self.world, self.store, ledger).deliver(self.session_id, self.last)
+            Delivery(self.world, self.store, ledger).deliver(self.session_id, self.last)
         finally:
             ledger.close()
 
@@ -169,7 +170,7 @@ def test_a_line_cut_at_any_message_neither_loses_nor_repeats_an_event(
 def test_a_line_cut_at_any_message_of_many_small_batches_neither_loses_nor_repeats_an_event(
     machine: Machine, postgres_server: Server, database: str, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "BATCH_ROWS_MAX", 2)
+    monkeypatch.setattr(sync_outbox, "BATCH_ROWS_MAX", 2)
     assert cut_everywhere(machine, postgres_server, database, way) > 60
 
 
@@ -244,7 +245,7 @@ def test_a_server_killed_a_thousand_times_loses_and_repeats_nothing(
 
 def outbox_of(machine: Machine, session_id: str) -> int:
     with machine.store() as store:
-        return outbox.cursor_of(store, session_id).pushed_seq
+        return sync_cursor.cursor_of(store, session_id).pushed_seq
 
 
 def test_a_repaired_session_is_shared_and_can_be_brought_elsewhere(

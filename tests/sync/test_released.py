@@ -13,11 +13,11 @@ import acode
 from acode.errors import InputRequired, LeaseLost
 from acode.events import decode
 from acode.events import types as ev
-from acode.store import outbox
+from acode.store import sync_cursor
 from acode.sync import pusher
-from acode.sync.courier import Courier
+from acode.sync.delivery import Delivery
 from acode.sync.exchange import Pushed
-from acode.sync.ledger import Trouble, connect
+from acode.sync.postgres import Trouble, connect
 from tests.line import Cut, Line
 from tests.machines import PATIENCE_S, Machine, assert_level, lease, socket_of, url_of
 from tests.postgres import Server
@@ -68,7 +68,7 @@ def forced(machine: Machine, session_id: str) -> list[ev.Forced]:
 
 def standing(machine: Machine, session_id: str) -> str:
     with machine.store() as store:
-        return outbox.cursor_of(store, session_id).standing
+        return sync_cursor.cursor_of(store, session_id).standing
 
 
 @pytest.fixture
@@ -184,12 +184,12 @@ def test_a_lease_that_may_have_been_given_back_unheard_is_taken_for_given_back(
     for number in range(40):
         with Line(socket_of(postgres_server)) as line, one.store(look_only=False) as store:
             ledger = connect(url_of(database, line.port), lambda: False)
-            courier = Courier(one.world(), store, ledger)
-            assert isinstance(courier.deliver(session_id, outbox.last_seq(store, session_id)), Pushed)
+            delivery = Delivery(one.world(), store, ledger)
+            assert isinstance(delivery.deliver(session_id, sync_cursor.last_seq(store, session_id)), Pushed)
             first = line.messages["to the server"]
             line.cut = Cut(way="to the server", message=first + number, delivered=delivered)
             with contextlib.suppress(Trouble):
-                courier.release(session_id)
+                delivery.release(session_id)
             ledger.close()
         if lease(database, session_id)[1] is None:
             assert standing(one, session_id) == "released", "nobody may work on it unasked"

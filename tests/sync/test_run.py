@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from acode.store import outbox
+from acode.store import sync_cursor
 from tests.line import Line
 from tests.machines import Machine, assert_level, lease, shared_log, socket_of, url_of
 from tests.postgres import Server
@@ -224,26 +224,26 @@ def test_a_run_that_ends_while_something_is_sent_is_sent_to_its_end(
     """The last events become durable between the look at what is owed and the end of that exchange."""
     from acode.engine.world import Notice
     from acode.sync import pusher as pushing
-    from acode.sync.courier import Courier
+    from acode.sync.delivery import Delivery
 
     session_id = machine.run(PLAN)
     last = len(machine.log(session_id))
     world = machine.world()
     pusher = pushing.Pusher(world, url_of(database))
-    delivered = Courier.deliver
+    delivered = Delivery.deliver
 
-    def ends_meanwhile(courier: Courier, session_id: str, through: int) -> object:
-        done = delivered(courier, session_id, through)
+    def ends_meanwhile(delivery: Delivery, session_id: str, through: int) -> object:
+        done = delivered(delivery, session_id, through)
         if through < last:
             pusher.durable(last)
             with pusher._news:
                 pusher._closing_at = world.monotonic() + 30.0
         return done
 
-    monkeypatch.setattr(Courier, "deliver", ends_meanwhile)
+    monkeypatch.setattr(Delivery, "deliver", ends_meanwhile)
     monkeypatch.setattr(pushing, "EXIT_S_MAX", 30.0)
     pusher.durable(5)
-    pusher.tell(Notice(event="session_start", at=world.clock(), session_id=session_id, seq=3, data={"resumed": False}))
+    pusher.emit(Notice(event="session_start", at=world.clock(), session_id=session_id, seq=3, data={"resumed": False}))
     assert pusher._thread is not None
     pusher._thread.join()
     assert_level(machine, database, session_id)
@@ -258,11 +258,11 @@ def test_only_what_is_durable_is_pushed(machine: Machine, database: str) -> None
     session_id = machine.run(PLAN)
     world = machine.world()
     pusher = Pusher(world, url_of(database))
-    pusher.tell(Notice(event="session_start", at=world.clock(), session_id=session_id, seq=3, data={"resumed": False}))
+    pusher.emit(Notice(event="session_start", at=world.clock(), session_id=session_id, seq=3, data={"resumed": False}))
     pusher.durable(5)
     pusher.speak_to = None
     pusher.close()
     assert [seq for seq, _, _ in shared_log(database, session_id)] == [1, 2, 3, 4, 5]
     assert lease(database, session_id)[1] is not None, "given back although something is owed"
     with machine.store() as store:
-        assert outbox.cursor_of(store, session_id).pushed_seq == 5
+        assert sync_cursor.cursor_of(store, session_id).pushed_seq == 5

@@ -21,9 +21,9 @@ from acode.formats.agent_memory import (
     repair,
     report,
 )
+from acode.formats.agent_memory.event_fold import Telling
 from acode.formats.agent_memory.graph import parse_graph
-from acode.formats.agent_memory.shape import Graph
-from acode.formats.agent_memory.story import Telling
+from acode.formats.agent_memory.values import Graph
 from tests.agent_memory import ALL_ARTIFACTS, NOW, TWO, Event, found_in, graph_of, run_of, said, to_phase
 
 WORDS = ("created", "claimed", "implemented", "verified", "completed", "failed", "blocked")

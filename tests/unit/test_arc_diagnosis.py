@@ -11,9 +11,9 @@ import pytest
 from acode.errors import CannotContinue, EnvironmentInvalid, ForeignTampered, SessionLocked
 from acode.formats.arc import PHASE_ORDER, next_phase, raise_refusal, repair
 from acode.formats.arc.artifacts import order_warnings
+from acode.formats.arc.checkpoint import stamp
 from acode.formats.arc.facts import Artifact, Process, StateFile, Team
 from acode.formats.arc.phases import NEWER_ORDER, order_for
-from acode.formats.arc.value import stamp
 from tests.arc import CONFIG_DIR, NOW, OWN_PID, arc, diagnosed
 
 SHA = hashlib.sha256(b"report").hexdigest()

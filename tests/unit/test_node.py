@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from acode import lock
-from acode.sync.local import name_on, node_of
+from acode.sync.outbox import name_on, node_of
 
 
 def test_a_name_lasts_and_a_copied_one_is_not_taken_over(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from acode.events import types as ev
 from acode.policy import COOLDOWN_S, Decision, Facts, Limits, Reason, cooldown_remaining_s, decide, run_state
-from acode.resume import Interruption, classify
+from acode.resume_point import Interruption, classify
 from acode.state import Session, State
 from tests.builders import (
     at,

@@ -10,7 +10,7 @@ import pytest
 from acode.errors import CannotContinue
 from acode.events import types as ev
 from acode.plan import Strategy, continue_plan
-from acode.resume import Scenario, detect_scenario
+from acode.resume_point import Scenario, detect_scenario
 from acode.state import NESTED, PLANNING_TASKS, AcceptedPast, Session
 from tests import builders
 from tests.builders import OWNER, created, paused, resumed, session

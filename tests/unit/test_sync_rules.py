@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from acode.sync.pacing import FAILURES_TO_OPEN, PERMANENT_RETRY_S, RETRY_S_MAX, Link, after_failure, after_success
+from acode.sync.backoff import FAILURES_TO_OPEN, PERMANENT_RETRY_S, RETRY_S_MAX, Link, after_failure, after_success
 from acode.sync.protocol import (
     Behind,
     Bring,

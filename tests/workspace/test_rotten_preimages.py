@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from acode.engine import take_back
+from acode.engine import rollback
 from acode.store import store
 from tests.driver import Acode, Ended
 from tests.yaml_text import plan_text
@@ -64,7 +64,7 @@ def roll_back(acode: Acode, name: str) -> Ended:
 def half_undone(acode: Acode, name: str, monkeypatch: pytest.MonkeyPatch) -> Ended:
     """The bytes rot between the look at all of them and their turn."""
     with monkeypatch.context() as late:
-        late.setattr(take_back, "with_what_is_missing", lambda store, root, session, undoing: undoing)
+        late.setattr(rollback, "with_what_is_missing", lambda store, root, session, undoing: undoing)
         return roll_back(acode, name)
 
 

@@ -32,7 +32,7 @@ from acode.workspace import (
     visible,
     write_atomic,
 )
-from acode.workspace import beneath as beneath_module
+from acode.workspace import open_beneath as beneath_module
 from acode.workspace.files import provable_ctime
 
 

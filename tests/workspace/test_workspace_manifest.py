@@ -13,7 +13,7 @@ import pytest
 from acode.errors import EnvironmentInvalid
 from acode.events.types import FileState
 from acode.workspace import ChangedFile, Root, changed, diff, hash_file, integrity_report, restat, text_of
-from acode.workspace.suspicion import PATTERNS, PatternSearch
+from acode.workspace.suspicious_text import PATTERNS, PatternSearch
 
 
 @pytest.fixture

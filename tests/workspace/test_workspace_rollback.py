@@ -26,7 +26,7 @@ from acode.workspace import (
     put_back,
     temp_name,
 )
-from acode.workspace.listing import Patterns
+from acode.workspace.declared_outputs import Patterns
 
 BUDGET_BYTES = 1_000_000
 PATHS_MAX = 1_000

@@ -15,8 +15,8 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any
 
-from acode.agent.diagnosis import answer_of, reason_of, spoken, trouble, unknown, unreachable, usable_key
-from acode.agent.words import Setup
+from acode.agent.endpoint_errors import answer_of, reason_of, spoken, trouble, unknown, unreachable, usable_key
+from acode.agent.messages import Setup
 from acode.errors import ModelTrouble, ModelUnavailable
 
 LIST_BYTES_MAX = 4 * 1024 * 1024

@@ -16,15 +16,15 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from acode.agent import bounded_response, diagnosis
+from acode.agent import bounded_response, endpoint_errors
 from acode.agent.availability import models_of
-from acode.agent.words import Ask, Reply, Setup
+from acode.agent.messages import Ask, Reply, Setup
 from acode.errors import ModelTrouble, ModelUnsupported
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-    from acode.agent.translation import Mode
+    from acode.agent.model_messages import Mode
 
 LOOK_S = 0.1  # how soon somebody who wants it to end is heard while nothing arrives
 CLOSING_S_MAX = 2.0
@@ -60,9 +60,9 @@ def request(
     """
     require_support()
     # Before the request's time runs: the first import takes a second.
-    from acode.agent import translation  # noqa: F401
+    from acode.agent import model_messages  # noqa: F401
 
-    key = diagnosis.usable_key(setup, api_key)
+    key = endpoint_errors.usable_key(setup, api_key)
     question = Question(setup=setup, ask=ask, key=key, timeout_s=timeout_s, make_model=make_model or chat_model)
     outcome = asyncio.run(_watched(question, show, stopped))
     # Raised only here, where no error of the library is at hand to be chained: those hold the request, and so the key.
@@ -85,7 +85,7 @@ def _explained(question: Question, found: ModelTrouble) -> ModelTrouble:
     if found.details.get("status") != 404:
         return found
     models = models_of(question.setup, question.key, LIST_S_MAX)
-    return found if isinstance(models, ModelTrouble) else diagnosis.unknown(question.setup, models)
+    return found if isinstance(models, ModelTrouble) else endpoint_errors.unknown(question.setup, models)
 
 
 def price(setup: Setup, reply: Reply) -> float | None:
@@ -127,7 +127,7 @@ async def _watched(
             if stopped():
                 return None
             if loop.time() - ear.heard_at > question.timeout_s:
-                return diagnosis.silent(question.setup, question.timeout_s)
+                return endpoint_errors.silent(question.setup, question.timeout_s)
         return task.result()
     finally:
         if not task.done():
@@ -146,7 +146,7 @@ async def _heard(question: Question, show: Callable[[str], None], ear: _Ear) -> 
                 show(piece)
                 # The watch has its turn between two pieces, also where they come faster than it looks.
                 await asyncio.sleep(0)
-    return diagnosis.broken(question.setup, "it said nothing", key=question.key)
+    return endpoint_errors.broken(question.setup, "it said nothing", key=question.key)
 
 
 async def _spoken(question: Question) -> AsyncGenerator[str | Reply | ModelTrouble, None]:
@@ -173,7 +173,7 @@ async def _asked(question: Question, mode: Mode) -> AsyncGenerator[str | Reply |
     from pydantic_ai.direct import model_request_stream
     from pydantic_ai.settings import ModelSettings
 
-    from acode.agent.translation import messages_of, parameters_of, piece_of, reply_of, weight_of
+    from acode.agent.model_messages import messages_of, parameters_of, piece_of, reply_of, weight_of
 
     ask, setup = question.ask, question.setup
     weight = 0
@@ -190,7 +190,7 @@ async def _asked(question: Question, mode: Mode) -> AsyncGenerator[str | Reply |
             async for event in stream:
                 weight += weight_of(event)
                 if weight > REPLY_CHARS_MAX:
-                    yield diagnosis.broken(setup, f"more than {REPLY_CHARS_MAX} characters", key=question.key)
+                    yield endpoint_errors.broken(setup, f"more than {REPLY_CHARS_MAX} characters", key=question.key)
                     return
                 yield piece_of(event)
             reply = reply_of(stream.get(), wants_object=ask.answer is not None)
@@ -205,7 +205,7 @@ def _nothing(question: Question, reply: Reply) -> ModelTrouble:
         "length": "it used up its tokens before it said anything",
         "content_filter": "the endpoint's filter withheld the answer",
     }
-    return diagnosis.broken(question.setup, reasons.get(reply.finish, "it said nothing"), key=question.key)
+    return endpoint_errors.broken(question.setup, reasons.get(reply.finish, "it said nothing"), key=question.key)
 
 
 def chat_model(setup: Setup, api_key: str | None) -> Model[Any]:
@@ -253,21 +253,25 @@ def _named(question: Question, error: Exception) -> ModelTrouble:
 
     setup, key = question.setup, question.key
     if (endless := _too_long(error)) is not None:
-        return diagnosis.broken(setup, f"it sends {endless}", key=key)
+        return endpoint_errors.broken(setup, f"it sends {endless}", key=key)
     match error:
         case lib.ModelConnectionError(phase="connect" | "pool"):
-            return diagnosis.unreachable(setup, diagnosis.reason_of(error), key=key)
+            return endpoint_errors.unreachable(setup, endpoint_errors.reason_of(error), key=key)
         case lib.ModelTimeoutError() | lib.ModelRequestTimeout():
-            return diagnosis.silent(setup, question.timeout_s)
+            return endpoint_errors.silent(setup, question.timeout_s)
         case lib.ModelConnectionError():
-            return diagnosis.broken(setup, f"the connection broke off ({diagnosis.reason_of(error)})", key=key)
+            return endpoint_errors.broken(
+                setup, f"the connection broke off ({endpoint_errors.reason_of(error)})", key=key
+            )
         case lib.ModelHTTPError():
-            answer = diagnosis.answer_of(error.status_code, error.body, error.headers)
+            answer = endpoint_errors.answer_of(error.status_code, error.body, error.headers)
             code = answer.code or error.provider_error_code or ""
             wait_s = answer.retry_after_s if error.retry_after is None else error.retry_after
-            return diagnosis.trouble(setup, msgspec.structs.replace(answer, code=code, retry_after_s=wait_s), key=key)
+            return endpoint_errors.trouble(
+                setup, msgspec.structs.replace(answer, code=code, retry_after_s=wait_s), key=key
+            )
         case lib.ModelAPIError(body=body) if body is not None:
-            return diagnosis.trouble(setup, diagnosis.answer_of(0, body), key=key)
+            return endpoint_errors.trouble(setup, endpoint_errors.answer_of(0, body), key=key)
         case lib.ModelAPIError() | lib.UnexpectedModelBehavior():
-            return diagnosis.broken(setup, error.message, key=key)
-    return diagnosis.broken(setup, f"what came cannot be read ({type(error).__name__}: {error})", key=key)
+            return endpoint_errors.broken(setup, error.message, key=key)
+    return endpoint_errors.broken(setup, f"what came cannot be read ({type(error).__name__}: {error})", key=key)

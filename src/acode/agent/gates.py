@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from acode.agent.job import Job
-from acode.agent.words import Call
+from acode.agent.context import Job
+from acode.agent.messages import Call
 from acode.engine import called
 from acode.errors import InputRequired
 from acode.events import types as ev
 from acode.events.definition import Approve, digest
-from acode.library.work import Begun
+from acode.library.declarations import Begun
 from acode.state import State
 
 BY_PERSON = "the person did not allow it"
@@ -76,8 +76,8 @@ def wait_at(job: Job, gate: str, question: str, wanted: str) -> None:
     run = job.bench.run
     waiting = run.session.waiting_for
     if run.session.state is not State.AWAITING_APPROVAL or waiting is None or waiting.action_digest != wanted:
-        run.say(ev.SessionAwaitingApproval(step=gate, question=question, action_digest=wanted))
-    run.tell("approval_request", step=gate, question=question, covers=[])
+        run.append(ev.SessionAwaitingApproval(step=gate, question=question, action_digest=wanted))
+    run.emit("approval_request", step=gate, question=question, covers=[])
 
 
 def nobody(job: Job, gate: str, question: str) -> InputRequired:
@@ -131,7 +131,7 @@ def answered_in_words(job: Job, begun: Begun, question: str) -> str:
 
 
 def note_of(job: Job, seq: int) -> str:
-    from acode.engine.growing import event_at
+    from acode.engine.plan_changes import event_at
 
     event = event_at(job.bench.run, seq).event
     return event.note if isinstance(event, ev.ApprovalGranted | ev.ApprovalDenied) else ""

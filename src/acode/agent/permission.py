@@ -14,7 +14,9 @@ import unicodedata
 from collections.abc import Callable
 from typing import Literal
 
-from acode.agent.calls import (
+from acode.agent.command_line import is_covered
+from acode.agent.secret_paths import looks_like_a_secret
+from acode.agent.tool_schemas import (
     Arguments,
     AskUser,
     EditFile,
@@ -27,8 +29,6 @@ from acode.agent.calls import (
     WriteFile,
     understand,
 )
-from acode.agent.command_line import is_covered
-from acode.agent.secret_paths import looks_like_a_secret
 from acode.config.settings import ToolRule, Tools
 from acode.workspace.names import visible
 

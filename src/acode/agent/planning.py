@@ -13,17 +13,17 @@ from typing import Any
 import msgspec
 
 from acode.agent import prompts
+from acode.agent.context import Job
+from acode.agent.conversation import Talk
 from acode.agent.gates import close_gate, nobody, wait_at
-from acode.agent.job import Job
-from acode.agent.talk import Talk
+from acode.agent.messages import Call
 from acode.agent.tools import use
-from acode.agent.words import Call
-from acode.engine.growing import change_plan, plan_change
+from acode.engine.plan_changes import change_plan, plan_change
 from acode.engine.world import short
 from acode.errors import ApprovalDenied, BadPlan, BadReply
 from acode.events import types as ev
 from acode.events.definition import Model, Plan, digest
-from acode.library.work import Begun
+from acode.library.declarations import Begun
 from acode.planfile import parse_words, plan_from_data
 from acode.state import State
 
@@ -152,14 +152,14 @@ def grant(job: Job, begun: Begun, plan: Plan, note: str) -> None:
     changed, blobs = plan_change(run, plan, reason="edited by a person")
     close_gate(job, begun, question, msgspec.to_builtins(plan), (changed, word), blobs=blobs)
     run.session.plan = plan
-    tell_plan(job, plan)
+    emit_plan(job, plan)
 
 
 def denied(job: Job, begun: Begun, plan: Plan) -> ApprovalDenied:
     """The session waits at the gate: resumed, it asks again."""
     run, question = job.bench.run, question_of(job, plan)
     wanted = digest({"session": run.session.session_id, "gate": begun.id, "question": question})
-    run.say(
+    run.append(
         ev.ApprovalDenied(step=begun.id, question=question, action_digest=wanted),
         ev.SessionPaused(reason="denied", step=begun.id, message="the plan was not approved"),
         actor="user",
@@ -186,17 +186,17 @@ def keep(job: Job, plan: Plan, reason: str) -> None:
     run = job.bench.run
     if run.session.plan is None or digest(run.session.plan) != digest(plan):
         change_plan(run, plan, reason=reason)
-    tell_plan(job, plan)
+    emit_plan(job, plan)
 
 
-def tell_plan(job: Job, plan: Plan) -> None:
+def emit_plan(job: Job, plan: Plan) -> None:
     clean = job.world.redactor.text
-    job.bench.run.tell("plan_changed", title=clean(plan.title), tasks=len(plan.tasks), text=clean(as_text(plan)))
+    job.bench.run.emit("plan_changed", title=clean(plan.title), tasks=len(plan.tasks), text=clean(as_text(plan)))
 
 
 def begin_executing(job: Job) -> None:
     if job.bench.run.session.state is not State.EXECUTING:
-        job.bench.run.say(ev.SessionExecuting(reason="the plan is approved"))
+        job.bench.run.append(ev.SessionExecuting(reason="the plan is approved"))
 
 
 def as_text(plan: Plan) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from acode.agent.calls import KINDS
+from acode.agent.tool_schemas import KINDS
 
 PLAN = """\
 You plan work in a directory of files, for another run of yourself that will do it with tools: reading, listing and

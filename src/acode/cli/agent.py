@@ -6,11 +6,11 @@ import importlib.util
 
 import msgspec
 
-from acode.cli.execution import Execution
-from acode.cli.said import Flags
+from acode.cli.early_flags import Flags
+from acode.cli.follow_run import Execution
 from acode.cli.screen import Screen
-from acode.engine import listing
-from acode.engine.opening import has_database, refuse_lost
+from acode.engine import session_list
+from acode.engine.workspace_store import has_database, refuse_lost
 from acode.engine.world import Options, Result, World
 from acode.errors import ModelUnsupported
 from acode.events.types import SessionCreated
@@ -19,7 +19,7 @@ from acode.state import AGENT, Session
 
 def run_task(flags: Flags, world: World, text: str, *, new: bool, approve_plan: bool) -> int:
     """Begin the session, or carry on the unfinished one of the same task."""
-    from acode.agent.story import checked_goal
+    from acode.agent.session_loop import checked_goal
     from acode.cli.run import resumes
 
     refuse_unsupported()
@@ -36,8 +36,8 @@ def run_task(flags: Flags, world: World, text: str, *, new: bool, approve_plan: 
 
 
 def begin(world: World, goal: str, *, approve_plan: bool) -> Result:
-    from acode.agent.story import work
-    from acode.library.entry import lend
+    from acode.agent.session_loop import work
+    from acode.library.decorators import lend
 
     return lend(world, "", Options(), lambda: work(goal, approve_plan), "the agent")
 
@@ -52,7 +52,9 @@ def unfinished_of(world: World, goal: str) -> Session | None:
     """The most recent unfinished session of exactly this task."""
     if not has_database(world):
         return None
-    return listing.unfinished_of(world, listing.unfinished(world), lambda created: same_task(created, goal), "task")
+    return session_list.unfinished_of(
+        world, session_list.unfinished(world), lambda created: same_task(created, goal), "task"
+    )
 
 
 def same_task(created: SessionCreated, goal: str) -> bool:
@@ -63,7 +65,7 @@ def with_model(world: World) -> World:
     """The world of a command that may carry an agent's session on: it can look whether the model is there."""
 
     def look(session: Session) -> tuple[tuple[str, str], ...]:
-        from acode.agent.checking import troubles
+        from acode.agent.model_check import troubles
 
         return troubles(world, session)
 

@@ -12,9 +12,9 @@ import sys
 import click
 
 from acode import __version__
+from acode.cli.error_report import report, unexpected
 from acode.cli.flags import Flags, Group
 from acode.cli.screen import Screen, close_streams
-from acode.cli.trouble import report, unexpected
 from acode.config.platforms import refuse_unsupported
 from acode.errors import AcodeError, Interrupted, Usage
 

@@ -61,7 +61,7 @@ def command(flags: Flags) -> int:
         screen.data(f"{screen.paint_data(sign, style)} {check.name}: {one_line(check.detail)}")
         if not check.ok and check.hint:
             screen.data(f"    {check.hint}")
-    screen.say(_in_sum(checks, failed))
+    screen.line(_in_sum(checks, failed))
     return 1 if failed else 0
 
 
@@ -240,7 +240,7 @@ def _shared(flags: Flags) -> list[Check]:
 
 
 def _server(world: World) -> Check:
-    from acode.sync.now import compare, standings
+    from acode.sync.push_now import compare, standings
 
     heard = standings(world)
     try:

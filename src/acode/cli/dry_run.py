@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from acode.cli import sync_words
+from acode.cli import sync_state
+from acode.cli.durations import attempt_of, count
 from acode.cli.environment import change_in_words
-from acode.cli.outline import Outline, agent_place, outline_of
+from acode.cli.positions import Outline, agent_place, outline_of
 from acode.cli.progress import agent_lines, settled_lines
 from acode.cli.report import next_of_agent
 from acode.cli.screen import Screen, one_line
-from acode.cli.wording import attempt_of, count
-from acode.engine.hold import ended
+from acode.engine.held_session import ended
 from acode.engine.preview import Preview, as_json, next_action, preview
 from acode.engine.shared_paths import author
 from acode.engine.world import Options, World, short
@@ -52,7 +52,7 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
         ]
     if continuation.pending and session.kind != AGENT:
         out.append(f"  Starting from: {where(outline, continuation.pending[0])}")
-    out.append(f"  Sync status: {sync_words.in_brief(found.sync.as_json())}")
+    out.append(f"  Sync status: {sync_state.in_brief(found.sync.as_json())}")
     decision = survey.decision
     out.append(
         f"  Decision: {'allowed' if decision.eligible else 'refused'} ({decision.in_words}),"

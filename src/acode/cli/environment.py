@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from acode.cli.durations import ago_brief
 from acode.cli.screen import Screen, one_line
-from acode.cli.wording import ago_brief
 from acode.engine.world import short
 
 FILES_SHOWN_MAX = 20

@@ -10,13 +10,13 @@ import click
 
 from acode.cli import foreign, report
 from acode.cli.agent import with_model
+from acode.cli.durations import ago, attempt_of, count, took
 from acode.cli.environment import change_in_words
 from acode.cli.flags import Command, Flags
-from acode.cli.outline import Outline, open_tasks, outline_of
-from acode.cli.picking import stopped_at, to_look_at
+from acode.cli.positions import Outline, open_tasks, outline_of
 from acode.cli.screen import Screen, is_terminal, one_line
+from acode.cli.session_picker import stopped_at, to_look_at
 from acode.cli.status import owner_in_words
-from acode.cli.wording import ago, attempt_of, count, took
 from acode.cli.world import build_world
 from acode.engine.preview import Preview, as_json, is_escalated, next_action, preview
 from acode.engine.shared_paths import author
@@ -24,7 +24,7 @@ from acode.engine.world import Options, World, short, way_to_begin_anew
 from acode.events.definition import describe
 from acode.plan import Action, Settlement
 from acode.policy import ADVICE_FOR_PERSONS, Decision, Reason
-from acode.resume import Scenario
+from acode.resume_point import Scenario
 from acode.state import AGENT
 
 LABEL_COLUMNS = 12

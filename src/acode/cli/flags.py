@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from acode.cli.said import Flags
+from acode.cli.early_flags import Flags
 
 __all__ = ["OFFLINE", "WHY_OFFLINE", "Command", "Flags", "Group", "reason_option"]
 

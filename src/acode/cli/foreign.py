@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from acode.cli import report, sync_words
+from acode.cli import report, sync_state
 from acode.cli.foreign_rows import RunRow, row_json
 from acode.cli.jsonlines import redacted
 from acode.cli.screen import Screen, one_line
-from acode.engine.listing import Row, rows
+from acode.engine.session_list import Row, rows
 from acode.engine.world import Options, Result, World
 from acode.errors import AcodeError, InputRequired, MachineRefused, NoResumableSession, TerminalState
 from acode.formats import format_of, locate, present
-from acode.formats.finding import carriers, find_run
-from acode.formats.shape import Run, Standing
+from acode.formats.find_run import carriers, find_run
+from acode.formats.interface import Run, Standing
 
 CANDIDATES_SHOWN_MAX = 10
 
@@ -66,7 +66,7 @@ def to_resume(world: World, screen: Screen, source: str | None, *, sure: bool) -
     if not runs:
         raise NoResumableSession(f"there is no incomplete {kind} in this workspace: a fresh start", hint="")
     if len(runs) == 1 and (sure or source is not None):
-        screen.say(f"Taking the only incomplete run: {in_one_line(runs[0])}")
+        screen.line(f"Taking the only incomplete run: {in_one_line(runs[0])}")
         return runs[0]
     if screen.can_ask:
         return picked(screen, runs)
@@ -79,7 +79,7 @@ def to_resume(world: World, screen: Screen, source: str | None, *, sure: bool) -
 
 
 def picked(screen: Screen, runs: list[Run]) -> Run:
-    from acode.cli.asking import ask
+    from acode.cli.prompts import ask
     from acode.errors import Interrupted
 
     screen.insist(f"Found {len(runs)} incomplete runs:")
@@ -107,7 +107,7 @@ def refuse_unrecorded(world: World, text: str) -> None:
     run = find_run(world, text) if present(world.workspace) else None
     if run is None:
         return
-    from acode.formats.carry_on import carrier
+    from acode.formats.resume_run import carrier
 
     if carrier(world, run) is None and not any(row.error for row in rows(world)):  # a damaged one may be its carrier
         raise NoResumableSession(
@@ -124,7 +124,7 @@ def show(world: World, screen: Screen, run: Run, options: Options, *, full: bool
     if screen.flags.json:
         screen.document(redacted(as_json(world, standing, options, full=full), world.redactor))
     else:
-        from acode.formats.carry_on import driver_of
+        from acode.formats.resume_run import driver_of
 
         waits = None if driver_of(world, run) else no_driver(world, run)
         screen.data(world.redactor.text(report.of_run(standing, waits_for=waits)))
@@ -182,7 +182,7 @@ def as_json(world: World, standing: Standing, options: Options, *, full: bool) -
 
 def session_json(world: World, run: Run, options: Options, *, full: bool) -> dict[str, Any]:
     from acode.engine import preview as looking
-    from acode.formats.carry_on import carrier
+    from acode.formats.resume_run import carrier
 
     session = carrier(world, run)
     if session is not None and not session.terminal:
@@ -263,14 +263,14 @@ def status_json(world: World, standing: Standing, one: RunRow) -> dict[str, Any]
 def carried_sync(world: World, row: Row | None) -> dict[str, Any]:
     """Of the session that carries the run; a run that nobody carries is not shared."""
     if row is None or world.config.settings.sync.url is None:
-        return sync_words.DISABLED
-    from acode.sync.now import standings
+        return sync_state.DISABLED
+    from acode.sync.push_now import standings
 
     return standings(world, row.session_id)[0].sync.as_json()
 
 
 def is_carried(world: World, run: Run) -> bool:
-    from acode.formats.carry_on import carrier
+    from acode.formats.resume_run import carrier
 
     session = carrier(world, run)
     return session is not None and not session.terminal
@@ -284,7 +284,7 @@ def ended(run: Run) -> AcodeError:
 
 def answer(world: World, screen: Screen, run: Run, *, granted: bool, note: str) -> int:
     """Yes or no at the gate of a run."""
-    from acode.formats.carry_on import approve_run
+    from acode.formats.resume_run import approve_run
 
     said = approve_run(world, run, granted=granted, note=note)
     if screen.flags.json:
@@ -292,7 +292,7 @@ def answer(world: World, screen: Screen, run: Run, *, granted: bool, note: str) 
         screen.document({**document, "short_id": run.run_id[-8:], "gate": "plan-approval"})
     else:
         screen.data(one_line(f"{'Approved' if granted else 'Denied'}: {said}."))
-    screen.say(f"To resume: acode resume {run.run_id}")
+    screen.line(f"To resume: acode resume {run.run_id}")
     return 0
 
 
@@ -301,7 +301,7 @@ def answer(world: World, screen: Screen, run: Run, *, granted: bool, note: str) 
 
 def resume(world: World, screen: Screen, run: Run, options: Options, *, carry_out: Any) -> int:
     """With a driver: on with it. Without one: repaired by its own rules, reported, and the next action named."""
-    from acode.formats.carry_on import driver_of, mend_run, resume_run
+    from acode.formats.resume_run import driver_of, mend_run, resume_run
 
     driver = driver_of(world, run)
     if driver is None:
@@ -318,7 +318,7 @@ def resume(world: World, screen: Screen, run: Run, options: Options, *, carry_ou
         screen.data(f"Nothing was executed; the run waits for {why}.")
         return 0
     if run.problem is None and not screen.flags.json:
-        screen.say(world.redactor.text(report.of_run(format_of(run.source).stand(world, run))))
+        screen.line(world.redactor.text(report.of_run(format_of(run.source).stand(world, run))))
 
     def work(ready: World) -> Result:
         return resume_run(ready, run, driver, options)

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 from acode.cli import rows as listing
+from acode.cli.durations import ago_short, stamp
 from acode.cli.screen import Screen, one_line
 from acode.cli.table import show_table
-from acode.cli.wording import ago_short, stamp
-from acode.engine.listing import Row
+from acode.engine.session_list import Row
 from acode.engine.world import World
 from acode.formats import locate
-from acode.formats.finding import carriers
-from acode.formats.shape import Run
+from acode.formats.find_run import carriers
+from acode.formats.interface import Run
 
 WARNINGS_SHOWN_MAX = 5
 
@@ -106,9 +106,9 @@ def show(world: World, screen: Screen, native: list[Row], *, resumable: bool, en
     if shown:
         show_table(screen, *table(shown, world.clock()))
     else:
-        screen.say("No resumable sessions here." if resumable and found else "No sessions here.")
+        screen.line("No resumable sessions here." if resumable and found else "No sessions here.")
     if hidden := (0 if resumable else len(found) - len(shown)):
-        screen.say(f"{hidden} more ended sessions: acode session list --all")
+        screen.line(f"{hidden} more ended sessions: acode session list --all")
     return 0
 
 

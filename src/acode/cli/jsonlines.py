@@ -6,8 +6,8 @@ from collections import deque
 from datetime import datetime
 from typing import Any
 
+from acode.cli.durations import stamp
 from acode.cli.screen import Screen, as_json
-from acode.cli.wording import stamp
 from acode.engine.world import Notice, Result
 from acode.errors import AcodeError
 from acode.redact import Redactor
@@ -25,7 +25,7 @@ class JsonLines:
         self._closed = False
         self.unwritten = False  # lines were lost that somebody wanted to have
 
-    def tell(self, notice: Notice) -> None:
+    def emit(self, notice: Notice) -> None:
         if self.session_id is None:
             self.session_id = notice.session_id
             # What a resume begins with was read from the log, so it is there already.

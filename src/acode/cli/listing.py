@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 
 from acode.cli import rows as listing
-from acode.cli.said import Flags
+from acode.cli.early_flags import Flags
 from acode.cli.screen import Screen
 from acode.cli.table import show_table
 from acode.cli.world import build_world
-from acode.engine.listing import Row, rows
+from acode.engine.session_list import Row, rows
 from acode.formats import present
 
 ENDED_SHOWN_MAX = 20
@@ -62,9 +62,9 @@ def show_sessions(flags: Flags, *, resumable: bool, everything: bool) -> int:
         now = world.clock()
         show_table(screen, listing.HEADINGS, [listing.cells(row, now) for row in shown])
     else:
-        screen.say("No resumable sessions here." if resumable and found else "No sessions here.")
+        screen.line("No resumable sessions here." if resumable and found else "No sessions here.")
     if hidden := (0 if resumable else len(found) - len(shown)):
-        screen.say(f"{hidden} more ended sessions: acode session list --all")
+        screen.line(f"{hidden} more ended sessions: acode session list --all")
     return 0
 
 

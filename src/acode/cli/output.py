@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from acode.cli.live import LiveLine
+from acode.cli.live_line import LiveLine
 from acode.cli.screen import Screen, one_line
 
 # Colours, cursor movements, titles and links that commands print for a terminal they believe to have.
@@ -37,7 +37,7 @@ class OutputLines:
     def _show(self, line: str) -> None:
         if not self.screen.flags.quiet:
             self.line.close()
-            self.screen.say(self.screen.paint(f"    │ {shown(line)}".rstrip(), "dim"))
+            self.screen.line(self.screen.paint(f"    │ {shown(line)}".rstrip(), "dim"))
 
 
 def shown(line: str) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from acode.cli import sync_words
+from acode.cli import sync_state
+from acode.cli.durations import attempt_of, count, took
 from acode.cli.environment import changed_lines, check_lines
-from acode.cli.live import LiveLine
-from acode.cli.outline import Outline, Skipped, agent_place, agent_skipped, of_agent, outline_of
+from acode.cli.live_line import LiveLine
 from acode.cli.output import OutputLines
-from acode.cli.remedy import show_remedy
+from acode.cli.positions import Outline, Skipped, agent_place, agent_skipped, of_agent, outline_of
+from acode.cli.remediation import show_remedy
 from acode.cli.screen import Screen, one_line
-from acode.cli.wording import attempt_of, count, took
 from acode.engine.world import Notice, short
 from acode.redact import Redactor
 from acode.state import AGENT, NESTED, PLANNING_TASKS, Session
@@ -38,7 +38,7 @@ class Progress:
         self._output: OutputLines | None = None
         self._titles: dict[str, str] = {}  # of an agent's steps, which no plan names
 
-    def tell(self, notice: Notice) -> None:
+    def emit(self, notice: Notice) -> None:
         self.session_id = notice.session_id
         if notice.session is not None:
             self.state = str(notice.session.state)
@@ -58,8 +58,8 @@ class Progress:
         self.resumed = bool(notice.data["resumed"])
         title = one_line(self.redactor.text(session.title))
         if self.resumed:
-            self.screen.say(f"Resuming session {self._bold(short(session.session_id))}...")
-            self.screen.say(f"  Plan: {title}")
+            self.screen.line(f"Resuming session {self._bold(short(session.session_id))}...")
+            self.screen.line(f"  Plan: {title}")
             self._loaded(session)
         else:
             size = f"{count(session.tasks_total, 'task')}, {count(session.steps_total, 'step')}"
@@ -67,29 +67,29 @@ class Progress:
                 size = f"planned and done by {model_of(session)}"
             if session.kind == "foreign":
                 size = f"carries the {session.source} run {one_line(session.run_id)}"
-            self.screen.say(f"Session {self._bold(short(session.session_id))}: {title} ({size})")
+            self.screen.line(f"Session {self._bold(short(session.session_id))}: {title} ({size})")
 
     def _loaded(self, session: Session) -> None:
         if session.kind == AGENT:
             for line in agent_lines(session):
-                self.screen.say(f"  {line}")
+                self.screen.line(f"  {line}")
             return
         if self._outline is None:
-            self.screen.say(f"  Loaded state: {session.state}")
+            self.screen.line(f"  Loaded state: {session.state}")
             return
         place = self._outline.next_step(session)
         at = f" at {place.name}" if place else ", all steps done"
-        self.screen.say(f"  Loaded state: {session.state}{at}")
+        self.screen.line(f"  Loaded state: {session.state}{at}")
         for one in self._outline.skipped(session):
-            self.screen.say(f"  Skipping: {one.name} (complete)")
+            self.screen.line(f"  Skipping: {one.name} (complete)")
         if session.steps_done:
             spent = sum(session.records.task_ms.values()) if session.records else 0
-            self.screen.say(
+            self.screen.line(
                 f"  Skipped in all: {session.steps_done} of {session.steps_total} steps ({took(spent)} of work)"
             )
         if place:
-            self.screen.say(f"  Starting from: {place.name}")
-        self.screen.say(f"  Remaining: {count(session.steps_total - session.steps_done, 'step')}")
+            self.screen.line(f"  Starting from: {place.name}")
+        self.screen.line(f"  Remaining: {count(session.steps_total - session.steps_done, 'step')}")
 
     def _plan_changed(self, notice: Notice) -> None:
         """A task has appeared: from here on its steps have a place and a title."""
@@ -97,7 +97,7 @@ class Progress:
             self._outline = outline_of(notice.session)
 
     def _backup(self, notice: Notice) -> None:
-        self.screen.say(f"  Backup of the database: {one_line(notice.data['path'])}")
+        self.screen.line(f"  Backup of the database: {one_line(notice.data['path'])}")
 
     def _warning(self, notice: Notice) -> None:
         self.line.close()
@@ -111,9 +111,9 @@ class Progress:
         # Whoever resumes a pause knows of it.
         advice = [line for line in data["advice"] if not line.startswith("paused by")]
         if advice:
-            self.screen.say("  Note: a person may go on; an automatic resume would be refused now:")
+            self.screen.line("  Note: a person may go on; an automatic resume would be refused now:")
         for line in advice:
-            self.screen.say(f"    - {one_line(line)}")
+            self.screen.line(f"    - {one_line(line)}")
 
     # The environment.
 
@@ -121,15 +121,15 @@ class Progress:
         report = notice.data["report"]
         self._checked = True
         self._ready = bool(report["valid"])
-        self.screen.say("\nValidating environment...")
+        self.screen.line("\nValidating environment...")
         for line in check_lines(self.screen, report):
-            self.screen.say(line)
+            self.screen.line(line)
         for line in changed_lines(self.screen, report["changed_files"], notice.at):
-            self.screen.say(line)
+            self.screen.line(line)
 
     def _changes_accepted(self, notice: Notice) -> None:
         self._ready = True
-        self.screen.say("\nContinuing with changed files...")
+        self.screen.line("\nContinuing with changed files...")
 
     def _resume_started(self, notice: Notice) -> None:
         data = notice.data
@@ -138,16 +138,16 @@ class Progress:
             f" replayed events {data['replay_first']} to {data['replay_last']}"
         )
         if data["sync_status"] == "degraded":
-            self.screen.say("")
-            for line in sync_words.in_full(data["sync"], notice.at):
-                self.screen.say(line)
-        self.screen.say("\nEnvironment ready. Resuming..." if self._checked and self._ready else "\nResuming...")
+            self.screen.line("")
+            for line in sync_state.in_full(data["sync"], notice.at):
+                self.screen.line(line)
+        self.screen.line("\nEnvironment ready. Resuming..." if self._checked and self._ready else "\nResuming...")
         if notice.session is None:
             return
         if notice.session.kind == AGENT:
             at = agent_place(notice.session)
             self._skipped(agent_skipped(notice.session))
-            self.screen.say(f"  Continuing from {at.name if at else of_agent(notice.session)}")
+            self.screen.line(f"  Continuing from {at.name if at else of_agent(notice.session)}")
         elif self._outline is not None:
             self._skipped(self._outline.skipped(notice.session))
 
@@ -155,17 +155,17 @@ class Progress:
         for one in finished:
             title = f": {self._clean(one.title)}" if one.title else ""
             spent = f", took {took(one.took_ms)}" if one.title and one.took_ms else ""
-            self.screen.say(f"  {self._good('✓')} {one.name}{title} {self._dim(f'(skipped{spent})')}")
+            self.screen.line(f"  {self._good('✓')} {one.name}{title} {self._dim(f'(skipped{spent})')}")
 
     def _sync_changed(self, notice: Notice) -> None:
         """The line to the server broke, or stands again; the work never waited for it."""
         self.line.close()
         data = notice.data
         if data["change"] == "restored":
-            self.screen.say(f"Sync: connected again, {count(data['pending_events'], 'event')} pending")
+            self.screen.line(f"Sync: connected again, {count(data['pending_events'], 'event')} pending")
             return
         pending = count(data["pending_events"], "event")
-        self.screen.say(f"Sync: DEGRADED - {pending} pending ({one_line(data['reason'])}). {sync_words.NOTE}")
+        self.screen.line(f"Sync: DEGRADED - {pending} pending ({one_line(data['reason'])}). {sync_state.NOTE}")
 
     # A step that was found in progress.
 
@@ -176,29 +176,29 @@ class Progress:
         if notice.session is not None and notice.session.kind == AGENT and is_task(notice):
             self.screen.detail(f"\nTask {one_line(step)}: was in the middle, and goes on where the log ends")
             return
-        self.screen.say(f"\nStep: {self._clean(self._outline.title(step) if self._outline else step)}")
+        self.screen.line(f"\nStep: {self._clean(self._outline.title(step) if self._outline else step)}")
         for name, value in settled_lines(data["kind"], data["outcome"], data["action"], one_line(data["evidence"])):
-            self.screen.say(f"{name}: {value}")
+            self.screen.line(f"{name}: {value}")
 
     def _step_waiting(self, notice: Notice) -> None:
         step = notice.step or ""
         self.step = step
-        self.screen.say(f"\nStep: {self._clean(self._outline.title(step) if self._outline else step)}")
-        self.screen.say("Status: Was in progress")
-        self.screen.say(f"Checking: {one_line(notice.data['evidence'])}")
-        self.screen.say("Action: Waiting for it to end (Ctrl+C stops the waiting, not the command)")
+        self.screen.line(f"\nStep: {self._clean(self._outline.title(step) if self._outline else step)}")
+        self.screen.line("Status: Was in progress")
+        self.screen.line(f"Checking: {one_line(notice.data['evidence'])}")
+        self.screen.line("Action: Waiting for it to end (Ctrl+C stops the waiting, not the command)")
 
     def _step_rolled_back(self, notice: Notice) -> None:
         self.line.close()
         restored, saved = notice.data["restored"], notice.data["saved"]
         names = ", ".join(one_line(path) for path in restored[:PATHS_SHOWN_MAX])
         more = f" and {len(restored) - PATHS_SHOWN_MAX} more" if len(restored) > PATHS_SHOWN_MAX else ""
-        self.screen.say(f"Put back: {names}{more}")
+        self.screen.line(f"Put back: {names}{more}")
         if saved:
             way = f"acode session export {short(notice.session_id or '')} --kept DIR"
-            self.screen.say(f"Kept: what stood there ({count(saved, 'file')}); to get it: {way}")
+            self.screen.line(f"Kept: what stood there ({count(saved, 'file')}); to get it: {way}")
         if until_end := notice.data.get("saved_until_end"):
-            self.screen.say(f"Only until the session ends: {count(until_end, 'file')} with what looks like a secret")
+            self.screen.line(f"Only until the session ends: {count(until_end, 'file')} with what looks like a secret")
 
     # Steps.
 
@@ -208,7 +208,7 @@ class Progress:
             self._warned.add(message)
             self._head(notice)
             self.line.close()
-            self.screen.say(self._dim(f"    note on {notice.step}: {one_line(message)}"))
+            self.screen.line(self._dim(f"    note on {notice.step}: {one_line(message)}"))
 
     def _step_started(self, notice: Notice) -> None:
         self._head(notice)
@@ -231,7 +231,7 @@ class Progress:
         self.line.close()
         self._task = place.task.id
         total = len(self._outline.order)
-        self.screen.say(self._bold(f"\nTask {place.task_number}/{total}: {self._clean(place.task.title)}"))
+        self.screen.line(self._bold(f"\nTask {place.task_number}/{total}: {self._clean(place.task.title)}"))
 
     def _step_output(self, notice: Notice) -> None:
         if self._output is None:
@@ -242,16 +242,16 @@ class Progress:
         """A task is a step with steps inside: its name stands above them."""
         self.line.close()
         if session.tasks_done < PLANNING_TASKS:  # making the plan is no task of the plan
-            self.screen.say(self._bold(f"\n{self._clean(title)}"))
+            self.screen.line(self._bold(f"\n{self._clean(title)}"))
             return
         number = session.plan_tasks_done + 1
         total = max(session.plan_tasks_total, number)
-        self.screen.say(self._bold(f"\nTask {number}/{total}: {self._clean(title)}"))
+        self.screen.line(self._bold(f"\nTask {number}/{total}: {self._clean(title)}"))
 
     def _context_compacted(self, notice: Notice) -> None:
         self.line.close()
         why = "the model refused it as too long" if notice.data["reason"] == "refused" else "it has become long"
-        self.screen.say(self._dim(f"    the conversation is replaced by a summary: {why}"))
+        self.screen.line(self._dim(f"    the conversation is replaced by a summary: {why}"))
 
     def _step_completed(self, notice: Notice) -> None:
         self._end_output()
@@ -280,13 +280,13 @@ class Progress:
         self.step = None
 
     def _step_retry(self, notice: Notice) -> None:
-        self.screen.say(f"    trying again in {notice.data['after_seconds']:g} s (attempt {notice.data['attempt']})")
+        self.screen.line(f"    trying again in {notice.data['after_seconds']:g} s (attempt {notice.data['attempt']})")
 
     def _touched(self, paths: list[str]) -> None:
         if paths:
             names = ", ".join(one_line(path) for path in paths[:PATHS_SHOWN_MAX])
             more = f" and {len(paths) - PATHS_SHOWN_MAX} more" if len(paths) > PATHS_SHOWN_MAX else ""
-            self.screen.say(self._dim(f"    it changed {names}{more}"))
+            self.screen.line(self._dim(f"    it changed {names}{more}"))
 
     def _task_completed(self, notice: Notice) -> None:
         if self._outline is None:
@@ -300,7 +300,7 @@ class Progress:
 
     def _escalated(self, notice: Notice) -> None:
         self.line.close()
-        self.screen.say(f"{self._paint('⚠', 'warn')} Escalated ({notice.data['reason_code']}): a person must look.")
+        self.screen.line(f"{self._paint('⚠', 'warn')} Escalated ({notice.data['reason_code']}): a person must look.")
         if self._ready:  # a refusal shows it with its error
             show_remedy(self.screen, notice.data["remedy"])
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 import msgspec
 
-from acode.cli.asking import confirm
+from acode.cli.durations import count
 from acode.cli.flags import OFFLINE, Command, Flags, reason_option
+from acode.cli.prompts import confirm
 from acode.cli.screen import Screen, one_line
 from acode.cli.sync import show_tails
 from acode.cli.table import show_table
-from acode.cli.wording import count
 from acode.cli.world import build_world
 from acode.engine.session_place import NO_ANCHOR
 from acode.engine.world import World, short
@@ -39,7 +39,7 @@ def command(flags: Flags, *, session: str, force: bool, reason: str, yes: bool) 
     if flags.json:
         screen.document({**msgspec.to_builtins(brought), "files": msgspec.to_builtins(files)})
     elif not (brought.owned or brought.ended):
-        screen.say(f"To carry it on here: acode resume {short(brought.session_id)} --remote")
+        screen.line(f"To carry it on here: acode resume {short(brought.session_id)} --remote")
     return 0
 
 
@@ -51,7 +51,7 @@ def brought_here(world: World, screen: Screen, text: str, *, own: bool, force: b
             show_tails(screen, error.details.get("tails"))
         raise
     name = short(brought.session_id)
-    screen.say(
+    screen.line(
         f"Session {name}: {count(brought.events, 'event')} came down, verified; it stands at {brought.last_seq}."
     )
     if brought.unanchored:
@@ -75,16 +75,16 @@ def settle_files(world: World, screen: Screen, brought: Brought, *, yes: bool) -
     missing = [one.path for one in files if one.known]
     for one in files[:FILES_SHOWN_MAX]:
         word = "missing here" if one.change == "deleted" else f"{one.change} here"
-        screen.say(f"  {word}: {one_line(one.path)}" + ("" if one.known else " (its content is not in the session)"))
+        screen.line(f"  {word}: {one_line(one.path)}" + ("" if one.known else " (its content is not in the session)"))
     if len(files) > FILES_SHOWN_MAX:
-        screen.say(f"  … and {len(files) - FILES_SHOWN_MAX} more")
+        screen.line(f"  … and {len(files) - FILES_SHOWN_MAX} more")
     if missing and (
         yes or (screen.can_ask and confirm(screen, f"Put {count(len(missing), 'file')} here?", default=True))
     ):
         done = put_files_here(world, brought.session_id, missing)
-        screen.say(f"Put here: {', '.join(one_line(path) for path in done[:FILES_SHOWN_MAX])}")
+        screen.line(f"Put here: {', '.join(one_line(path) for path in done[:FILES_SHOWN_MAX])}")
     elif missing:
-        screen.say("Nothing was put here; with --yes the missing ones are.")
+        screen.line("Nothing was put here; with --yes the missing ones are.")
     return files
 
 
@@ -113,7 +113,7 @@ def show_shared(flags: Flags) -> int:
     if cells:
         show_table(screen, ("ID", "STATE", "STEPS", "OWNED BY", "TASK"), cells)
     else:
-        screen.say("The server holds no sessions.")
+        screen.line("The server holds no sessions.")
     return 0
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from acode.cli.outline import open_tasks, outline_of, position
+from acode.cli.durations import stamp
+from acode.cli.positions import open_tasks, outline_of, position
 from acode.cli.screen import one_line
-from acode.cli.wording import stamp
 from acode.engine.preview import Preview, next_action
-from acode.formats.agent_memory.wording import resume_report
-from acode.formats.shape import Standing
+from acode.formats.agent_memory.messages import resume_report
+from acode.formats.interface import Standing
 from acode.redact import Redactor
 from acode.state import AGENT, Session
 

@@ -7,15 +7,15 @@ import msgspec
 
 from acode.cli import foreign
 from acode.cli.agent import with_model
-from acode.cli.asking import ask_for_text
-from acode.cli.execution import Execution
 from acode.cli.flags import OFFLINE, Command, Flags, reason_option
-from acode.cli.picking import resumable_rows, said_to_wait, to_resume
+from acode.cli.follow_run import Execution
+from acode.cli.prompts import ask_for_text
 from acode.cli.screen import Screen
+from acode.cli.session_picker import announce_wait, resumable_rows, to_resume
 from acode.cli.world import build_world
-from acode.engine.carry_on import resume
-from acode.engine.hold import ended
-from acode.engine.opening import opened, resolve_id
+from acode.engine.held_session import ended
+from acode.engine.resume import resume
+from acode.engine.workspace_store import opened, resolve_id
 from acode.engine.world import Options, Result, World
 from acode.errors import CheckpointMissing, Usage
 from acode.events.types import SessionCreated
@@ -108,7 +108,7 @@ def command(
         given = ask_for_text(screen, "Why is it forced? (for the record; Enter for none given)")
         options = msgspec.structs.replace(options, reason=given or None)
     execution = Execution(flags, world, asks=not auto, name=name)
-    return execution.carry_out(lambda ready: carry_on(said_to_wait(ready, screen, name, wait=wait), name, options))
+    return execution.carry_out(lambda ready: carry_on(announce_wait(ready, screen, name, wait=wait), name, options))
 
 
 def carry_on(world: World, name: str, options: Options) -> Result:
@@ -124,6 +124,6 @@ def carry_on(world: World, name: str, options: Options) -> Result:
         return resume(world, name, options)
     if session.terminal:
         raise ended(session)
-    from acode.library.entry import carry_on as call_program
+    from acode.library.decorators import carry_on as call_program
 
     return call_program(world, session, created, options)

@@ -7,20 +7,20 @@ from collections.abc import Callable, Mapping
 import click
 import msgspec
 
-from acode.cli.asking import confirm
-from acode.cli.execution import shared
+from acode.cli.durations import count
+from acode.cli.error_report import clean
 from acode.cli.flags import OFFLINE, WHY_OFFLINE, Command, Flags
+from acode.cli.follow_run import shared
+from acode.cli.prompts import confirm
 from acode.cli.screen import Screen, one_line
 from acode.cli.signals import Signals
-from acode.cli.trouble import clean
-from acode.cli.wording import count
 from acode.cli.world import build_world
-from acode.engine.hold import ended
-from acode.engine.staying import what_stays
-from acode.engine.take_back import UndoCall, Undoing, plan_rollback, refuse_incomplete, refuse_unsettled, roll_back
+from acode.engine.held_session import ended
+from acode.engine.rollback import UndoCall, Undoing, plan_rollback, refuse_incomplete, refuse_unsettled, roll_back
+from acode.engine.rollback_preview import what_stays
 from acode.engine.world import Notice, short
 from acode.errors import AcodeError, InputRequired, Interrupted
-from acode.observe import Several, log_of
+from acode.log_file import Several, log_of
 from acode.state import Session
 
 WAYS = {
@@ -37,9 +37,9 @@ class Told:
     def __init__(self, screen: Screen) -> None:
         self.screen = screen
 
-    def tell(self, notice: Notice) -> None:
+    def emit(self, notice: Notice) -> None:
         if notice.event == "step_taken_back":
-            self.screen.say(f"  {notice.step}: {one_line(str(notice.data['title']))}")
+            self.screen.line(f"  {notice.step}: {one_line(str(notice.data['title']))}")
         elif notice.event == "warning":
             self.screen.warn(one_line(str(notice.data["message"])))
 
@@ -71,7 +71,7 @@ def command(flags: Flags, *, session: str, to: str | None, dry_run: bool, yes: b
         raise ended(found, "roll back")
     if dry_run:
         return show_dry(screen, found, to, undoing, what_stays(world, found, undoing))
-    show(screen, name, to, undoing, what_stays(world, found, undoing), say=screen.say)
+    show(screen, name, to, undoing, what_stays(world, found, undoing), say=screen.line)
     if not undoing:
         return 0
     refuse_now(found, undoing)  # before anybody is asked
@@ -88,13 +88,13 @@ def command(flags: Flags, *, session: str, to: str | None, dry_run: bool, yes: b
         screen.document({"session_id": found.session_id, **msgspec.to_builtins(done)})
     kept = f", {len(done.kept)} kept because somebody changed them" if done.kept else ""
     pending = "1 step is" if len(done.steps) == 1 else f"{len(done.steps):,} steps are"
-    screen.say(f"Rolled back: {pending} pending again, {count(len(done.restored), 'file')} put back{kept}")
+    screen.line(f"Rolled back: {pending} pending again, {count(len(done.restored), 'file')} put back{kept}")
     screen.insist(f"To resume: acode resume {name}")
     return 0
 
 
 def undo_of_programs() -> UndoCall:
-    from acode.library.undoing import call
+    from acode.library.rollback import call
 
     return call
 
@@ -122,7 +122,7 @@ def show_dry(
     show(screen, short(session.session_id), to, undoing, kept, say=screen.data)
     if refused is not None:
         screen.data(one_line(f"It would be refused now: {refused.message}"))
-        screen.say(f"{screen.paint('hint:', 'now')} {one_line(refused.hint)}")
+        screen.line(f"{screen.paint('hint:', 'now')} {one_line(refused.hint)}")
     return 0
 
 

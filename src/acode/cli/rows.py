@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from acode.cli.durations import ago_short, stamp
 from acode.cli.screen import one_line
-from acode.cli.wording import ago_short, stamp
-from acode.engine.listing import Row
+from acode.engine.session_list import Row
 from acode.engine.world import short
 
 HEADINGS = ("ID", "STATE", "PAUSED", "TASK")

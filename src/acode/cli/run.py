@@ -9,17 +9,17 @@ from pathlib import Path
 
 import click
 
-from acode.cli.asking import choose
-from acode.cli.execution import Execution
 from acode.cli.flags import Command, Flags
-from acode.cli.picking import in_one_line, show_candidate
+from acode.cli.follow_run import Execution
+from acode.cli.prompts import choose
 from acode.cli.screen import Screen
+from acode.cli.session_picker import in_one_line, show_candidate
 from acode.cli.world import build_world
-from acode.engine import listing
-from acode.engine.begin import run_plan, same_plan
-from acode.engine.carry_on import resume
-from acode.engine.listing import Row
-from acode.engine.opening import has_database, refuse_lost
+from acode.engine import session_list
+from acode.engine.create import run_plan, same_plan
+from acode.engine.resume import resume
+from acode.engine.session_list import Row
+from acode.engine.workspace_store import has_database, refuse_lost
 from acode.engine.world import Options, World, short
 from acode.errors import InputRequired, Interrupted, Usage
 from acode.planfile import PlanFile, load_plan
@@ -105,13 +105,13 @@ def unfinished_of(world: World, planfile: PlanFile) -> Session | None:
 
 def all_unfinished(world: World) -> tuple[Row, ...]:
     if has_database(world):
-        return listing.unfinished(world)
+        return session_list.unfinished(world)
     refuse_lost(world)
     return ()
 
 
 def first_of(world: World, rows: Iterable[Row], planfile: PlanFile) -> Session | None:
-    return listing.unfinished_of(world, rows, lambda created: same_plan(created, planfile), "plan")
+    return session_list.unfinished_of(world, rows, lambda created: same_plan(created, planfile), "plan")
 
 
 def refuse_second(world: World, planfile: PlanFile, known: frozenset[str] = frozenset()) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from acode.errors import AcodeError
 
 if TYPE_CHECKING:
-    from acode.cli.said import Flags
+    from acode.cli.early_flags import Flags
 
 STYLES = {"good": "32", "bad": "31", "warn": "33", "dim": "2", "bold": "1", "now": "36"}
 PLAIN_SIGNS = str.maketrans(
@@ -60,16 +60,16 @@ class Screen:
 
     # Talk.
 
-    def say(self, text: str = "") -> None:
+    def line(self, text: str = "") -> None:
         if not self.flags.quiet:
             self.insist(text)
 
     def detail(self, text: str) -> None:
         if self.flags.verbose:
-            self.say(text)
+            self.line(text)
 
     def warn(self, text: str) -> None:
-        self.say(f"{self.paint('warning:', 'warn')} {text}")
+        self.line(f"{self.paint('warning:', 'warn')} {text}")
 
     def insist(self, text: str) -> None:
         """Said also with -q: errors, questions, and the way on."""

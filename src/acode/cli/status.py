@@ -7,13 +7,13 @@ from typing import Any
 import click
 import msgspec
 
-from acode.cli import foreign, sync_words
+from acode.cli import foreign, sync_state
 from acode.cli import rows as listing
+from acode.cli.durations import ago
 from acode.cli.flags import Command, Flags
-from acode.cli.outline import outline_of, position
-from acode.cli.picking import stopped_at, to_look_at
+from acode.cli.positions import outline_of, position
 from acode.cli.screen import Screen, one_line
-from acode.cli.wording import ago
+from acode.cli.session_picker import stopped_at, to_look_at
 from acode.cli.world import build_world
 from acode.engine.preview import Preview, Row, decision_json, is_escalated, next_action, preview
 from acode.engine.world import Options, World, short
@@ -76,7 +76,7 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
     ]
     if found.survey is None:
         out.append(f"Ended: {ago(session.updated_at, now)}")
-        return [*out, *sync_words.in_full(found.sync.as_json(), now)]
+        return [*out, *sync_state.in_full(found.sync.as_json(), now)]
     survey, decision = found.survey, found.survey.decision
     out.append(f"Position: {position(session, outline_of(session))}")
     if found.lock.held:
@@ -87,7 +87,7 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
         waiting = f", {decision.cooldown_s_remaining} s remain" if decision.cooldown_s_remaining else ""
         out.append(f"Automatic resume now: {verdict} ({decision.in_words}{waiting})")
         out.append("Lock: free")
-    out += sync_words.in_full(found.sync.as_json(), now)
+    out += sync_state.in_full(found.sync.as_json(), now)
     out.append(f"Next: {next_action(found)}")
     return out
 

@@ -22,18 +22,18 @@ import click
 from acode.cli import foreign
 from acode.cli.flags import OFFLINE, WHY_OFFLINE, Command, Flags
 from acode.cli.jsonlines import JsonLines
-from acode.cli.picking import to_resume
 from acode.cli.run import is_file, read_plan, unfinished_of
 from acode.cli.screen import Screen
+from acode.cli.session_picker import to_resume
 from acode.cli.supervised_start import StartNote, SupervisedStart, unreported
 from acode.cli.world import build_world
-from acode.engine.begin import same_plan
+from acode.engine.create import same_plan
 from acode.engine.missing_checkpoint import missing_checkpoint_on_record
 from acode.engine.preview import history, next_action, preview, rows
 from acode.engine.world import Notice, Options, World, introduction, short
 from acode.errors import NoResumableSession, SessionLocked, Usage
 from acode.events.types import SessionCreated
-from acode.observe import log_of
+from acode.log_file import log_of
 from acode.state import Session, State
 from acode.supervise import COUNTDOWN_STEP_S, ChildEnd, Standing, supervise
 
@@ -93,7 +93,7 @@ def within(world: World, path: str) -> str:
 
 def supervise_task(flags: Flags, world: World, screen: Screen, text: str, *, new: bool, approve_plan: bool) -> int:
     """The unfinished session of this task, or a new one; nobody is asked, so the plan waits for its approval."""
-    from acode.agent.story import checked_goal
+    from acode.agent.session_loop import checked_goal
     from acode.cli import agent
 
     agent.refuse_unsupported()
@@ -124,7 +124,7 @@ def supervise_start(
     world = supervisor.world
     session_id, how = (None, "") if new else left_over(supervisor, start, is_meant, unfinished, what)
     if session_id is not None:
-        supervisor.screen.say(f"Supervising session {short(session_id)}, {how}")
+        supervisor.screen.line(f"Supervising session {short(session_id)}, {how}")
         start.write(StartNote(since=world.clock(), session_id=session_id))
         code = supervisor.go(None, lambda: session_id)
     else:
@@ -144,7 +144,7 @@ def left_over(
     what: str,
 ) -> tuple[str | None, str]:
     """The session to be continued or reported, and why in words."""
-    world, show = supervisor.world, supervisor.screen.say
+    world, show = supervisor.world, supervisor.screen.line
     found = unreported(start, lambda since: session_since(world, is_meant, since), show)
     if found is not None and is_there(world, found):
         return found, "whose end no supervisor has reported"
@@ -210,7 +210,7 @@ class Supervisor:
                 look=self._look,
                 count_down=self._count_down,
                 stopped=lambda: self.stopped_by is not None,
-                tell=self._tell,
+                emit=self._emit,
                 locked_s_max=self.world.config.settings.session.lock_timeout_seconds,
             )
         finally:
@@ -233,7 +233,7 @@ class Supervisor:
         session, at = found.session, self.world.clock()
         lines = JsonLines(self.screen, self.world.redactor)
         about = introduction(session)
-        lines.tell(Notice(event="session_start", at=at, session_id=session.session_id, seq=session.seq, data=about))
+        lines.emit(Notice(event="session_start", at=at, session_id=session.session_id, seq=session.seq, data=about))
         reason = found.survey.decision.reason_code if found.survey is not None else str(session.state).lower()
         lines.end(
             at=at,
@@ -288,7 +288,7 @@ class Supervisor:
     def _count_down(self, seconds: float, why: str) -> bool:
         """Wait, visibly; False when somebody stopped it."""
         until = time.monotonic() + seconds
-        self.screen.say(f"Waiting {seconds:.0f} s ({why}) before the next attempt; Ctrl+C stops")
+        self.screen.line(f"Waiting {seconds:.0f} s ({why}) before the next attempt; Ctrl+C stops")
         while (left := until - time.monotonic()) > 0:
             if self.stopped_by is not None:
                 self._draw("")
@@ -303,9 +303,9 @@ class Supervisor:
         if self.screen.lively:
             self.screen.put(f"\r\x1b[2K{text}")
 
-    def _tell(self, event: str, data: dict[str, object]) -> None:
+    def _emit(self, event: str, data: dict[str, object]) -> None:
         log_of(self.world).write("info", event, **data)
         if event == "supervision_ends" and self.child is None:
-            self.screen.say(f"Nothing is left to do: {data['why']}")
+            self.screen.line(f"Nothing is left to do: {data['why']}")
         if event == "child_ended" and data["signal"] is not None:
-            self.screen.say(f"The child was killed by {data['signal']}")
+            self.screen.line(f"The child was killed by {data['signal']}")

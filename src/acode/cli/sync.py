@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from acode.cli import sync_words
+from acode.cli import sync_state
+from acode.cli.durations import count
 from acode.cli.flags import Command, Flags, Group
 from acode.cli.screen import Screen, one_line
-from acode.cli.wording import count
 from acode.cli.world import build_world
 from acode.config import without_password
 from acode.engine.world import World, short
 from acode.errors import AcodeError, SyncFailed
 
 if TYPE_CHECKING:
-    from acode.sync.now import Standing
+    from acode.sync.push_now import Standing
 
 COMMANDS = {
     "now": ("sync:now", "Push what is pending to the server, now."),
@@ -35,7 +35,7 @@ ID = click.argument("session", metavar="[ID]", required=False)
 @click.pass_obj
 def now(flags: Flags, *, session: str | None, force: bool, reason: str, yes: bool) -> int:
     """Push what is pending, of one session or of all. Ends with 1 if the server cannot be used."""
-    from acode.sync.now import deliver_now
+    from acode.sync.push_now import deliver_now
 
     world = build_world(flags, yes=yes, wants_trust=True)
     screen = Screen(flags, world.env)
@@ -78,7 +78,7 @@ def status(flags: Flags, *, session: str | None) -> int:
 
     Where the server does not answer soon, this is what was last heard.
     """
-    from acode.sync.now import standings
+    from acode.sync.push_now import standings
 
     world = build_world(flags)
     screen = Screen(flags, world.env)
@@ -86,7 +86,7 @@ def status(flags: Flags, *, session: str | None) -> int:
     parted = [one for one in found if one.standing in ("fenced", "diverged")]
     tails = seen_tails(world, parted[0].session_id) if session is not None and parted else None
     url = world.config.settings.sync.url
-    worst = max((one.sync.as_json() for one in found), key=rank, default=sync_words.DISABLED)
+    worst = max((one.sync.as_json() for one in found), key=rank, default=sync_state.DISABLED)
     whole = {**worst, "pending_events": sum(one.sync.pending_events for one in found)}
     if url is not None and not found:
         whole["status"] = "up_to_date"
@@ -97,11 +97,11 @@ def status(flags: Flags, *, session: str | None) -> int:
         ]
         screen.document({**whole, "url": without_password(url) if url else None, "sessions": rows, "tails": tails})
         return 0
-    for line in sync_words.in_full(whole, world.clock()):
+    for line in sync_state.in_full(whole, world.clock()):
         screen.data(line)
     for one in found:
         if one.sync.status not in ("disabled", "up_to_date") or one.standing == "copy":
-            state = "a copy" if one.standing == "copy" else sync_words.in_brief(one.sync.as_json())
+            state = "a copy" if one.standing == "copy" else sync_state.in_brief(one.sync.as_json())
             screen.data(f"  {short(one.session_id)}  {state}  {one_line(one.title)}")
     show_tails(screen, tails)
     return 0
@@ -109,14 +109,14 @@ def status(flags: Flags, *, session: str | None) -> int:
 
 def compared(world: World, screen: Screen, found: list[Standing]) -> list[Standing]:
     """With what the server says now; a look is never an error."""
-    from acode.sync.now import compare
+    from acode.sync.push_now import compare
 
     if not found or world.config.settings.sync.url is None:
         return found
     try:
         return compare(world, found)
     except AcodeError as error:
-        screen.say(f"As last heard: {one_line(error.message)}")
+        screen.line(f"As last heard: {one_line(error.message)}")
         return found
 
 
@@ -126,7 +126,7 @@ def rank(sync: dict[str, Any]) -> int:
 
 def seen_tails(world: World, session_id: str) -> dict[str, Any] | None:
     """Both tails, if the server answers; a look is never an error."""
-    from acode.sync.now import both_tails
+    from acode.sync.push_now import both_tails
 
     try:
         plain: dict[str, Any] | None = msgspec.to_builtins(both_tails(world, session_id))

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acode.cli.said import Flags
+from acode.cli.early_flags import Flags
 from acode.cli.screen import Screen, one_line
 from acode.config import Config, effective, is_trusted, load_config, state_dir, trust
 from acode.engine.world import Answers, Listener, Nobody, Notice, StopSwitch, World
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Silent:
     """A listener for commands that only look."""
 
-    def tell(self, notice: Notice) -> None:
+    def emit(self, notice: Notice) -> None:
         pass
 
     def durable(self, seq: int) -> None:
@@ -138,7 +138,7 @@ def load_settings(
 
 
 def _asked_to_trust(screen: Screen, config: Config) -> bool:
-    from acode.cli.asking import confirm
+    from acode.cli.prompts import confirm
 
     screen.insist("The configuration of this workspace, .agent/config.yml, wants to execute or send something:")
     for key in config.executes:
@@ -182,7 +182,7 @@ def build_world(
         redactor=redactor,
         offline=_offline(flags),
         ask_offline=lambda stated: _asked_offline(screen, stated),
-        say_waiting=screen.say,
+        on_waiting=screen.line,
     )
     flags.remember(world)
     return world
@@ -198,7 +198,7 @@ def _asked_offline(screen: Screen, stated: str) -> str | None:
     """A person who knows that nobody has continued it elsewhere says so, and why; anything else is a no."""
     if not screen.can_ask:
         return None
-    from acode.cli.asking import ask_for_text, confirm, forget_typed_ahead
+    from acode.cli.prompts import ask_for_text, confirm, forget_typed_ahead
 
     forget_typed_ahead()
     screen.insist(f"The {one_line(stated)}.")

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 import msgspec
 
+from acode.config.layer_merge import executing, merge
 from acode.config.layers import Layer, from_environment, from_file, from_flags, strange_variables
-from acode.config.merging import executing, merge
 from acode.config.places import CONFIG_NAME, state_dir, user_config_dir, workspace_config_path
 from acode.config.rules import DRIVER_NAMES, DRIVERS, RULES
 from acode.config.settings import Driver, Section, Settings, Sync

@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 
 from acode import seal
-from acode.engine.opening import opened, resolve_id
+from acode.engine.workspace_store import opened, resolve_id
 from acode.engine.world import World
 from acode.errors import AcodeError, BundleDamaged, KeyMissing, LogRolledBack
 from acode.seal import GENESIS, Anchor, Keyring
 from acode.store import checkpoints as ck
-from acode.store.scan import Gap, Judged, Noted, Stored, scan
+from acode.store.row_check import Gap, Judged, Noted, Stored, scan
 from acode.store.store import Store
 from acode.store.verification import Problem, Verified, as_error
 

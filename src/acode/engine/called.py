@@ -13,20 +13,20 @@ import msgspec
 
 from acode import __version__
 from acode import lock as locks
-from acode.engine.begin import TITLE_CHARACTERS_MAX
-from acode.engine.hold import Held, created
-from acode.engine.perform import NAMES_IN_EVENT_MAX, in_pieces, warn_of
+from acode.engine.create import TITLE_CHARACTERS_MAX
+from acode.engine.environment import git_position
+from acode.engine.held_session import Held, created
 from acode.engine.shared_paths import attribute, warn_of_shared
 from acode.engine.step import guard_after_act
-from acode.engine.validate import git_position
+from acode.engine.walk import NAMES_IN_EVENT_MAX, in_pieces, warn_of
 from acode.engine.world import SETTLED_BY_ANSWER, World
 from acode.errors import AcodeError
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Approve, Commit, Run, Step, Write, command_line, declared_outputs, describe, digest
 from acode.state import AGENT, NESTED, State
+from acode.steps.interface import Done, Prepared
 from acode.steps.run import make_place
-from acode.steps.shape import Done, Prepared
 from acode.workspace import restat
 
 
@@ -102,9 +102,9 @@ def begin(
         shown=shown,
     )
     warn_of_shared(run, step.id, started.before)
-    run.say(*before, *awake(run), started, durable=careful(started), blobs={**prepared.blobs, **blobs})
+    run.append(*before, *awake(run), started, durable=careful(started), blobs={**prepared.blobs, **blobs})
     if heard(run, "step_started"):
-        run.tell(
+        run.emit(
             "step_started",
             step=step.id,
             kind=step.kind,
@@ -214,11 +214,11 @@ def end(
         spent=done.spent,
     )
     synced = durable or settled or not careful(started)
-    said = run.say(*before, *own.accepted, *seen, completed, durable=synced, blobs=done.blobs, actor=actor)
+    said = run.append(*before, *own.accepted, *seen, completed, durable=synced, blobs=done.blobs, actor=actor)
     run.executed += not settled
     warn_of(run, completed, own)
     if heard(run, "step_completed"):
-        run.tell(
+        run.emit(
             "step_completed",
             seq=said[-1].seq,
             step=started.step,
@@ -254,7 +254,7 @@ def content_changed(run: Held, files: tuple[ev.FileState, ...]) -> tuple[str, ..
 
 def accept_retry(run: Held, started: ev.StepStarted, evidence: str) -> None:
     """A step that was stopped in the middle and may be repeated is cleared for its next attempt."""
-    run.say(
+    run.append(
         ev.StepSettled(step=started.step, attempt=started.attempt, outcome=ev.Settled.RETRY_ACCEPTED, evidence=evidence)
     )
 
@@ -270,14 +270,14 @@ def settle(
     outcome = SETTLED_BY_ANSWER[answer]
     settled = ev.StepSettled(step=step_id, attempt=started.attempt, outcome=outcome, evidence=evidence, note=note)
     if outcome is not ev.Settled.APPLIED:
-        run.say(settled, actor=actor)
+        run.append(settled, actor=actor)
         return
     end(run, started, done or Done(), took_ms=0, settled=True, before=(settled,), actor=actor)
 
 
 def take_back_record(run: Held, step_id: str) -> None:
     """A finished step is to run again, because its program says so: it is pending from here on."""
-    run.say(taken_back(step_id), actor="user")
+    run.append(taken_back(step_id), actor="user")
 
 
 def taken_back(step_id: str) -> ev.StepsRolledBack:
@@ -289,7 +289,7 @@ def give_result(run: Held, lost: ev.StepCompleted, answer: str, *, evidence: str
     outcome = SETTLED_BY_ANSWER[answer]
     settled = ev.StepSettled(step=lost.step, attempt=lost.attempt, outcome=outcome, evidence=evidence, note=note)
     if done is None:
-        run.say(taken_back(lost.step), settled, actor="user")
+        run.append(taken_back(lost.step), settled, actor="user")
         return
     started = ev.StepStarted(
         step=lost.step,

@@ -19,12 +19,12 @@ import msgspec
 
 from acode import lock as locks
 from acode import seal
-from acode.engine.opening import has_database, opened
-from acode.engine.sharing import sync_state
+from acode.engine.lease_state import sync_state
+from acode.engine.workspace_store import has_database, opened
 from acode.engine.world import World, short
 from acode.errors import AcodeError, DiskFull, SessionLocked, Usage, WriteFailed
 from acode.state import Session, State
-from acode.store import outbox, removal
+from acode.store import removal, sync_cursor
 from acode.store.blobs import LEFTOVER_AGE_S
 from acode.store.store import DATABASE, Store
 
@@ -268,7 +268,7 @@ def keep_its_end(world: World, store: Store, session: Session) -> None:
     anchor = seal.Anchor(
         session_id=session.session_id,
         seq=session.seq,
-        head=(outbox.code_at(store, session.session_id, session.seq) or b"").hex(),
+        head=(sync_cursor.code_at(store, session.session_id, session.seq) or b"").hex(),
         title=session.title,
         workspace=str(world.workspace),
         at=session.updated_at,

@@ -9,15 +9,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from acode.engine.hold import Held, check_anchor
-from acode.engine.opening import opened
+from acode.engine.held_session import Held, check_anchor
+from acode.engine.lease_state import ensure_ours
 from acode.engine.session_place import refuse_copy
 from acode.engine.settle import record_decision
-from acode.engine.sharing import ensure_ours
+from acode.engine.workspace_store import opened
 from acode.engine.world import Options, World, introduction, short
 from acode.errors import AcodeError, CheckpointMissing
 from acode.policy import Facts, decide
-from acode.resume import classify
+from acode.resume_point import classify
 from acode.seal import anchor_directory, read_anchor
 from acode.store.store import Loaded, Store
 from acode.workspace import Root, ensure_agent_dir
@@ -64,7 +64,7 @@ def verified_log(world: World, store: Store, session_id: str) -> Loaded | None:
 
 def refuse(run: Held, options: Options, missing: CheckpointMissing) -> CheckpointMissing:
     session, name = run.session, short(run.session.session_id)
-    run.tell("session_start", **introduction(session))
+    run.emit("session_start", **introduction(session))
     interruption = classify(session)
     decision = decide(
         session,

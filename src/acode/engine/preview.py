@@ -10,20 +10,20 @@ from typing import Any
 
 import msgspec
 
-from acode.engine import ways
-from acode.engine.hold import load_verified, make_site
-from acode.engine.listing import Row, lock_seen, resumable, row, rows
-from acode.engine.opening import opened, resolve_id
+from acode.engine import hints
+from acode.engine.environment import Report, validate
+from acode.engine.held_session import load_verified, make_site
+from acode.engine.lease_state import DISABLED, SyncState, sync_state
+from acode.engine.session_list import Row, lock_seen, resumable, row, rows
 from acode.engine.session_place import refuse_copy
-from acode.engine.sharing import DISABLED, SyncState, sync_state
 from acode.engine.survey import Survey, missing_artifacts, survey
-from acode.engine.validate import Report, validate
+from acode.engine.workspace_store import opened, resolve_id
 from acode.engine.world import Options, World, rollback_again, short, way_to_begin_anew
 from acode.errors import AcodeError
 from acode.events import Envelope
 from acode.lock import Seen
 from acode.policy import Decision, Facts, Reason, decide
-from acode.resume import Interruption, Scenario
+from acode.resume_point import Interruption, Scenario
 from acode.state import Session, State
 from acode.store.checkpoints import Checkpoint
 from acode.store.verification import Problem, Verified
@@ -237,14 +237,14 @@ def next_action(found: Preview) -> str:
     if session.undoing is not None:
         return rollback_again(session, session.undoing)
     if found.survey.decision.reason is Reason.MISSING_ARTIFACTS:
-        return ways.to_bring_back(session)
+        return hints.to_bring_back(session)
     settlement = found.survey.continuation.in_progress
     if found.survey.continuation.needs_person and settlement is not None:
-        return ways.to_settle(session, settlement.step)
+        return hints.to_settle(session, settlement.step)
     if is_escalated(found):
-        return ways.to_force(session)
+        return hints.to_force(session)
     if session.state is State.AWAITING_APPROVAL:
-        return ways.to_answer(session)
+        return hints.to_answer(session)
     if found.environment and found.environment.changed_files:
-        return ways.to_accept_changes(session)
-    return ways.to_resume(session)
+        return hints.to_accept_changes(session)
+    return hints.to_resume(session)

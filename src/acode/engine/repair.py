@@ -15,11 +15,11 @@ import msgspec
 
 from acode import lock as locks
 from acode import seal
-from acode.engine.hold import Held
-from acode.engine.opening import has_database, opened, resolve_id
+from acode.engine.held_session import Held
+from acode.engine.lease_state import confirm_ours, refuse_not_ours
 from acode.engine.salvage import Salvaged, counts_without, may_have_begun, open_again, salvage
 from acode.engine.session_place import follow_move, refuse_copy
-from acode.engine.sharing import confirm_ours, refuse_not_ours
+from acode.engine.workspace_store import has_database, opened, resolve_id
 from acode.engine.world import World, short
 from acode.errors import AcodeError, BeyondRepair, HistoryDiverged, LogRolledBack, UnknownSession
 from acode.events import types as ev
@@ -249,8 +249,8 @@ def mend(
     )
     journal = Journal(store, generation=generation, session=session, head=saved.head, last=None)
     run = Held(world, store, journal, root, None)
-    said = run.say(event, *afterwards(session, damage), actor="user")
-    run.tell("repaired", seq=said[0].seq, kind=damage.kind, quarantined=list(saved.seqs), backup=str(backup))
+    said = run.append(event, *afterwards(session, damage), actor="user")
+    run.emit("repaired", seq=said[0].seq, kind=damage.kind, quarantined=list(saved.seqs), backup=str(backup))
     done = report(damage, done=True)
     return msgspec.structs.replace(
         done,

@@ -18,7 +18,7 @@ from acode.events.definition import Approve, Call, Step, Write, definition_diges
 from acode.seal import GENESIS
 from acode.state import AGENT, Session, advance, begin
 from acode.store import checkpoints as ck
-from acode.store.scan import Gap, Judged, Past
+from acode.store.row_check import Gap, Judged, Past
 from acode.store.store import Store
 from acode.store.verification import as_error, judged, noted_of
 

@@ -10,9 +10,11 @@ from typing import Literal
 
 import msgspec
 
-from acode.engine.hold import Held
-from acode.engine.perform import (
+from acode.engine.held_session import Held
+from acode.engine.survey import look_at, step_named, unsafe_to_repeat
+from acode.engine.walk import (
     aborts,
+    emit_restored,
     ending,
     pause_by_signal,
     record_done,
@@ -20,10 +22,8 @@ from acode.engine.perform import (
     retry_after_s,
     start_of,
     stop_at_failure,
-    tell_what_was_put_back,
     with_what_was_put_back,
 )
-from acode.engine.survey import look_at, step_named, unsafe_to_repeat
 from acode.engine.world import SETTLED_BY_ANSWER, Result, short
 from acode.errors import AcodeError, OutcomeUnknown, StepStillRunning
 from acode.events import make_key
@@ -31,12 +31,12 @@ from acode.events import types as ev
 from acode.events.definition import Step, Task
 from acode.plan import Action, Finding, Outcome, Settlement, Strategy, settle
 from acode.policy import Decision, Facts, decide
-from acode.resume import Interruption
+from acode.resume_point import Interruption
 from acode.state import AGENT, State
 from acode.steps import kind_of
 from acode.steps import run as commands
-from acode.steps.kept import read_status, run_directory
-from acode.steps.shape import Failed, Prepared, Site
+from acode.steps.interface import Failed, Prepared, Site
+from acode.steps.keeper_notes import read_status, run_directory
 
 
 def settle_flights(
@@ -80,7 +80,7 @@ def settle_one(run: Held, settlement: Settlement, *, actor: str = "system", note
     kind, site = kind_of(started.kind), run.site()
     has_failed = failed_by_itself(run, settlement)
     ends_with_it = has_failed and aborts(run) and step.retry is None
-    run.tell(
+    run.emit(
         "step_settled",
         step=step.id,
         kind=settlement.kind,
@@ -111,9 +111,9 @@ def settle_one(run: Held, settlement: Settlement, *, actor: str = "system", note
         evidence=settlement.evidence,
         note=note,
     )
-    run.say(*(with_what_was_put_back(settled, rolled) if rolled else (settled,)), actor=actor)
+    run.append(*(with_what_was_put_back(settled, rolled) if rolled else (settled,)), actor=actor)
     if rolled is not None:
-        tell_what_was_put_back(run, step.id, rolled)
+        emit_restored(run, step.id, rolled)
 
 
 def record_ended(run: Held, step: Step, started: ev.StepStarted, failed: Failed, *, evidence: str) -> None:
@@ -161,12 +161,12 @@ def wait_for_command(run: Held, settlement: Settlement, skipped: int) -> Result 
     """The command, or a transaction on a server, lives on without its acode: wait for it, visibly; never start it again
     beside itself."""
     step = step_named(run.session, settlement.step)
-    run.tell("step_waiting", step=step.id, evidence=settlement.evidence)
+    run.emit("step_waiting", step=step.id, evidence=settlement.evidence)
     started = run.session.in_flight[step.id].started
     if ends_in_time(step, run.site(), started):
         return None
     # Without this, waiting three times for a command that takes its time would look like three failures.
-    run.say(ev.ResumeWithdrawn(step=step.id, evidence=settlement.evidence))
+    run.append(ev.ResumeWithdrawn(step=step.id, evidence=settlement.evidence))
     if run.world.stop.at_boundary():
         return pause_by_signal(run, skipped)
     name = short(run.session.session_id)
@@ -200,7 +200,7 @@ def end_where_it_failed(run: Held, skipped: int) -> Result | None:
 
 def refuse_repeat(run: Held, settlement: Settlement, interruption: Interruption, because: str, skipped: int) -> Result:
     """An automatic attempt waited for a command that then failed: as if it had come after its end, it is refused."""
-    run.say(ev.ResumeWithdrawn(step=settlement.step, evidence=because))
+    run.append(ev.ResumeWithdrawn(step=settlement.step, evidence=because))
     decision = decide(
         run.session,
         interruption,
@@ -215,7 +215,7 @@ def refuse_repeat(run: Held, settlement: Settlement, interruption: Interruption,
         step=settlement.step,
         message=settlement.evidence,
     )
-    run.say(decision_event(run, interruption, decision), paused)
+    run.append(decision_event(run, interruption, decision), paused)
     error = not_repeated_automatically(run, f"{settlement.step}: {because}", reason_code=str(decision.reason))
     return ending(run, error, str(decision.reason), skipped)
 
@@ -236,8 +236,8 @@ def decision_event(run: Held, interruption: Interruption, decision: Decision) ->
 
 def record_decision(run: Held, interruption: Interruption, decision: Decision) -> None:
     """Every decision is an event, also a refusal; a refusal changes no counter."""
-    said = run.say(decision_event(run, interruption, decision), actor=decision.actor)
-    run.tell(
+    said = run.append(decision_event(run, interruption, decision), actor=decision.actor)
+    run.emit(
         "resume_decision",
         seq=said[0].seq,
         eligible=decision.eligible,
@@ -275,7 +275,7 @@ def leave_open(run: Held, settlement: Settlement, interruption: Interruption, sk
     """Nothing shows what became of it: the session waits for a person."""
     error = note_unknown(run, settlement)
     if run.session.state is not State.PAUSED:
-        run.say(
+        run.append(
             ev.SessionPaused(
                 reason="outcome_unknown", interruption=interruption.cls, step=settlement.step, message=error.message
             )
@@ -287,7 +287,7 @@ def note_unknown(run: Held, settlement: Settlement) -> AcodeError:
     """Record once that the evidence says nothing, and say who must decide."""
     flight = run.session.in_flight[settlement.step]
     if flight.unknown is None and settlement.outcome is Outcome.UNKNOWN:
-        run.say(
+        run.append(
             ev.StepSettled(
                 step=settlement.step,
                 attempt=flight.started.attempt,
@@ -345,7 +345,7 @@ def resolve(run: Held, step_id: str, answer: str, *, evidence: str, note: str) -
             forestall(run, started)
         if started is not None and started.kind == "write":
             kind_of("write").roll_back(step, run.site(), started)  # the file stays; what its writer left beside it goes
-        run.say(
+        run.append(
             ev.StepSettled(step=step_id, attempt=number, outcome=outcome, evidence=evidence, note=note), actor="user"
         )
         return

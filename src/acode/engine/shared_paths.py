@@ -12,7 +12,7 @@ from datetime import datetime
 
 import msgspec
 
-from acode.engine.hold import IMAGES_IN_EVENT_MAX, Held
+from acode.engine.held_session import IMAGES_IN_EVENT_MAX, Held
 from acode.engine.survey import step_named
 from acode.engine.world import short
 from acode.errors import AcodeError
@@ -21,7 +21,7 @@ from acode.events.definition import declared_outputs
 from acode.state import InFlight, Session
 from acode.store.store import Store
 from acode.workspace import ChangedFile, Root, restat
-from acode.workspace.listing import Patterns
+from acode.workspace.declared_outputs import Patterns
 
 PATHS_SHOWN_MAX = 5
 LOOKING = frozenset({"read", "approve", "model"})  # kinds of steps that know files without changing them

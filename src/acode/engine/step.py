@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 
-from acode.engine.hold import Held
-from acode.engine.opening import known_anchors, lost_error
+from acode.engine.held_session import Held
+from acode.engine.workspace_store import known_anchors, lost_error
 from acode.errors import LogRolledBack, UnsafePath
 from acode.events.definition import Run, Step
-from acode.steps.shape import Site
+from acode.steps.interface import Site
 
 WAIT_SLICE_S = 0.2
 

@@ -16,7 +16,7 @@ from acode.events import types as ev
 from acode.events.definition import Call, Run, Step
 from acode.plan import Action, Continuation, Finding, Outcome, Strategy, continue_plan, repeatable
 from acode.policy import Decision, Facts, decide, refused_by_lock
-from acode.resume import (
+from acode.resume_point import (
     Interruption,
     Scenario,
     classify,
@@ -27,11 +27,11 @@ from acode.resume import (
 )
 from acode.state import Mark, Session
 from acode.steps import kind_of
+from acode.steps.interface import Site
 from acode.steps.keeper import CLAIM
-from acode.steps.kept import run_directory
-from acode.steps.shape import Site
-from acode.store.outbox import cursor_of
+from acode.steps.keeper_notes import run_directory
 from acode.store.store import Store
+from acode.store.sync_cursor import cursor_of
 
 PLAN_SNAPSHOT = "plan snapshot"
 NOTHING_KNOWN = Continuation(skipped_tasks=(), skipped_steps=(), in_flight=(), pending=())

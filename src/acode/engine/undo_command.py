@@ -7,7 +7,7 @@ Whether a step is to be taken back is decided elsewhere, and so is what becomes 
 from __future__ import annotations
 
 from acode import lock as locks
-from acode.engine.hold import Held
+from acode.engine.held_session import Held
 from acode.engine.world import SETTLED_BY_ANSWER, rollback_again, short
 from acode.errors import OutcomeUnknown, StepFailed, StepStillRunning, Usage
 from acode.events import make_key
@@ -16,7 +16,7 @@ from acode.events.definition import Run, Step
 from acode.plan import Outcome
 from acode.state import Session
 from acode.steps import run as commands
-from acode.steps.shape import Failed
+from acode.steps.interface import Failed
 
 UNDO = "~undo"  # no step id can hold this, so an undo's key is nobody else's
 
@@ -34,7 +34,7 @@ def run_undo(run: Held, step: Step, to: str | None) -> None:
     event = ev.UndoStarted(
         step=step.id, attempt=attempt, key=key, to=to, boot_id=locks.boot_id(), place_made=place_made
     )
-    run.say(event, actor="user")
+    run.append(event, actor="user")
     run.journal.refuse_if_fenced()
     outcome = commands.execute(undo, run.site(), as_started(undo, event))
     if isinstance(outcome, Failed):
@@ -128,4 +128,4 @@ def answer_undo(run: Held, answer: str, *, note: str, force: bool) -> None:
             hint="Wait for it or stop it; --force settles it all the same.",
         )
     outcome = SETTLED_BY_ANSWER[answer]
-    run.say(ev.UndoSettled(step=event.step, attempt=event.attempt, outcome=outcome, note=note), actor="user")
+    run.append(ev.UndoSettled(step=event.step, attempt=event.attempt, outcome=outcome, note=note), actor="user")

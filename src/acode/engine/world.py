@@ -45,7 +45,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 class Listener(Protocol):
     """Who is told: a terminal, a JSON stream, the log file. Called in order, never twice."""
 
-    def tell(self, notice: Notice) -> None: ...
+    def emit(self, notice: Notice) -> None: ...
     def durable(self, seq: int) -> None: ...
 
 
@@ -197,7 +197,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     ask_offline: Callable[[str], str | None] = lambda stated: None  # a person's reason; None: nobody
     # Why the server is not known to hold all of a session now; asked before what is here is removed.
     missing_there: Callable[[Store, str], str | None] = lambda store, session_id: "the server was not asked"
-    say_waiting: Callable[[str], None] = lambda words: None
+    on_waiting: Callable[[str], None] = lambda words: None
     # What is wrong with the model of an agent's session, as a code and a sentence each; asked before it is carried on.
     look_at_model: Callable[[Session], tuple[tuple[str, str], ...]] = lambda session: ()
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from acode.formats.shape import Format, Located, Run
+    from acode.formats.interface import Format, Located, Run
 
 # Where the runs of each format lie below a workspace, and the module that knows them.
 FORMATS = {
-    "agent-memory": ((".agent-memory/runs",), "acode.formats.agent_memory.carried"),
-    "arc": ((".claude/arc", ".rune/arc"), "acode.formats.arc.carried"),
+    "agent-memory": ((".agent-memory/runs",), "acode.formats.agent_memory.adapter"),
+    "arc": ((".claude/arc", ".rune/arc"), "acode.formats.arc.adapter"),
 }
 
 
@@ -44,7 +44,7 @@ def format_of(source: str) -> Format:
 
 def locate(root: Path, source: str | None = None) -> Located:
     """All foreign runs of a workspace, or those of one format; the most recently active first."""
-    from acode.formats.shape import Located
+    from acode.formats.interface import Located
 
     found: list[Run] = []
     warnings: list[str] = []

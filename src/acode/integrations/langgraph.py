@@ -34,7 +34,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from acode import forked
-from acode.engine.opening import opened
+from acode.engine.workspace_store import opened
 from acode.errors import Usage
 from acode.library.world import world_of
 from acode.store.graphs import Graphs, Kept, Write

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from acode import seal
-from acode.engine.hold import Held
+from acode.engine.held_session import Held
 from acode.errors import NotStorable
 from acode.events import decode
 from acode.events.definition import SAFE_INTEGER_MAX, Run
 from acode.library import values
-from acode.library.sameness import state_of
+from acode.library.deep_equality import state_of
 from acode.library.values import DEPTH_MAX, TAG
 
 VERSION = 2

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from acode.engine import called
-from acode.engine.hold import Held
+from acode.engine.held_session import Held
 from acode.errors import InputRequired
 from acode.events import types as ev
 from acode.events.definition import Approve
-from acode.library.work import Begun
+from acode.library.declarations import Begun
 from acode.state import State
 
 
@@ -21,8 +21,8 @@ def asked_a_person(run: Held, begun: Begun) -> tuple[bool, tuple[ev.Known, ...]]
         return known.granted, ()
     if run.session.state is not State.AWAITING_APPROVAL:
         waiting = ev.SessionAwaitingApproval(step=begun.id, question=question, action_digest=allowed)
-        run.say(*called.awake(run), waiting)
-    run.tell("approval_request", step=begun.id, question=question, covers=[])
+        run.append(*called.awake(run), waiting)
+    run.emit("approval_request", step=begun.id, question=question, covers=[])
     match run.world.answers.approve(run.session, begun.id, question, []):
         case "yes":
             return True, (ev.ApprovalGranted(step=begun.id, question=question, action_digest=allowed),)

@@ -12,14 +12,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar, TypeVarTuple, overload
 
 from acode.engine import called
-from acode.engine.hold import Held
+from acode.engine.held_session import Held
 from acode.events.definition import Approve, Run, Step, Write
 from acode.library import values
 from acode.library.arguments import arguments_of, of_command
-from acode.library.asking import Asking
-from acode.library.gates import asked_a_person
-from acode.library.scope import CURRENT, Current, Scope, name_from
-from acode.library.work import (
+from acode.library.declarations import (
     Begun,
     How,
     OnChange,
@@ -33,6 +30,9 @@ from acode.library.work import (
     is_async,
     refuse_generator,
 )
+from acode.library.gates import asked_a_person
+from acode.library.step_identity import CURRENT, Current, Scope, name_from
+from acode.library.step_lifecycle import Asking
 from acode.steps.declared_secrets import declared_values
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ import msgspec
 
 from acode.errors import NotStorable
 from acode.events.definition import SAFE_INTEGER_MAX, digest
-from acode.library.sameness import computed, differs, is_field
+from acode.library.deep_equality import computed, differs, is_field
 
 TAG = "$"
 DEPTH_MAX = 100

@@ -41,14 +41,14 @@ class LogFile:
         self.world: World | None = None
         self._log: Any = None
 
-    def tell(self, notice: Notice) -> None:
+    def emit(self, notice: Notice) -> None:
         if notice.event in self.unheard or self.world is None:
             return
         if self._log is None:
-            from acode.observe import log_of
+            from acode.log_file import log_of
 
             self._log = log_of(self.world)
-        self._log.tell(notice)
+        self._log.emit(notice)
 
     def durable(self, seq: int) -> None:
         """The log file promises nothing."""

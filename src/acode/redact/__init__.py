@@ -7,7 +7,7 @@ hashes, code and prose survive. Must never be applied to values that will be use
 
 from __future__ import annotations
 
-from acode.redact.masking import Redactor, Stream, redactor
 from acode.redact.names import looks_secret
+from acode.redact.redactors import Redactor, Stream, redactor
 
 __all__ = ["Redactor", "Stream", "looks_secret", "redactor"]

@@ -1,6 +1,5 @@
 """The state of a session, derived from its log alone: the data in `session`, the fold that makes it in `folding`."""
 
-from acode.state.folding import advance, begin, fold
 from acode.state.session import (
     AGENT,
     LIBRARY,
@@ -17,6 +16,7 @@ from acode.state.session import (
     State,
     StepRecord,
 )
+from acode.state.session_fold import advance, begin, fold
 
 __all__ = [
     "AGENT",

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import cast
 
 from acode.errors import CannotContinue
-from acode.steps.shape import Kind
+from acode.steps.interface import Kind
 
 KINDS: dict[str, str] = {
     "read": "acode.steps.read",

@@ -35,10 +35,10 @@ from acode.plan import Finding, Outcome
 from acode.steps import git_locks as locks
 from acode.steps import keeper
 from acode.steps import repository as git
-from acode.steps.kept import alive_lock_held, named, pids_mean_the_same, read_mark, run_directory
+from acode.steps.interface import Done, Failed, Prepared, RolledBack, Site
+from acode.steps.keeper_notes import alive_lock_held, named, pids_mean_the_same, read_mark, run_directory
 from acode.steps.repository import GitFailed, Repository
 from acode.steps.run import TAIL_BYTES, WITHHELD
-from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
 from acode.store.durable import naming_what_failed
 from acode.store.own_files import open_own
 from acode.workspace import restat

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from acode import lock
 from acode.events import parse_key
-from acode.steps.kept import run_directory
+from acode.steps.keeper_notes import run_directory
 from acode.steps.repository import KEY, GitFailed, Repository, ask, copy_index, find_commit, literally, own_lock
 from acode.store.durable import sync_file
 from acode.store.own_files import open_own

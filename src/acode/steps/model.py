@@ -9,7 +9,7 @@ from acode.errors import CannotContinue
 from acode.events import types as ev
 from acode.events.definition import Step
 from acode.plan import Finding, Outcome
-from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
+from acode.steps.interface import Done, Failed, Prepared, RolledBack, Site
 
 
 def prepare(step: Step, site: Site) -> Prepared:

@@ -11,7 +11,7 @@ from acode.errors import AcodeError, FileModified
 from acode.events import types as ev
 from acode.events.definition import Read, Step
 from acode.plan import Finding, Outcome
-from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
+from acode.steps.interface import Done, Failed, Prepared, RolledBack, Site
 from acode.workspace import Root, hash_file, visible, way_of
 
 

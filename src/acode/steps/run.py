@@ -27,9 +27,9 @@ from acode.events.definition import Run, Step, command_line, declared_outputs
 from acode.plan import Finding, Outcome
 from acode.redact import Redactor, redactor
 from acode.steps import keeper, probe
-from acode.steps.aside import Aside
 from acode.steps.declared_secrets import secret_values
-from acode.steps.kept import (
+from acode.steps.interface import Done, Failed, Prepared, RolledBack, Site, kept_before
+from acode.steps.keeper_notes import (
     Status,
     alive_lock_held,
     how_it_was_lost,
@@ -40,8 +40,8 @@ from acode.steps.kept import (
     run_directory,
     still_running,
 )
-from acode.steps.passing_on import outputs_directory
-from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site, kept_before
+from acode.steps.set_aside import Aside
+from acode.steps.step_outputs import outputs_directory
 from acode.store.durable import naming_what_failed
 from acode.store.own_files import open_own, read_own
 from acode.workspace import (
@@ -56,7 +56,7 @@ from acode.workspace import (
     sync_paths,
     visible,
 )
-from acode.workspace.listing import Patterns
+from acode.workspace.declared_outputs import Patterns
 
 PROBE_TIMEOUT_S = 30.0
 OUTPUT_FILES_MAX = 10_000

@@ -30,9 +30,9 @@ from acode.events import types as ev
 from acode.events.definition import Sql, Step
 from acode.plan import Finding, Outcome
 from acode.steps import sql_postgres, sql_sqlite
-from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site
+from acode.steps.interface import Done, Failed, Prepared, RolledBack, Site
+from acode.steps.sql_scanner import Dialect, refusal
 from acode.steps.sql_target import Applied, Order, Refused, StillOpen, Target, Unreachable, Unsure
-from acode.steps.sql_words import Dialect, refusal
 from acode.store.store import DATABASE
 from acode.workspace import hash_file, read_file, restat
 from acode.workspace import look as look_at

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from acode.steps.sql_scanner import line_of
 from acode.steps.sql_target import (
     COLUMNS,
     CONNECT_TIMEOUT_S,
@@ -27,7 +28,6 @@ from acode.steps.sql_target import (
     Unreachable,
     Unsure,
 )
-from acode.steps.sql_words import line_of
 
 if TYPE_CHECKING:
     import psycopg

@@ -18,8 +18,8 @@ from pathlib import Path
 import apsw
 
 from acode.errors import AcodeError, DiskFull, NotWritable, UnsafePath, WriteFailed
+from acode.steps.sql_scanner import PRAGMAS_ALLOWED, line_of, statements
 from acode.steps.sql_target import COLUMNS, TABLE, WAIT_FOR_OTHERS_S, Applied, Order, Refused, Unreachable
-from acode.steps.sql_words import PRAGMAS_ALLOWED, line_of, statements
 from acode.store.durable import naming_what_failed
 from acode.workspace import Root, look
 from acode.workspace.names import bytes_of, parent_of, visible

@@ -11,7 +11,7 @@ from acode.errors import AcodeError, DiskFull, WriteFailed
 from acode.events import types as ev
 from acode.events.definition import Step, Write
 from acode.plan import Finding, Outcome
-from acode.steps.shape import Done, Failed, Prepared, RolledBack, Site, kept_before
+from acode.steps.interface import Done, Failed, Prepared, RolledBack, Site, kept_before
 from acode.workspace import capture, hash_file, missing_parents, remove_temp, write_atomic
 
 

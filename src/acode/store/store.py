@@ -38,10 +38,10 @@ from acode.store import database, removal
 from acode.store.blobs import INLINE_BYTES_MAX, Blobs
 from acode.store.inherited import Inherited, file_of
 from acode.store.journal import CHECKPOINTED, Clock, Journal, NewId, stamp
-from acode.store.room import Room
-from acode.store.scan import Stored
+from acode.store.row_check import Stored
 from acode.store.schema import SEQ_SPAN
 from acode.store.verification import Verified, believed, verify
+from acode.store.wal_preallocation import Room
 
 DATABASE = "workspace.db"
 BLOB_BYTES_MAX = 256 * 1_048_576  # what is read into memory at once; larger pre-images are streamed

@@ -15,9 +15,9 @@ from acode.events import Envelope
 from acode.events import types as ev
 from acode.seal import GENESIS
 from acode.store import checkpoints as ck
-from acode.store import outbox
+from acode.store import sync_cursor
 from acode.store.removal import GO_WITH_THE_END
-from acode.store.scan import Gap, Judged, Noted, Past, scan
+from acode.store.row_check import Gap, Judged, Noted, Past, scan
 
 if TYPE_CHECKING:
     from acode.store.store import Store
@@ -119,7 +119,7 @@ def _events(store: Store, session_id: str) -> tuple[dict[int, bytes], set[str], 
     problems: list[Problem] = []
     known: list[Problem] = []
     ended = False
-    taken_seq = outbox.cursor_of(store, session_id).taken_seq
+    taken_seq = sync_cursor.cursor_of(store, session_id).taken_seq
     for item in judged(store, session_id, noted):
         if isinstance(item, Judged):
             macs[item.seq] = item.mac

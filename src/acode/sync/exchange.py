@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from acode.store.scan import Stored
+from acode.store.row_check import Stored
 from acode.sync.protocol import Cut, Doubtful, Mine, Refusal, Remote, Write, decide, fits, lost_by_server, may_release
 from acode.sync.signed_end import SignedEnd
 

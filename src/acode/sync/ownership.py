@@ -6,14 +6,14 @@ waited for; what it does not say in time is unknown, never a yes.
 
 from __future__ import annotations
 
-from acode.engine.sharing import server_id
+from acode.engine.lease_state import server_id
 from acode.engine.world import World, short
 from acode.errors import SyncUnsupported
-from acode.store import outbox
+from acode.store import sync_cursor
 from acode.store.store import Store
-from acode.sync.courier import Courier, as_error
+from acode.sync.delivery import Delivery, as_error
 from acode.sync.exchange import Contradiction, Pushed
-from acode.sync.ledger import PostgresLedger, Trouble, connect
+from acode.sync.postgres import PostgresLedger, Trouble, connect
 from acode.sync.protocol import Doubtful
 
 ANSWER_S_MAX = 10.0
@@ -21,7 +21,7 @@ ANSWER_S_MAX = 10.0
 
 def ask_server(world: World, url: str, store: Store, session_id: str) -> str | None:
     """None: the server has given us the lease again. Else why it did not tell; another owner is raised as an error."""
-    world.say_waiting(
+    world.on_waiting(
         f"Asking the server whether another machine has continued session {short(session_id)}"
         f" (at most {ANSWER_S_MAX:g} s)"
     )
@@ -35,9 +35,9 @@ def ask_server(world: World, url: str, store: Store, session_id: str) -> str | N
     try:
         if not knows_what_we_pushed(ledger, store, session_id):
             return "it was given back to another server than the one that is configured now"
-        courier = Courier(world, store, ledger)
-        courier.find_lost()  # any session that was lost there makes the answer to this one doubtful
-        done = courier.deliver(session_id, 0)
+        delivery = Delivery(world, store, ledger)
+        delivery.find_lost()  # any session that was lost there makes the answer to this one doubtful
+        done = delivery.deliver(session_id, 0)
     except Trouble as trouble:
         late = world.monotonic() > until
         return f"no answer for {ANSWER_S_MAX:g} s" if late else world.redactor.text(trouble.reason)
@@ -54,11 +54,13 @@ def ask_server(world: World, url: str, store: Store, session_id: str) -> str | N
 
 def knows_what_we_pushed(ledger: PostgresLedger, store: Store, session_id: str) -> bool:
     """A server under another name may be the same one, or have moved with all it holds; another one tells nothing."""
-    cursor = outbox.cursor_of(store, session_id)
-    if not outbox.is_given_back_elsewhere(cursor, server_id(ledger.url)):
+    cursor = sync_cursor.cursor_of(store, session_id)
+    if not sync_cursor.is_given_back_elsewhere(cursor, server_id(ledger.url)):
         return True
     with ledger.transaction():
         remote = ledger.look(session_id)
         if remote is None or remote.seq < cursor.pushed_seq or remote.generation < cursor.generation:
             return False
-        return ledger.code_at(session_id, cursor.pushed_seq) == outbox.code_at(store, session_id, cursor.pushed_seq)
+        return ledger.code_at(session_id, cursor.pushed_seq) == sync_cursor.code_at(
+            store, session_id, cursor.pushed_seq
+        )

@@ -20,14 +20,14 @@ import msgspec
 from acode import forked, seal
 from acode.engine.world import Listener, Notice, World
 from acode.errors import AcodeError, SyncUnsupported
-from acode.observe import Several
-from acode.store import outbox
+from acode.log_file import Several
+from acode.store import sync_cursor
 from acode.store.store import Store
-from acode.sync.courier import Courier, as_error, note_failure
+from acode.sync.backoff import Link, after_failure, after_success
+from acode.sync.delivery import Delivery, as_error, note_failure
 from acode.sync.exchange import Contradiction, Pushed
-from acode.sync.ledger import PostgresLedger, Trouble, connect
 from acode.sync.ownership import ask_server
-from acode.sync.pacing import Link, after_failure, after_success
+from acode.sync.postgres import PostgresLedger, Trouble, connect
 from acode.sync.protocol import Doubtful
 
 EXIT_S_MAX = 1.0
@@ -72,7 +72,7 @@ class Pusher:
 
     # The run's side.
 
-    def tell(self, notice: Notice) -> None:
+    def emit(self, notice: Notice) -> None:
         match notice.event:
             case "session_start":
                 self._begin(notice.session_id)
@@ -159,7 +159,7 @@ class Pusher:
             return
         self._told = news
         pending = max(0, self._durable - max(self._pushed, 0))
-        self.speak_to.tell(
+        self.speak_to.emit(
             Notice(
                 event="sync_changed",
                 at=self._world.clock(),
@@ -222,7 +222,7 @@ class Pusher:
             elif self._link.open:
                 ledger.ping()
             with self._store() as store:
-                self._exchange(Courier(self._world, store, ledger, breathe=self._breathe))
+                self._exchange(Delivery(self._world, store, ledger, breathe=self._breathe))
             return ledger
         except Trouble as trouble:
             if stood and ledger is not None and (self._doubt or self._slept()):
@@ -257,12 +257,12 @@ class Pusher:
             self._pulse()
         return self._out_of_time()
 
-    def _exchange(self, courier: Courier) -> None:
+    def _exchange(self, delivery: Delivery) -> None:
         assert self._session_id is not None
         session_id = self._session_id
         with self._news:
             through, naps = self._durable, self._naps
-        done = courier.deliver(session_id, through)
+        done = delivery.deliver(session_id, through)
         if isinstance(done, Doubtful):  # it says nothing of who has the session: as good as no server
             raise Trouble(as_error(session_id, done).message, "transient")
         if not isinstance(done, Pushed):
@@ -270,18 +270,18 @@ class Pusher:
             return
         self._succeeded(done.seq, naps)
         if self._others is None:
-            self._others = courier.owing(without=session_id)
+            self._others = delivery.owing(without=session_id)
         while self._others and not self._out_of_time():
             other, last = self._others[0]
-            if isinstance(courier.deliver(other, last), Pushed):  # a refusal is noted there: that session's matter
-                courier.release(other)
+            if isinstance(delivery.deliver(other, last), Pushed):  # a refusal is noted there: that session's matter
+                delivery.release(other)
             self._others.pop(0)
         with self._news:
             # The run may have ended while this was under way: its last events go with one more exchange.
             parting = self._closing_at is not None and self._durable <= done.seq
         if parting:
-            if outbox.last_seq(courier.store, session_id) == done.seq:
-                courier.release(session_id)
+            if sync_cursor.last_seq(delivery.store, session_id) == done.seq:
+                delivery.release(session_id)
             self._parted = True
 
     def _breathe(self) -> None:
@@ -327,7 +327,7 @@ class Pusher:
         assert self._session_id is not None
         if self._link.failures:
             with self._store() as store:
-                outbox.change_cursor(store, self._session_id, retry_at=None)
+                sync_cursor.change_cursor(store, self._session_id, retry_at=None)
 
     def _store(self) -> Store:
         """A connection of this thread's own, for a moment: an open one would keep deleted bytes in the WAL."""

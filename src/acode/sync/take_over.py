@@ -13,26 +13,25 @@ from pathlib import Path
 import msgspec
 
 from acode import seal
-from acode.engine import unsaid
-from acode.engine.hold import held
-from acode.engine.opening import opened
+from acode.engine import owed_decisions
+from acode.engine.held_session import held
+from acode.engine.lease_state import offline_reason, server_id
 from acode.engine.session_place import find_place
-from acode.engine.sharing import offline_reason, server_id
+from acode.engine.workspace_store import opened
 from acode.engine.world import World, short
 from acode.errors import LeaseLost, LogRolledBack, SyncFailed, UnknownSession
 from acode.events import types as ev
 from acode.events.definition import Write
 from acode.seal import Anchor
 from acode.state import Session
-from acode.store import outbox
-from acode.store.intake import Arrival, take_in
+from acode.store import sync_cursor
+from acode.store.imported_rows import Arrival, take_in
 from acode.store.store import Store, find_session
-from acode.sync.choosing import common_with, tails_of
-from acode.sync.courier import Courier, as_error, own_here
+from acode.sync.delivery import Delivery, as_error, own_here
+from acode.sync.diverged_history import common_with, tails_of
 from acode.sync.exchange import Pushed
-from acode.sync.ledger import PostgresLedger, SharedSession
-from acode.sync.local import alone, doubted_since_s, holder_in_words, node_of
-from acode.sync.now import connected
+from acode.sync.outbox import alone, doubted_since_s, holder_in_words, node_of
+from acode.sync.postgres import PostgresLedger, SharedSession
 from acode.sync.protocol import (
     Bring,
     Cut,
@@ -47,6 +46,7 @@ from acode.sync.protocol import (
     decide_take,
     in_doubt,
 )
+from acode.sync.push_now import connected
 from acode.sync.signed_end import read_end
 from acode.workspace import ChangedFile, Root, changed, write_atomic
 
@@ -87,12 +87,12 @@ def shared_sessions(world: World) -> list[SharedSession]:
 def bring(world: World, text: str, *, own: bool, force: bool = False, reason: str = "") -> Brought:
     """The session named `text` as the server has it; `own`: take its lease too, to carry it on here."""
     with connected(world) as ledger, opened(world, look_only=False, create=True) as store:
-        send_ours_first(store, Courier(world, store, ledger), text)
+        send_ours_first(store, Delivery(world, store, ledger), text)
         session_id = find_session([one.session_id for one in reversed(ledger.sessions())], text)
         with alone(world, store, session_id):
             words = world.redactor.text(reason) or "none given"
             brought = fetch(world, store, ledger, session_id, own=own, force=force, reason=words)
-            lost = never_pushed(world, session_id, outbox.last_seq(store, session_id))
+            lost = never_pushed(world, session_id, sync_cursor.last_seq(store, session_id))
             anchor = find_place(world, session_id).anchor
             brought = msgspec.structs.replace(
                 brought,
@@ -100,7 +100,7 @@ def bring(world: World, text: str, *, own: bool, force: bool = False, reason: st
                 ended=store.peek(session_id)[0].terminal,
                 unanchored=anchor is None or anchor.arrived,
             )
-            owes_words = bool(unsaid.of(outbox.cursor_of(store, session_id)).done)
+            owes_words = bool(owed_decisions.of(sync_cursor.cursor_of(store, session_id)).done)
     # Nothing is written on a log of which the end is lost, until a person has accepted that; nor on another's.
     if owes_words and brought.owned and not lost:
         with held(world, session_id, ended_ok=True):
@@ -108,17 +108,17 @@ def bring(world: World, text: str, *, own: bool, force: bool = False, reason: st
     return brought
 
 
-def send_ours_first(store: Store, courier: Courier, text: str) -> None:
+def send_ours_first(store: Store, delivery: Delivery, text: str) -> None:
     """What is pending here goes before anything is done from afar; another history in the way is met later."""
-    lost = courier.find_lost()
+    lost = delivery.find_lost()
     try:
         session_id = find_session(store.session_ids(), text)
     except UnknownSession:
         return
-    cursor, last = courier.cursor(session_id), outbox.last_seq(store, session_id)
+    cursor, last = delivery.cursor(session_id), sync_cursor.last_seq(store, session_id)
     if (last > cursor.pushed_seq or session_id in lost) and cursor.standing in ("owner", "released"):
-        outbox.make_durable(store)
-        done = courier.deliver(session_id, last)
+        sync_cursor.make_durable(store)
+        done = delivery.deliver(session_id, last)
         if isinstance(done, Pushed) and done.seq < last:
             raise SyncFailed(f"events of session {short(session_id)} are still pending here")
 
@@ -149,7 +149,7 @@ def fetch(
             return Brought(
                 session_id=session_id,
                 events=events,
-                last_seq=outbox.last_seq(store, session_id),
+                last_seq=sync_cursor.last_seq(store, session_id),
                 generation=remote.generation,
                 owned=remote.owner == node,
                 aside=aside,
@@ -217,7 +217,7 @@ def settle_doubt(
 ) -> ev.Forced | None:
     """A server that was found restored may not know who has continued a session: nobody goes on without a person."""
     server = server_id(ledger.url)
-    owned = session_id in store.session_ids() and outbox.cursor_of(store, session_id).standing == "owner"
+    owned = session_id in store.session_ids() and sync_cursor.cursor_of(store, session_id).standing == "owner"
     free = remote.owner in (None, node_of(world.state_dir, world.workspace))
     if owned or not free or not in_doubt(doubted_since_s(world.state_dir, server), remote):
         return None
@@ -233,7 +233,7 @@ def settle_doubt(
 def planned(
     store: Store, ledger: PostgresLedger, session_id: str, remote: Remote, *, force: bool, keep_ahead: bool
 ) -> Bring | UpToDate:
-    here = outbox.last_seq(store, session_id) if session_id in store.session_ids() else 0
+    here = sync_cursor.last_seq(store, session_id) if session_id in store.session_ids() else 0
     common = common_with(store, ledger, session_id, remote)
     plan = decide_pull(here, remote, common=common, force=force, keep_ahead=keep_ahead)
     if isinstance(plan, Diverged):
@@ -265,7 +265,7 @@ def come_down(
     present = set(store.blob_purposes(session_id)) if known else set()
     ours = remote.owner == node
     # Looking at a session is not holding it: its generation becomes ours with the lease, not with the rows.
-    before = outbox.cursor_of(store, session_id)
+    before = sync_cursor.cursor_of(store, session_id)
     held = remote.generation if ours else before.generation
     span = (session_id, plan.after, remote.seq)
     arrival = Arrival(
@@ -281,8 +281,8 @@ def come_down(
         ),
     )
 
-    def cursor(last: int) -> outbox.Cursor:
-        arrived = outbox.Cursor(
+    def cursor(last: int) -> sync_cursor.Cursor:
+        arrived = sync_cursor.Cursor(
             session_id=session_id,
             server=server_id(ledger.url),
             pushed_seq=last,
@@ -292,7 +292,7 @@ def come_down(
             holder="" if ours else remote.holder,
             attempted_at=world.clock(),
         )
-        return unsaid.after_arrival(arrived, before, last, given_up)
+        return owed_decisions.after_arrival(arrived, before, last, given_up)
 
     last = take_in(store, arrival, cursor)
     anchor_arrival(world, store, session_id, chosen=plan.aside > 0)
@@ -342,10 +342,10 @@ def take_lease(
     doubt: ev.Forced | None,
 ) -> Brought | None:
     """Ours, if nobody has written since we looked; None: look again."""
-    last, before = outbox.last_seq(store, session_id), outbox.cursor_of(store, session_id).standing
+    last, before = sync_cursor.last_seq(store, session_id), sync_cursor.cursor_of(store, session_id).standing
     with ledger.transaction():
         remote = ledger.look(session_id)
-        if remote is None or remote.head != outbox.code_at(store, session_id, remote.seq):
+        if remote is None or remote.head != sync_cursor.code_at(store, session_id, remote.seq):
             return None
         verdict = decide_take(node, remote, force=force)
         if isinstance(verdict, Fenced):
@@ -353,14 +353,14 @@ def take_lease(
         if isinstance(verdict, Take):
             decision = doubt or taken(verdict, new_here=before not in OURS, reason=reason)
             if decision is not None:
-                unsaid.intend(store, session_id, verdict.generation, decision)
+                owed_decisions.intend(store, session_id, verdict.generation, decision)
             lease = msgspec.structs.replace(
                 remote, generation=verdict.generation, owner=node, last=node, holder=holder_in_words()
             )
             ledger.put(session_id, lease, new=False)
     own_here(store, session_id, verdict.generation, pushed_seq=remote.seq)
     if doubt is not None and isinstance(verdict, Keep):
-        unsaid.decide_here(store, session_id, doubt, last)
+        owed_decisions.decide_here(store, session_id, doubt, last)
     return Brought(
         session_id=session_id,
         events=0,
@@ -372,7 +372,7 @@ def take_lease(
     )
 
 
-def taken(verdict: Take, *, new_here: bool, reason: str) -> unsaid.Decision | None:
+def taken(verdict: Take, *, new_here: bool, reason: str) -> owed_decisions.Decision | None:
     """A lease that was taken from another machine, by whatever right, is an event of the session."""
     if verdict.forced_from is not None:
         return ev.Forced(what=f"taken over from {verdict.forced_from}, which had not given it back", reason=reason)

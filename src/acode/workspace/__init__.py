@@ -5,13 +5,13 @@ All access goes through `Root`, which opens nothing outside of the workspace and
 """
 
 from acode.workspace.agentdir import ensure_agent_dir
-from acode.workspace.beneath import Directory, Root
+from acode.workspace.declared_outputs import Listing, matching_paths, outputs_in
 from acode.workspace.files import hash_file, look, read_file, remove_temp, sync_paths, temp_name, write_atomic
-from acode.workspace.images import Captured, capture, capture_outputs, missing_parents
 from acode.workspace.links import way_of
-from acode.workspace.listing import Listing, matching_paths, outputs_in
 from acode.workspace.manifest import ChangedFile, changed, restat
 from acode.workspace.names import bytes_of, text_of, visible
+from acode.workspace.open_beneath import Directory, Root
+from acode.workspace.preimages import Captured, capture, capture_outputs, missing_parents
 from acode.workspace.report import IntegrityReport, SuspiciousFile, diff, integrity_report
 from acode.workspace.rollback import PutBack, is_back, needs_of, put_back, restore
 

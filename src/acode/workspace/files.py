@@ -20,8 +20,8 @@ from acode.errors import BlobDamaged, FileModified, FileTooLarge, NotWritable, U
 from acode.events.types import FileState
 from acode.store.durable import naming_what_failed, sync_file, write_all
 from acode.store.own_files import kind_in_words
-from acode.workspace.beneath import Directory, Root
 from acode.workspace.names import below, bytes_of, parent_of, parts_of, visible
+from acode.workspace.open_beneath import Directory, Root
 
 CHUNK_BYTES = 1_048_576
 TEMP_PREFIX = ".acode-tmp-"

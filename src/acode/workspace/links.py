@@ -11,8 +11,8 @@ import posixpath
 import stat
 
 from acode.errors import UnsafePath
-from acode.workspace.beneath import Root
 from acode.workspace.names import parent_of, text_of, visible
+from acode.workspace.open_beneath import Root
 from acode.workspacepath import Outside, inside_workspace
 
 LINKS_MAX = 40  # as many as Linux follows

@@ -16,10 +16,10 @@ import msgspec
 from acode.errors import EnvironmentInvalid, UnsafePath
 from acode.events.types import FileState
 from acode.store.own_files import kind_in_words
-from acode.workspace.beneath import Directory, Root
 from acode.workspace.files import same_stat, state_at
 from acode.workspace.names import parts_of, visible
-from acode.workspace.suspicion import PatternSearch
+from acode.workspace.open_beneath import Directory, Root
+from acode.workspace.suspicious_text import PatternSearch
 
 _DEADLINE_EVERY_FILES = 256
 

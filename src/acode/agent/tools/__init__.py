@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from acode.agent.calls import EditFile, Misunderstood, Understood, told, understand
-from acode.agent.job import Job
+from acode.agent.context import Job
+from acode.agent.messages import Call
 from acode.agent.permission import question_for
-from acode.agent.tools import acting, changing, finding, reading
-from acode.agent.tools.shape import BY_HAND, Answer, Tool, looked, on_record
-from acode.agent.words import Call
-from acode.library.work import Begun
+from acode.agent.tool_schemas import EditFile, Misunderstood, Understood, told, understand
+from acode.agent.tools import command, edit, read, search
+from acode.agent.tools.interface import BY_HAND, Answer, Tool, looked, on_record
+from acode.library.declarations import Begun
 from acode.workspace import visible
 
 __all__ = ["TOOLS", "Answer", "Tool", "refuse", "use"]
@@ -22,14 +22,14 @@ __all__ = ["TOOLS", "Answer", "Tool", "refuse", "use"]
 SHOWN_CHARACTERS_MAX = 200
 
 TOOLS: dict[str, Tool] = {
-    "read_file": Tool(told=told("read_file"), do=reading.show),
-    "list_files": Tool(told=told("list_files"), do=finding.list_files),
-    "search": Tool(told=told("search"), do=finding.search),
-    "write_file": Tool(told=told("write_file"), do=changing.write, recount=changing.written),
-    "edit_file": Tool(told=told("edit_file"), do=changing.edit, recount=changing.edited),
-    "run_command": Tool(told=told("run_command"), do=acting.run, recount=acting.ran),
-    "git_commit": Tool(told=told("git_commit"), do=acting.commit, recount=acting.committed),
-    "ask_user": Tool(told=told("ask_user"), do=acting.ask),
+    "read_file": Tool(told=told("read_file"), do=read.show),
+    "list_files": Tool(told=told("list_files"), do=search.list_files),
+    "search": Tool(told=told("search"), do=search.search),
+    "write_file": Tool(told=told("write_file"), do=edit.write, recount=edit.written),
+    "edit_file": Tool(told=told("edit_file"), do=edit.edit, recount=edit.edited),
+    "run_command": Tool(told=told("run_command"), do=command.run, recount=command.ran),
+    "git_commit": Tool(told=told("git_commit"), do=command.commit, recount=command.committed),
+    "ask_user": Tool(told=told("ask_user"), do=command.ask),
 }
 
 
@@ -71,7 +71,7 @@ def from_record(job: Job, begun: Begun, name: str, understood: Understood | Misu
         return answer
     tool: Any = TOOLS.get(name)
     if begun.result is not None and name == "ask_user":
-        return acting.reply(begun.result)
+        return command.reply(begun.result)
     if tool is None or tool.recount is None or isinstance(understood, Misunderstood):
         return Answer(text=BY_HAND)
     return tool.recount(job, begun.completed, understood.arguments)  # type: ignore[no-any-return]

@@ -8,10 +8,9 @@ of it is changed but acode's own event file.
 from __future__ import annotations
 
 from acode.formats.agent_memory.diagnosis import Findings, NextAction, as_json, diagnose, repair, report
-from acode.formats.agent_memory.locating import Ask, Found, FreshStart, Located, choose, locate
-from acode.formats.agent_memory.prompts import prompt
-from acode.formats.agent_memory.reading import read, read_task_contract
-from acode.formats.agent_memory.record import (
+from acode.formats.agent_memory.discover import Ask, Found, FreshStart, Located, choose, locate
+from acode.formats.agent_memory.messages import resume_report, shown
+from acode.formats.agent_memory.own_events import (
     Stamp,
     already_said,
     append,
@@ -26,8 +25,9 @@ from acode.formats.agent_memory.record import (
     task_started,
     told_by_driver,
 )
-from acode.formats.agent_memory.shape import Run
-from acode.formats.agent_memory.wording import resume_report, shown
+from acode.formats.agent_memory.prompts import prompt
+from acode.formats.agent_memory.read_run import read, read_task_contract
+from acode.formats.agent_memory.values import Run
 
 __all__ = [
     "Ask",

@@ -14,7 +14,8 @@ import msgspec
 
 from acode.formats.agent_memory import graph as graphs
 from acode.formats.agent_memory.dialect import moment
-from acode.formats.agent_memory.numbering import (
+from acode.formats.agent_memory.messages import resume_report, shown
+from acode.formats.agent_memory.phase_numbers import (
     EXECUTION,
     PLANNING,
     Numbering,
@@ -23,7 +24,7 @@ from acode.formats.agent_memory.numbering import (
     position,
     stage_of,
 )
-from acode.formats.agent_memory.shape import (
+from acode.formats.agent_memory.values import (
     APPROVED_ARTIFACTS,
     PHASE_NAMES,
     ApprovalMark,
@@ -35,7 +36,6 @@ from acode.formats.agent_memory.shape import (
     TaskRecord,
     TaskState,
 )
-from acode.formats.agent_memory.wording import resume_report, shown
 
 STALE_AFTER_DAYS = 7
 NAMED_TASKS_MAX = 5

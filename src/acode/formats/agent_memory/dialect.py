@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from acode.formats.agent_memory.shape import APPROVED_ARTIFACTS, PHASE_NUMBER_MAX, TASK_ID_CHARS_MAX
+from acode.formats.agent_memory.values import APPROVED_ARTIFACTS, PHASE_NUMBER_MAX, TASK_ID_CHARS_MAX
 
 Kind = Literal[
     "created", "started", "verified", "completed", "failed", "blocked",  # of a task

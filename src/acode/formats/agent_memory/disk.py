@@ -17,7 +17,7 @@ from typing import Self
 import msgspec
 
 from acode.errors import UnsafePath
-from acode.formats.agent_memory.shape import NAME_CHARS_MAX
+from acode.formats.agent_memory.values import NAME_CHARS_MAX
 
 READ_CHUNK_BYTES = 256 * 1024
 FOLDER_ENTRIES_MAX = 100_000

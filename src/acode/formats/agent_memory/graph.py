@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from acode.formats.agent_memory.dialect import BOM, usable_id
-from acode.formats.agent_memory.shape import TASKS_MAX, Graph, Task
-from acode.formats.agent_memory.wording import shown
+from acode.formats.agent_memory.messages import shown
+from acode.formats.agent_memory.values import TASKS_MAX, Graph, Task
 
 CYCLES_REPORTED_MAX = 20
 GRAPH_WARNINGS_MAX = 100

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 
 from acode.formats.agent_memory.diagnosis import Findings, NextAction
-from acode.formats.agent_memory.shape import PHASE_NAMES, Run
-from acode.formats.agent_memory.wording import shown, shown_block
+from acode.formats.agent_memory.messages import shown, shown_block
+from acode.formats.agent_memory.values import PHASE_NAMES, Run
 
 PROMPT_BYTES_MAX = 256 * 1024
 QUOTED_CHARS_MAX = 24_000

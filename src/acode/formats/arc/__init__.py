@@ -5,7 +5,7 @@ The way of a resume is: `locate`, `read`, `look`, `diagnose` (a dry run ends her
 `clean_before_phase`, `begin_phase`, `prompt_for_phase`, the driver, `record_phase`, each value put back with `write`.
 """
 
-from acode.formats.arc.carry_on import begin_phase, expected_artifact, prompt_for_phase, record_phase
+from acode.formats.arc.checkpoint import Checkpoint, shown
 from acode.formats.arc.claim import claim
 from acode.formats.arc.cleanup import clean_before_phase, clean_up
 from acode.formats.arc.contexts import settle_contexts
@@ -13,13 +13,13 @@ from acode.formats.arc.diagnose import diagnose
 from acode.formats.arc.discover import Found, locate, read
 from acode.formats.arc.facts import Facts
 from acode.formats.arc.findings import Diagnosis, Refusal, raise_refusal
-from acode.formats.arc.look import look, resolve_config_dir
 from acode.formats.arc.migrations import Migrated, migrate
 from acode.formats.arc.orphans import teams_of_live_owners
+from acode.formats.arc.phase_record import begin_phase, expected_artifact, prompt_for_phase, record_phase
 from acode.formats.arc.phases import PHASE_ORDER, next_phase
 from acode.formats.arc.repair import repair
 from acode.formats.arc.save import write
-from acode.formats.arc.value import Checkpoint, shown
+from acode.formats.arc.surroundings import look, resolve_config_dir
 
 __all__ = [
     "PHASE_ORDER",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from acode.formats.arc import phases as p
+from acode.formats.arc.checkpoint import Raw, moment, object_at, shown
 from acode.formats.arc.facts import Artifact, Facts
 from acode.formats.arc.findings import Demotion
 from acode.formats.arc.migrations import OWN_FIELD
-from acode.formats.arc.value import Raw, moment, object_at, shown
 
 
 def order_warnings(value: Raw, schema_from: int) -> list[str]:

@@ -17,16 +17,16 @@ from typing import Final
 
 from acode.errors import AcodeError, SessionLocked
 from acode.formats.arc import disk
+from acode.formats.arc.checkpoint import Checkpoint, Raw, stamp
 from acode.formats.arc.discover import place_of, read
 from acode.formats.arc.facts import Facts, Process
 from acode.formats.arc.findings import raise_refusal
-from acode.formats.arc.look import canonical, own_place, parent, process
 from acode.formats.arc.migrations import schema_of
 from acode.formats.arc.permission import config_dir_refusal, nonce_refusal, owner_refusal
 from acode.formats.arc.phases import SCHEMA_CURRENT
 from acode.formats.arc.repair import with_owner
 from acode.formats.arc.save import write
-from acode.formats.arc.value import Checkpoint, Raw, stamp
+from acode.formats.arc.surroundings import canonical, own_place, parent, process
 
 LOCK_NAME: Final = ".acode.lock"
 OWNER_BYTES_MAX: Final = 64

@@ -16,10 +16,10 @@ from typing import Final
 from acode.errors import AcodeError, UnsafePath
 from acode.formats.arc import disk
 from acode.formats.arc import phases as p
+from acode.formats.arc.checkpoint import Raw, decode, encode, shown
 from acode.formats.arc.findings import Diagnosis, StaleStateFile
 from acode.formats.arc.orphans import team_problem
 from acode.formats.arc.repair import recovered_state
-from acode.formats.arc.value import Raw, decode, encode, shown
 
 RETRY_DELAYS_S: Final = (0.0, 3.0, 8.0)
 SHELVES: Final = ("teams", "tasks")

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from acode.errors import UnsafePath
 from acode.formats.arc import disk
+from acode.formats.arc.checkpoint import Raw, shown
 from acode.formats.arc.diagnose import run_name
-from acode.formats.arc.look import TEXT_BYTES_MAX
+from acode.formats.arc.surroundings import TEXT_BYTES_MAX
 from acode.formats.arc.suspended import injection, path_problem, prepared, with_resume_count
-from acode.formats.arc.value import Raw, shown
-from acode.formats.evidence import needed
+from acode.formats.unreadable import needed
 
 
 def settle_contexts(root: Path, value: Raw, *, run_id: str) -> tuple[dict[str, str], list[str]]:

@@ -15,12 +15,12 @@ from acode.formats.arc import phases as p
 from acode.formats.arc import repair as r
 from acode.formats.arc import suspended
 from acode.formats.arc.artifacts import judge_artifacts, order_warnings
+from acode.formats.arc.checkpoint import Checkpoint, Raw, shown
 from acode.formats.arc.facts import Facts
 from acode.formats.arc.findings import Diagnosis
 from acode.formats.arc.migrations import migrate
 from acode.formats.arc.orphans import judge_state_files, judge_teams
 from acode.formats.arc.permission import branch_warnings, refusals_of
-from acode.formats.arc.value import Checkpoint, Raw, shown
 
 PLAN_PATH: Final = re.compile(r"(?![-/])[a-zA-Z0-9._/-]{1,500}")
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 from acode.errors import AcodeError, ForeignUnreadable, MachineRefused, UnsafePath
 from acode.formats.arc import disk
 from acode.formats.arc import phases as p
+from acode.formats.arc.checkpoint import CHECKPOINT_BYTES_MAX, Checkpoint, Raw, decode, moment, shown
 from acode.formats.arc.migrations import migrate
-from acode.formats.arc.value import CHECKPOINT_BYTES_MAX, Checkpoint, Raw, decode, moment, shown
-from acode.formats.evidence import machine_refused
-from acode.formats.evidence import reason as reason_of
+from acode.formats.unreadable import machine_refused
+from acode.formats.unreadable import reason as reason_of
 
 HOMES: Final = (".claude/arc", ".rune/arc")  # later versions of the host tool moved from the first to the second
 CHECKPOINT_NAME: Final = "checkpoint.json"

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from acode.formats.arc.checkpoint import Raw
 from acode.formats.arc.disk import Kind
-from acode.formats.arc.value import Raw
 
 ArtifactKind = Literal["file", "directory", "missing", "unsafe", "unreadable", "too_large"]
 

@@ -14,9 +14,9 @@ from acode.errors import (
     MachineRefused,
     SessionLocked,
 )
+from acode.formats.arc.checkpoint import Raw
 from acode.formats.arc.freshness import Freshness
 from acode.formats.arc.suspended import Verdict
-from acode.formats.arc.value import Raw
 
 RefusalKind = Literal[
     "tampered", "other_config_dir", "live_owner", "other_branch", "unknown_phases", "stale_plan", "unread"

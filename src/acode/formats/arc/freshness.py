@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from acode.formats.arc.checkpoint import Raw, moment, object_at, shown, stamp
 from acode.formats.arc.facts import Drift, TextFile
 from acode.formats.arc.frontmatter import parse_head, text_field
-from acode.formats.arc.value import Raw, moment, object_at, shown, stamp
 
 WEIGHTS: Final = {
     "commit_distance": 0.25,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from acode.errors import ForeignUnreadable
 from acode.formats.arc import phases as p
-from acode.formats.arc.value import Raw, object_at, shown
+from acode.formats.arc.checkpoint import Raw, object_at, shown
 
 STANDARD_TIER: Final = {"name": "STANDARD", "maxCycles": 3, "minCycles": 2}
 LIGHT_TIER: Final = {"name": "LIGHT", "maxCycles": 2, "minCycles": 1}

@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from acode.formats.arc import phases as p
+from acode.formats.arc.checkpoint import Raw, moment, shown
 from acode.formats.arc.facts import Facts, Process, StateFile
 from acode.formats.arc.findings import Orphan, StaleStateFile
-from acode.formats.arc.value import Raw, moment, shown
 
 STALE_AFTER: Final = timedelta(minutes=30)
 TEAM: Final = re.compile(r"[a-zA-Z0-9_-]{1,200}")

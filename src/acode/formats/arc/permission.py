@@ -6,11 +6,11 @@ import re
 from typing import Final
 
 from acode.formats.arc import phases as p
+from acode.formats.arc.checkpoint import Raw, moment, shown
 from acode.formats.arc.facts import Facts
 from acode.formats.arc.findings import Refusal
 from acode.formats.arc.freshness import Freshness
 from acode.formats.arc.migrations import Migrated
-from acode.formats.arc.value import Raw, moment, shown
 
 NONCE: Final = re.compile(r"[0-9a-f]{12}")
 NEWER_NONCE: Final = re.compile(r"[0-9a-f]{12}|[0-9a-f]{32}")

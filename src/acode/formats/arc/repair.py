@@ -11,11 +11,11 @@ from datetime import datetime
 from typing import Final
 
 from acode.formats.arc import phases as p
+from acode.formats.arc.checkpoint import Raw, object_at, stamp
 from acode.formats.arc.findings import Demotion, Diagnosis
 from acode.formats.arc.freshness import Freshness
 from acode.formats.arc.migrations import OWN_FIELD, migrate
 from acode.formats.arc.suspended import Verdict
-from acode.formats.arc.value import Raw, object_at, stamp
 
 RECORDS_MAX: Final = 200
 

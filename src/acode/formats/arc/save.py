@@ -14,9 +14,9 @@ from typing import Final
 
 from acode.errors import AcodeError, WriteFailed
 from acode.formats.arc import disk
+from acode.formats.arc.checkpoint import CHECKPOINT_BYTES_MAX, Raw, decode, encode
 from acode.formats.arc.discover import CHECKPOINT_NAME, place_of
 from acode.formats.arc.migrations import schema_of
-from acode.formats.arc.value import CHECKPOINT_BYTES_MAX, Raw, decode, encode
 
 BACKUPS_KEPT: Final = 3
 ENTRIES_MAX: Final = 10_000

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+from acode.formats.arc.checkpoint import Raw, object_at, shown, shown_block
 from acode.formats.arc.facts import TextFile
 from acode.formats.arc.frontmatter import head_span, list_field, parse_head, text_field
 from acode.formats.arc.migrations import OWN_FIELD
-from acode.formats.arc.value import Raw, object_at, shown, shown_block
 
 Action = Literal["inject", "advisory", "cold_restart", "permanently_failed", "rejected"]
 

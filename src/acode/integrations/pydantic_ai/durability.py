@@ -22,10 +22,10 @@ from pydantic_ai.tools import AgentDepsT, RunContext
 from pydantic_ai.toolsets import AbstractToolset, DynamicToolset, ExternalToolset, FunctionToolset, WrapperToolset
 
 from acode.errors import Usage
-from acode.integrations.pydantic_ai.asked import Run, in_a_name
+from acode.integrations.pydantic_ai.step_identity import Run, in_a_name
 from acode.integrations.pydantic_ai.steps import METADATA, RUN, Steps
-from acode.library.opening import OPEN
-from acode.library.scope import CURRENT, Current, Scope
+from acode.library.open_session import OPEN
+from acode.library.step_identity import CURRENT, Current, Scope
 
 
 class Runs:

@@ -32,9 +32,9 @@ from pydantic_ai.toolsets import ToolsetTool
 from pydantic_core import PydanticSerializationError
 
 from acode.errors import NotStorable, Usage
-from acode.integrations.pydantic_ai.asked import Run, arguments_of, in_a_name, step_name, tool_name
-from acode.library.entry import current
-from acode.library.scope import CURRENT
+from acode.integrations.pydantic_ai.step_identity import Run, arguments_of, in_a_name, step_name, tool_name
+from acode.library.decorators import current
+from acode.library.step_identity import CURRENT
 
 RECORDED = "pydantic_ai"  # a result under this key is the framework's; any other was said by a person
 METADATA = "acode"  # of a tool: {"idempotent": True}, or False for a tool that is no step

@@ -1,0 +1,203 @@
+"""One agent's session at work: what every part of it needs, and the way a model is asked.
+
+A request is a step. On record, its answer is given back and nobody is asked again; in flight at a crash, it is simply
+asked again, because a request changes nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from acode.agent.conversation import Talk
+from acode.agent.messages import Ask, Reply, Setup
+from acode.engine.world import World, short
+from acode.errors import BudgetSpent, ContextTooLong, ModelTrouble
+from acode.events import types as ev
+from acode.events.definition import Call, Model
+from acode.library.declarations import Begun
+from acode.library.deferred_step import Bench
+from acode.library.step_identity import CURRENT, Current
+from acode.state import Conversation
+
+T = TypeVar("T")
+STEP_TEXT_CHARACTERS = 200
+
+
+class Endpoint(Protocol):
+    """Whoever carries a request to a model."""
+
+    def __call__(
+        self,
+        setup: Setup,
+        ask: Ask,
+        *,
+        api_key: str | None,
+        timeout_s: float,
+        show: Callable[[str], None],
+        stopped: Callable[[], bool],
+    ) -> Reply: ...
+
+
+class Job:
+    """The session, its model, and what was allowed while this process lives."""
+
+    def __init__(self, bench: Bench, setup: Setup, words: dict[str, str], goal: str, endpoint: Endpoint) -> None:
+        self.bench = bench
+        self.setup = setup
+        self.words = words
+        self.goal = goal
+        self.endpoint = endpoint
+        self.allowed: set[str] = set()  # tools that a person allowed for as long as this process lives
+
+    @property
+    def world(self) -> World:
+        return self.bench.run.world
+
+    @property
+    def conversation(self) -> Conversation:
+        return self.bench.run.session.conversation or Conversation()
+
+    @property
+    def place(self) -> str:
+        """The task whose steps are asked for now."""
+        current = CURRENT.get()
+        return current.scope.path if current is not None else ""
+
+    # Tasks: steps with steps inside.
+
+    def task(self, name: str, title: str, arguments: Any, work: Callable[[], T]) -> T:
+        """A piece of work that asks for steps of its own; on record, its result is enough."""
+        begun = self.bench.offer(name, arguments, shown=title)
+        if begun.found:
+            return begun.result  # type: ignore[no-any-return]  # what was stored is what `work` returned then
+        self.bench.start(begun, Call(function=self.world.redactor.text(title)))
+        token = CURRENT.set(Current(self.bench.session, begun.inside()))
+        try:
+            value = work()
+        finally:
+            CURRENT.reset(token)
+        self.bench.complete(begun, value)
+        return value
+
+    def stopped_before(self, name: str, what: str) -> bool:
+        """Whether a stop is on record; if not it is put there, so that the next run goes past it."""
+        begun = self.bench.offer(name, [what], shown="Stop, for a person to look")
+        if not begun.found:
+            self.bench.answer(begun, Call(function="stop"), what)
+        return begun.found
+
+    # Requests.
+
+    def ask(self, name: str, ask: Ask, identity: list[Any] | None = None) -> Reply:
+        """`identity`: what the request is held to, where that is not all that the model is told."""
+        begun = self.bench.offer(name, identity or self.identity(ask), shown=self.shown(ask))
+        return self.reply(begun, ask)
+
+    def ask_in_time(self, name: str, talk: Talk, ask: Callable[[], Ask]) -> Reply:
+        """Ask; where the conversation is too long for the model, it is shortened first. The log says where it was."""
+        reply = self.ask_whole(name, talk, ask())
+        if reply is not None:
+            return reply
+        context = self.world.config.settings.model.context_tokens
+        # How much of the record fits depends on today's settings; on record is a summary of the same conversation.
+        summary = self.ask(f"shorten-{name}", talk.to_shorten(self.words["compact"], context), [self.setup.name, name])
+        talk.shortened(summary.text)
+        return self.ask(f"{name}-short", ask())
+
+    def ask_whole(self, name: str, talk: Talk, ask: Ask) -> Reply | None:
+        """The answer to the conversation as it is; None where it is, or was, too long for that."""
+        try:
+            begun = self.bench.offer(name, self.identity(ask), shown=self.shown(ask))
+        except ContextTooLong:
+            return None  # on record: the model refused it in an earlier life, and it was shortened then
+        if begun.found:
+            return restored(begun)
+        if begun.id in self.conversation.compacted:
+            return None
+        if talk.full(self.world.config.settings.model.context_tokens):
+            self.note_compaction(begun.id, talk, "long")
+            return None
+        try:
+            return self.reply(begun, ask)
+        except ContextTooLong:
+            self.note_compaction(begun.id, talk, "refused")
+            return None
+
+    def identity(self, ask: Ask) -> list[Any]:
+        """What a request is held to: the model and all that it is told; not the tools, which a later acode may add."""
+        return [self.setup.name, ask.instructions, msgspec.to_builtins(ask.messages)]
+
+    def shown(self, ask: Ask) -> str:
+        """The beginning of what it is asked; secrets are taken out first, because the rest of a cut one is none."""
+        return self.world.redactor.text(ask.messages[-1].text)[:STEP_TEXT_CHARACTERS]
+
+    def reply(self, begun: Begun, ask: Ask) -> Reply:
+        if begun.found:
+            return restored(begun)
+        self.refuse_overspending()
+        self.bench.start(begun, Model(name=self.setup.name))
+        lines = self.world.redactor.stream()
+        try:
+            reply = self.endpoint(
+                self.setup,
+                ask,
+                api_key=self.world.env.get(self.setup.api_key_env),
+                timeout_s=self.world.config.settings.model.timeout_seconds,
+                # A plan is shown when it is whole: as it arrives it is JSON.
+                show=lambda piece: (
+                    self.show(begun.id, lines.feed(piece.encode("utf-8", "replace"))) if ask.answer is None else None
+                ),
+                stopped=self.world.stop.at_once,
+            )
+        except ModelTrouble as error:
+            self.bench.session.fail(begun, error)
+            raise
+        finally:
+            self.show(begun.id, lines.finish())
+        self.bench.complete(begun, msgspec.to_builtins(reply), spent=self.spent(reply))
+        return reply
+
+    def show(self, step: str, piece: bytes) -> None:
+        """What the model says, line by line while it says it; a secret that it repeats is not shown."""
+        if piece:
+            self.bench.run.emit("step_output", step=step, text=piece.decode("utf-8", "replace"))
+
+    def spent(self, reply: Reply) -> ev.Spent:
+        from acode.agent.endpoint import price
+
+        return ev.Spent(
+            input_tokens=reply.input_tokens, output_tokens=reply.output_tokens, usd=price(self.setup, reply)
+        )
+
+    def refuse_overspending(self) -> None:
+        settings, so_far = self.world.config.settings.model, self.conversation
+        tokens = so_far.input_tokens + so_far.output_tokens
+        name = short(self.bench.session.id)
+        if settings.budget_tokens is not None and tokens >= settings.budget_tokens:
+            raise BudgetSpent(
+                f"session {name} has used {tokens} tokens of the {settings.budget_tokens} that it may use",
+                hint=f"Raise model.budget_tokens, then: acode resume {name}",
+                tokens=tokens,
+            )
+        if settings.budget_usd is not None and so_far.usd >= settings.budget_usd:
+            raise BudgetSpent(
+                f"session {name} has cost {so_far.usd:.2f} USD of the {settings.budget_usd:.2f} that it may cost",
+                hint=f"Raise model.budget_usd, then: acode resume {name}",
+                usd=so_far.usd,
+            )
+
+    # The conversation.
+
+    def note_compaction(self, step: str, talk: Talk, reason: Any) -> None:
+        """Said before the summary is asked for: whoever comes after a crash here shortens too."""
+        self.bench.run.append(
+            ev.ContextCompacted(step=step, reason=reason, messages=len(talk.messages), tokens=talk.estimate())
+        )
+        self.bench.run.emit("context_compacted", step=step, reason=reason, messages=len(talk.messages))
+
+
+def restored(begun: Begun) -> Reply:
+    return msgspec.convert(begun.result, Reply)

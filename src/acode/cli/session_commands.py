@@ -1,0 +1,228 @@
+"""acode session resolve, approve, deny, checkpoint, unlock, pause, cancel, abandon: what a person does to a session.
+
+Each becomes one recorded event; none of them executes a step.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+import msgspec
+
+from acode.cli import foreign
+from acode.cli.flags import OFFLINE, WHY_OFFLINE, Command, Flags, reason_option
+from acode.cli.follow_run import shared, way_on
+from acode.cli.screen import Screen, one_line
+from acode.cli.world import build_world
+from acode.engine import session_commands
+from acode.engine.world import Notice, World, short
+from acode.errors import Usage
+from acode.events import types as ev
+from acode.formats.find_run import find_run
+from acode.state import Session
+
+ID = click.argument("session", metavar="ID")
+REASON = reason_option()
+NOTE = click.option("--note", metavar="TEXT", default="", help="A remark for the record.")
+
+
+class Warned:
+    """Passes on what there is to warn about, and keeps it for the document."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.screen = screen
+        self.warnings: list[str] = []
+
+    def emit(self, notice: Notice) -> None:
+        if notice.event == "warning":
+            self.warnings.append(str(notice.data["message"]))
+            self.screen.warn(one_line(self.warnings[-1]))
+
+    def durable(self, seq: int) -> None:
+        """Nothing is acknowledged here."""
+
+
+def begin(flags: Flags) -> tuple[World, Screen]:
+    """What is said is pushed like any other event; another machine may have the session meanwhile."""
+    screen = Screen(flags, os.environ)
+    world = build_world(flags, listener=Warned(screen))
+    return click.get_current_context().with_resource(shared(world)), screen
+
+
+def report_session(screen: Screen, session: Session, sentence: str, *, way: str = "", **more: Any) -> int:
+    """One document for programs, one sentence and the way on for people."""
+    if screen.flags.json:
+        screen.document(
+            {
+                "session_id": session.session_id,
+                "short_id": short(session.session_id),
+                "state": str(session.state),
+                **more,
+            }
+        )
+    else:
+        screen.data(one_line(sentence))
+    if not session.terminal:
+        screen.line(way or way_on(session.session_id))
+    return 0
+
+
+@click.command(cls=Command, name="resolve")
+@ID
+@click.argument("step", metavar="STEP")
+@click.option("--applied", is_flag=True, help="It happened: go on after it.")
+@click.option("--not-applied", is_flag=True, help="It did not happen: run it.")
+@click.option("--retry", is_flag=True, help="Still unknown; running it again is accepted.")
+@NOTE
+@click.option("--force", is_flag=True, help="Although its command still runs.")
+@OFFLINE
+@WHY_OFFLINE
+@click.pass_obj
+def resolve_step(flags: Flags, /, *, session: str, step: str, note: str, force: bool, **said: bool) -> int:
+    """Say what became of a step, or of its undo, that was cut off and left no evidence."""
+    answer = the_one_answer(said)
+    world, screen = begin(flags)
+    settled, undo = session_commands.resolve(world, session, step, answer, note=note, force=force)
+    if undo is not None:
+        return report_undo(screen, settled, undo, answer)
+    words = {
+        "applied": "is taken as done",
+        "not_applied": "is taken as not done, and will run",
+        "retry": "will run again, which you accepted",
+    }
+    return report_session(screen, settled, f"Step {step} {words[answer]}.", step=step, resolved=answer)
+
+
+def the_one_answer(said: dict[str, bool]) -> str:
+    """What is recorded decides whether a step runs again: of two answers that contradict each other none is taken."""
+    answers = [name for name, given in said.items() if given]
+    if len(answers) == 1:
+        return answers[0]
+    if not answers:
+        raise Usage("say what became of it: --applied, --not-applied or --retry", hint="See: acode explain")
+    given = " and ".join(f"--{name.replace('_', '-')}" for name in answers)
+    raise Usage(f"{given} contradict each other; nothing was recorded", hint="Say one of them. See: acode explain")
+
+
+def report_undo(screen: Screen, session: Session, undo: ev.UndoStarted, answer: str) -> int:
+    """The rollback that it belongs to is not over: it is given again."""
+    to = f" --to {undo.to}" if undo.to else ""
+    words = {
+        "applied": "is taken as done",
+        "not_applied": "is taken as not done: the step stands as before",
+        "retry": "will run again, which you accepted",
+    }
+    sentence = f"The undo of step {undo.step} {words[answer]}."
+    way = f"To go on with the rollback: acode session rollback {short(session.session_id)}{to}"
+    return report_session(screen, session, sentence, way=way, step=undo.step, undo=True, resolved=answer)
+
+
+@click.command(cls=Command, name="approve")
+@ID
+@click.argument("gate", metavar="[GATE]", required=False)
+@NOTE
+@OFFLINE
+@WHY_OFFLINE
+@click.pass_obj
+def approve(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
+    """Say yes at the gate a session waits at; the yes covers exactly the steps behind it as they are now."""
+    world, screen = begin(flags)
+    if (run := find_run(world, session)) is not None:
+        return foreign.answer(world, screen, run, granted=True, note=note)
+    found, step = session_commands.answer_gate(world, session, gate, granted=True, note=note)
+    return report_session(screen, found, f"Approved: {step}. The steps behind it may run.", gate=step, granted=True)
+
+
+@click.command(cls=Command, name="deny")
+@ID
+@click.argument("gate", metavar="[GATE]", required=False)
+@NOTE
+@OFFLINE
+@WHY_OFFLINE
+@click.pass_obj
+def deny(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
+    """Say no at the gate a session waits at; it stays there, and a resume asks again."""
+    world, screen = begin(flags)
+    if (run := find_run(world, session)) is not None:
+        return foreign.answer(world, screen, run, granted=False, note=note)
+    found, step = session_commands.answer_gate(world, session, gate, granted=False, note=note)
+    return report_session(screen, found, f"Denied: {step}. The session is {found.state}.", gate=step, granted=False)
+
+
+@click.command(cls=Command, name="checkpoint")
+@ID
+@click.option("--label", metavar="TEXT", default="", help="A name for it.")
+@OFFLINE
+@WHY_OFFLINE
+@click.pass_obj
+def checkpoint(flags: Flags, *, session: str, label: str) -> int:
+    """Make a save point of a session that is not running."""
+    world, screen = begin(flags)
+    found, number = session_commands.save_point(world, session, label)
+    sentence = f"Checkpoint {number} of session {short(found.session_id)} is made, at event {found.seq}."
+    return report_session(screen, found, sentence, checkpoint_id=number, seq=found.seq)
+
+
+@click.command(cls=Command, name="unlock")
+@ID
+@click.option("--force", is_flag=True, help="Although the owner is alive; it is fenced off. Audited.")
+@REASON
+@OFFLINE
+@click.pass_obj
+def unlock_session(flags: Flags, *, session: str, force: bool, reason: str) -> int:
+    """Break the lock of a dead owner. Whoever held it and wakes up later cannot write any more."""
+    world, screen = begin(flags)
+    found, holder, broken = session_commands.unlock(world, session, force=force, reason=reason)
+    whose = f" of pid {holder.pid}" if holder is not None else ""
+    sentence = f"The lock{whose} is broken." if broken else "The session is not locked: nothing to do."
+    return report_session(screen, found, sentence, broken=broken)
+
+
+@click.command(cls=Command, name="pause")
+@ID
+@OFFLINE
+@WHY_OFFLINE
+@click.pass_obj
+def pause_session(flags: Flags, *, session: str) -> int:
+    """Ask a running session to pause after its current step."""
+    world, screen = begin(flags)
+    heard = Warned(screen)
+    found, pid = session_commands.pause(msgspec.structs.replace(world, listener=heard), session)
+    name = short(found.session_id)
+    sentence = (
+        f"Process {pid} was asked to pause session {name}; it does so after its current step."
+        if pid is not None
+        else f"Session {name} is {found.state}; no process runs it."
+    )
+    return report_session(screen, found, sentence, pid=pid, warnings=heard.warnings)
+
+
+@click.command(cls=Command, name="cancel")
+@ID
+@REASON
+@OFFLINE
+@click.pass_obj
+def cancel(flags: Flags, *, session: str, reason: str) -> int:
+    """End a session that is not wanted any more. It cannot be resumed afterwards; what it did stays."""
+    world, screen = begin(flags)
+    heard = Warned(screen)
+    found = session_commands.end(msgspec.structs.replace(world, listener=heard), session, cancelled=True, reason=reason)
+    return report_session(screen, found, f"Session {short(found.session_id)} is CANCELLED.", warnings=heard.warnings)
+
+
+@click.command(cls=Command, name="abandon")
+@ID
+@REASON
+@OFFLINE
+@click.pass_obj
+def abandon(flags: Flags, *, session: str, reason: str) -> int:
+    """End a session that has failed for good. It cannot be resumed afterwards; what it did stays."""
+    world, screen = begin(flags)
+    heard = Warned(screen)
+    found = session_commands.end(
+        msgspec.structs.replace(world, listener=heard), session, cancelled=False, reason=reason
+    )
+    sentence = f"Session {short(found.session_id)} is FAILED: abandoned."
+    return report_session(screen, found, sentence, warnings=heard.warnings)

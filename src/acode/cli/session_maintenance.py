@@ -1,0 +1,370 @@
+"""acode session verify, repair, export and gc: is a log whole, mend it, take it along, let it go."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from acode.cli.durations import count
+from acode.cli.flags import OFFLINE, Command, Flags, reason_option
+from acode.cli.follow_run import shared
+from acode.cli.foreign import refuse_unrecorded
+from acode.cli.prompts import confirm
+from acode.cli.screen import Screen, is_terminal, one_line
+from acode.cli.session_picker import to_look_at
+from acode.cli.world import build_world
+from acode.engine.gc import OLDER_THAN_DAYS, GcPlan, collect, plan_gc
+from acode.engine.preview import verify
+from acode.engine.repair import Repaired, repair
+from acode.engine.world import World, short
+from acode.errors import AcodeError, BlobDamaged, InputRequired, Interrupted, NotWritable, Usage
+from acode.log_file import log_of
+from acode.store.verification import Verified
+
+ID = click.argument("session", metavar="[ID]", required=False)
+LISTED_MAX = 20
+BYTES_ARE_GONE = "Put them back from a backup of .agent/blobs. Until then, whatever needs them is refused by name."
+
+
+# Verify.
+
+
+@click.command(cls=Command, name="verify")
+@ID
+@click.option(
+    "--bundle",
+    type=click.Path(exists=True, dir_okay=False, readable=False, path_type=Path),
+    metavar="FILE",
+    help="An exported bundle instead.",
+)
+@click.pass_obj
+def verified(flags: Flags, *, session: str | None, bundle: Path | None) -> int:
+    """Check chain, seals, blobs and anchor of one session, all of it. Ends with 20 if anything does not fit."""
+    world = build_world(flags)
+    screen = Screen(flags, world.env)
+    if bundle is not None:
+        from acode.engine.bundle import verify_bundle
+        from acode.seal import load_keyring
+
+        session_id, found = verify_bundle(bundle, load_keyring(world.state_dir, world.env, create=False))
+    else:
+        if session is not None:
+            refuse_unrecorded(world, session)
+        session_id, found = verify(world, named(world, screen, session))
+    if flags.json:
+        screen.document(verdict(found))
+    else:
+        show_verdict(screen, session_id, found, bundle=bundle is not None)
+    return 20 if found.problems else 0
+
+
+def verdict(found: Verified) -> dict[str, Any]:
+    return {
+        "ok": not found.problems,
+        "events": found.events,
+        "checkpoints": found.checkpoints,
+        "blobs": found.blobs,
+        "problems": msgspec.to_builtins(found.problems),
+        "noted": msgspec.to_builtins(found.noted),
+    }
+
+
+def show_verdict(screen: Screen, session_id: str, found: Verified, *, bundle: bool) -> None:
+    name = short(session_id)
+    numbers = f"{count(found.events, 'event')}, {count(found.checkpoints, 'checkpoint')}, {count(found.blobs, 'blob')}"
+    sign = screen.paint_data("✗", "bad") if found.problems else screen.paint_data("✓", "good")
+    what = "The bundle of session" if bundle else "Session"
+    screen.data(f"{sign} {what} {name} {'does not fit' if found.problems else 'is whole'}: {numbers}")
+    for problem in found.problems:
+        where = f"event {problem.seq}: " if problem.seq is not None else ""
+        screen.data(f"  {problem.code} {where}{one_line(problem.message)}")
+    for problem in found.noted:
+        screen.data(f"  set aside by a repair: event {problem.seq}: {one_line(problem.message)}")
+    if bundle or not found.problems:
+        return
+    if all(problem.code == BlobDamaged.code for problem in found.problems):  # which no repair makes again
+        screen.insist(f"hint: {BYTES_ARE_GONE}")
+    else:
+        screen.insist(f"hint: the audited way out is: acode session repair {name}")
+
+
+def named(world: World, screen: Screen, text: str | None) -> str:
+    """A damaged session can be named by nobody but itself, if it is the only one there is."""
+    from acode.engine.session_list import rows
+
+    if text is not None:
+        return text
+    everything = rows(world)
+    if len(everything) == 1:
+        return everything[0].session_id
+    return to_look_at(world, screen, None)
+
+
+# Repair.
+
+
+@click.command(cls=Command, name="repair")
+@ID
+@click.option("--accept-rollback", is_flag=True, help="Events are lost (a backup was restored): accept that.")
+@click.option("--accept-lost-key", is_flag=True, help="The signing key is lost: take the log as it stands.")
+@reason_option()
+@OFFLINE
+@click.option("--dry-run", is_flag=True, help="Only show what would happen.")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@click.pass_obj
+def repair_session(
+    flags: Flags,
+    *,
+    session: str | None,
+    accept_rollback: bool,
+    accept_lost_key: bool,
+    reason: str,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Make a session usable whose log was damaged or tampered with.
+
+    What is bad is set aside and named, never removed; the steps it may have been about are open afterwards; a backup is
+    made first; the repair is recorded with its reason.
+    """
+    world = build_world(flags)
+    screen = Screen(flags, world.env)
+    if session is None and not accept_rollback:
+        session = named(world, screen, None)
+    look = repair(world, session, accept_rollback=accept_rollback, accept_lost_key=accept_lost_key, dry_run=True)
+    if not flags.json or not dry_run:
+        show_repair(screen, look)
+    if dry_run or look.kind == "nothing":
+        if flags.json:
+            screen.document(repair_json(look))
+        return 0
+    agree(screen, "Repair it so?", "to repair it", yes=yes)
+    told = msgspec.structs.replace(world, listener=log_of(world))
+    with shared(told) as pushed:
+        done = repair(
+            pushed,
+            look.session_id or session,
+            accept_rollback=accept_rollback,
+            accept_lost_key=accept_lost_key,
+            reason=reason,
+        )
+    if flags.json:
+        screen.document(repair_json(done))
+    after_repair(screen, done)
+    return 0
+
+
+def agree(screen: Screen, question: str, what: str, *, yes: bool) -> None:
+    if yes:
+        return
+    if not screen.can_ask:
+        raise InputRequired(f"nobody can be asked whether {what}", hint="Add --yes, or only look with --dry-run.")
+    if not confirm(screen, question, default=False):
+        raise Interrupted("nothing was changed")
+
+
+def repair_json(found: Repaired) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(found)
+    return plain
+
+
+WORDS = {
+    "checkpoints": "Its checkpoints are made anew from its log, which is whole.",
+    "quarantine": "What is damaged is set aside: nothing of it is believed.",
+    "rollback": "The log goes on from where it ends now; what was recorded after that is lost.",
+    "lost_key": "The log is taken as it stands, although nobody can verify it any more.",
+}
+
+
+def show_repair(screen: Screen, found: Repaired) -> None:
+    if found.kind == "forgotten":
+        for one in found.forgotten:
+            screen.line(f"Lost: {short(one.session_id)} “{one_line(one.title)}”, at event {one.seq}, {one.at:%Y-%m-%d}")
+        return
+    name = short(found.session_id or "")
+    for line in found.remaining[:LISTED_MAX]:
+        screen.warn(f"cannot be mended: {one_line(line)}")
+    if found.kind == "nothing" and found.remaining:
+        screen.line(f"Session {name}: its log is whole, and there is nothing that a repair could mend.")
+        screen.line(f"  {BYTES_ARE_GONE}")
+        return
+    if found.kind == "nothing":
+        screen.line(f"Session {name} is whole: nothing to repair.")
+        return
+    screen.line(f"Session {name}: {WORDS[found.kind]}")
+    for line in found.problems[:LISTED_MAX]:
+        screen.line(f"  {one_line(line)}")
+    if found.lost is not None:
+        screen.line(f"  Events {found.lost[0]} to {found.lost[1]} are lost.")
+    if found.steps:
+        screen.line(f"  Open afterwards, settled by evidence or by you: {', '.join(map(one_line, found.steps))}")
+    if found.kind != "checkpoints":
+        screen.line("  No approval that was not used yet outlives it.")
+
+
+def after_repair(screen: Screen, done: Repaired) -> None:
+    if done.kind == "forgotten":
+        screen.line(f"{count(len(done.forgotten), 'lost session')} forgotten.")
+        return
+    name = short(done.session_id or "")
+    screen.line(f"Repaired, as event {done.seq} records. The database as it was: {done.backup}")
+    if done.state is not None and done.state.value not in ("COMPLETED", "FAILED", "CANCELLED"):
+        screen.insist(f"To resume: acode resume {name}")
+
+
+# Export.
+
+
+@click.command(cls=Command, name="export")
+@ID
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Instead of stdout."
+)
+@click.option(
+    "--kept",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Instead: the files that rollbacks replaced, into a new directory.",
+)
+@click.pass_obj
+def export_session(flags: Flags, *, session: str | None, output: Path | None, kept: Path | None) -> int:
+    """Write the session as one verifiable file: its rows, checkpoints and outputs; no secrets and no user's files.
+
+    Whoever has the key verifies it with: acode session verify --bundle FILE
+
+    With --kept, write what stood in a command's outputs when they were put back, from .agent/blobs.
+    """
+    from acode.engine.bundle import export
+    from acode.store.durable import sync_directory, sync_file
+
+    world = build_world(flags)
+    screen = Screen(flags, world.env)
+    if kept is not None:
+        if output is not None:
+            raise Usage("--kept and --output are two different things", hint="Give one of them.")
+        return export_kept(flags, screen, world, named(world, screen, session), kept)
+    if output is None and is_terminal(sys.stdout):
+        raise Usage("a bundle is no text for a screen", hint="Into a file: acode session export ID -o FILE")
+    name = named(world, screen, session)
+    if output is None:
+        for line in export(world, name):
+            screen.data(line.decode().rstrip("\n"))
+        return 0
+    size = 0
+    try:
+        with open(output, "wb", opener=lambda path, how: os.open(path, how, 0o600)) as file:
+            for line in export(world, name):
+                size += file.write(line)
+            file.flush()
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a bundle that a power cut takes away was not exported
+                sync_file(file.fileno())
+                sync_directory(output.absolute().parent)
+    except OSError as error:
+        raise NotWritable(f"{output} cannot be written: {error.strerror}") from error
+    if flags.json:
+        screen.document({"path": str(output), "bytes": size})
+    else:
+        screen.data(f"{one_line(str(output))}: {size:,} bytes")
+        screen.line(f"Verify it with: acode session verify --bundle {one_line(str(output))}")
+    return 0
+
+
+def export_kept(flags: Flags, screen: Screen, world: World, session: str, directory: Path) -> int:
+    from acode.engine.set_aside_files import bring_out
+
+    done = bring_out(world, session, directory)
+    if flags.json:
+        screen.document(msgspec.to_builtins(done))
+    elif not done.files:
+        screen.line(f"Session {short(done.session_id)}: no rollback has replaced anything.")
+    for one in done.files:
+        if one.to is None:
+            screen.warn(f"{one_line(one.path)}, replaced by event {one.seq}: {one_line(one.reason)}")
+        elif not flags.json:
+            screen.data(one_line(one.to))
+    return BlobDamaged.exit_code if done.damaged else 0
+
+
+# Collecting.
+
+
+@click.command(cls=Command, name="gc")
+@click.option(
+    "--older-than",
+    "days",
+    type=click.IntRange(0, 36_500),
+    default=OLDER_THAN_DAYS,
+    show_default=True,
+    metavar="DAYS",
+    help="Only sessions that ended so many days ago.",
+)
+@click.option("--unpushed", is_flag=True, help="Also sessions of which the shared copy does not have everything.")
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@click.pass_obj
+def collect_garbage(flags: Flags, *, days: int, unpushed: bool, dry_run: bool, yes: bool) -> int:
+    """Remove sessions that ended long ago, and what killed processes left. Never an unfinished session.
+
+    Where a server for a shared copy is configured, a session that it is not known to hold whole is kept and named.
+    """
+    world = asking_the_server(build_world(flags), unpushed=unpushed)
+    screen = Screen(flags, world.env)
+    plan = plan_gc(world, older_than_days=days, unpushed=unpushed)
+    if not flags.json:
+        show_plan(screen, plan)
+    if dry_run or plan.empty:
+        if flags.json:
+            screen.document({**msgspec.to_builtins(plan), "bytes": plan.bytes, "done": False})
+        return 0
+    agree(screen, "Remove all of this?", "to remove it", yes=yes)
+    done = collect(world, plan)
+    if flags.json:
+        screen.document({**msgspec.to_builtins(done), "done": True})
+    else:
+        screen.data(
+            f"Removed: {count(len(done.sessions), 'session')}, {count(done.files, 'file')}, {done.bytes:,} bytes"
+        )
+    for line in done.kept:
+        screen.warn(f"kept: {one_line(line)}")
+    return 0
+
+
+def asking_the_server(world: World, *, unpushed: bool) -> World:
+    """What the server held once may be lost there: where it cannot be asked now, nothing of it is removed here."""
+    if unpushed or world.config.settings.sync.url is None:
+        return world
+    from acode.sync.push_now import comparing
+
+    try:
+        return click.get_current_context().with_resource(comparing(world))
+    except AcodeError as error:
+        words = f"{error.message} (acode session gc --unpushed lets it go all the same)"
+        return msgspec.structs.replace(world, missing_there=lambda store, session_id: words)
+
+
+def show_plan(screen: Screen, plan: GcPlan) -> None:
+    if plan.empty and plan.kept:
+        screen.line("Nothing to remove.")
+    elif plan.empty:
+        screen.line(
+            f"Nothing to remove: no session ended over {plan.older_than_days} days ago, and nothing lies about."
+        )
+    for one in plan.sessions[:LISTED_MAX]:
+        title = one_line(one.title)
+        screen.data(f"{short(one.session_id)}  {one.state:<9}  {one.ended_at:%Y-%m-%d}  {one.bytes:>12,}  {title}")
+    if len(plan.sessions) > LISTED_MAX:
+        screen.data(f"… and {len(plan.sessions) - LISTED_MAX} more sessions")
+    for session_id in plan.secrets_of:
+        screen.data(f"{short(session_id)}  what stood in files before it, left by a crash")
+    kinds = {one.kind for one in plan.litter}
+    for kind in sorted(kinds):
+        some = [one for one in plan.litter if one.kind == kind]
+        screen.data(f"left over: {len(some)} of kind {kind}, {sum(one.bytes for one in some):,} bytes")
+    for line in plan.kept:
+        screen.warn(f"kept: {one_line(line)}")

@@ -1,0 +1,154 @@
+"""Begin a session: store the plan with it, and execute.
+
+From its creation on, a session lives by its log alone: the plan file may change or vanish.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from acode import __version__
+from acode import lock as locks
+from acode.engine.disk_full import carried_on
+from acode.engine.environment import git_position
+from acode.engine.held_session import created
+from acode.engine.walk import complete, perform_all
+from acode.engine.world import Result, World, short
+from acode.errors import BadPlan, SessionLocked
+from acode.events import types as ev
+from acode.events.definition import Plan, Run, digest
+from acode.redact import looks_secret
+from acode.steps.declared_secrets import declared_values
+from acode.store.journal import Blob
+from acode.workspace import Root, ensure_agent_dir
+
+if TYPE_CHECKING:  # a program's session has no plan file, and does not load what reads one
+    from acode.planfile import PlanFile
+
+PLAN_IN_LOG_BYTES_MAX = 524_288  # an event holds 1 MiB at the most; a larger plan goes to a blob
+TITLE_CHARACTERS_MAX = 200
+PLANS = "plans"  # the lock of whoever looks for an unfinished session of a plan, and begins one
+BEGIN_WAIT_S = 10.0
+SECRET_CHARACTERS_MIN = 4  # shorter values cannot be told from ordinary text
+
+
+def run_plan(world: World, planfile: PlanFile, *, refuse: Callable[[], None] | None = None) -> Result:
+    """A new session from a plan file, from creation to its end.
+
+    `refuse` raises where this plan must not be begun, because it was begun already; nobody else begins one meanwhile.
+    """
+    event, blobs = creation(world, planfile)
+    plan = planfile.plan
+    steps = sum(len(task.steps) for task in plan.tasks)
+    planned = ev.SessionPlanned(tasks=len(plan.tasks), steps=steps, plan_digest=event.plan_digest)
+    executing = ev.SessionExecuting(reason="run")
+    with contextlib.ExitStack() as stack:
+        with (
+            one_beginner(world, PLANS, of="here", wait_s=BEGIN_WAIT_S)
+            if refuse is not None
+            else contextlib.nullcontext()
+        ):
+            if refuse is not None:
+                refuse()
+            run = stack.enter_context(created(world, event, planned, executing, blobs=blobs))
+        run.journal.session.plan = plan
+        run.emit(
+            "session_start",
+            title=run.session.title,
+            short_id=short(run.session.session_id),
+            tasks=len(plan.tasks),
+            steps=steps,
+            resumed=False,
+            workspace=str(world.workspace),
+        )
+        return carried_on(run, lambda: perform_all(run, 0, complete))
+
+
+@contextlib.contextmanager
+def one_beginner(world: World, name: str, *, of: str, wait_s: float) -> Iterator[None]:
+    """Two that both find no session, `of` a plan or a key, would begin two, and do the same work twice."""
+    with Root(world.workspace) as root:
+        directory = ensure_agent_dir(root)
+    try:
+        lock, _ = locks.acquire(directory / "locks", name, lambda: 1, wait_s=wait_s, now=world.clock)
+    except SessionLocked as error:
+        raise SessionLocked(
+            f"another process is just beginning a session {of}, and does not come to an end with it",
+            hint="Wait a moment, or end the process that is named, and try again.",
+            **error.details,
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def creation(world: World, planfile: PlanFile) -> tuple[ev.SessionCreated, dict[str, Blob]]:
+    """The first event, and the plan as a blob where it is too large, or too secret, to stand in the log."""
+    plan = planfile.plan
+    encoded = msgspec.json.encode(plan)
+    world.redactor.learn(declared_values((step for task in plan.tasks for step in task.steps), world.env))
+    refuse_secret_names(world, plan)
+    sensitive = holds_secret(world, plan, encoded)
+    head, branch = git_position(world.workspace)
+    blobs: dict[str, Blob] = {}
+    plan_blob = None
+    if sensitive or len(encoded) > PLAN_IN_LOG_BYTES_MAX:
+        plan_blob, blob = keep_plan(encoded, sensitive=sensitive)
+        blobs[plan_blob] = blob
+    event = ev.SessionCreated(
+        title=world.redactor.text(plan.title)[:TITLE_CHARACTERS_MAX],
+        task=world.redactor.text(plan.title),
+        plan=None if plan_blob else plan,
+        plan_blob=plan_blob,
+        plan_sensitive=sensitive,
+        plan_digest=digest(plan),
+        plan_path=planfile.path,
+        plan_sha256=planfile.sha256,
+        config_digest=world.config.digest,
+        git_head=head,
+        git_branch=branch,
+        owner=locks.owner(),
+        acode_version=__version__,
+    )
+    return event, blobs
+
+
+def holds_secret(world: World, plan: Plan, encoded: bytes) -> bool:
+    """Whether a rule finds a secret in the plan, or the plan itself says that something in it is one."""
+    if world.redactor.matches(encoded.decode()):
+        return True
+    actions = [step.action for task in plan.tasks for step in task.steps if isinstance(step.action, Run)]
+    if any(looks_secret(name) for action in actions for name in action.env):
+        return True
+    declared = (world.env.get(name, "") for action in actions for name in action.secret_env)
+    return any(len(value) >= SECRET_CHARACTERS_MIN and value.encode() in encoded for value in declared)
+
+
+def refuse_secret_names(world: World, plan: Plan) -> None:
+    """Ids stand in every event and in file names: they cannot be masked, so they must not be secret."""
+    for name in [*(task.id for task in plan.tasks), *(step.id for task in plan.tasks for step in task.steps)]:
+        if world.redactor.matches(name):
+            raise BadPlan(
+                f"the id {world.redactor.text(name)} holds what looks like a secret; ids are shown everywhere",
+                hint="Give the task or step an id of its own: the one it has comes from its title.",
+            )
+
+
+def keep_plan(encoded: bytes, *, sensitive: bool) -> tuple[str, Blob]:
+    """A secret plan becomes a private file of its own, never a row: rows are synced, and linger in the database."""
+    import hashlib
+
+    return hashlib.sha256(encoded).hexdigest(), ("sensitive" if sensitive else "plan", encoded)
+
+
+def same_plan(session: ev.SessionCreated, planfile: PlanFile) -> bool:
+    """Whether a session was made from this file or from the same plan."""
+    return session.plan_path == planfile.path or session.plan_digest == digest(planfile.plan)
+
+
+__all__ = ["Plan", "creation", "run_plan", "same_plan"]

@@ -1,0 +1,470 @@
+"""Resume: the story of the house, told once.
+
+Lock, fold, look around, decide, validate, plan, settle, step, step, checkpoint. What the story says is what happens;
+there is no second way through the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from acode import lock as locks
+from acode.engine.disk_full import carried_on
+from acode.engine.environment import Report, validate
+from acode.engine.held_session import Held, held, refuse_unknown_events
+from acode.engine.hints import mending, way_on
+from acode.engine.lease_state import sync_state
+from acode.engine.missing_checkpoint import missing_checkpoint_on_record
+from acode.engine.remediation import remedy
+from acode.engine.rollback import refuse_half_undone
+from acode.engine.settle import (
+    ask_about_unknowns,
+    ask_how,
+    end_where_it_failed,
+    is_choice,
+    not_repeated_automatically,
+    note_unknown,
+    record_decision,
+    settle_flights,
+    unknown_error,
+)
+from acode.engine.shared_paths import author, with_sessions
+from acode.engine.survey import Survey, chosen_strategy, missing_artifacts, retries_unknown, survey
+from acode.engine.walk import FILES_IN_EVENT_MAX, Walk, complete, ending, perform_all
+from acode.engine.world import Options, Result, World, introduction, short
+from acode.errors import (
+    AcodeError,
+    CannotContinue,
+    ChangedFiles,
+    CoolingDown,
+    EnvironmentInvalid,
+    Escalated,
+    FileModified,
+    MissingArtifacts,
+    RecoveryTimeout,
+    RefusedByPolicy,
+    StepFailed,
+)
+from acode.events import types as ev
+from acode.plan import Action
+from acode.policy import Reason, counted
+from acode.state import State
+from acode.steps.step_outputs import holds_output, private_outputs, put_output
+from acode.workspace import ChangedFile, changed, diff, restat
+
+
+def resume(world: World, text: str, options: Options, walk: Walk = perform_all) -> Result:
+    """Carry the session named `text` on from where its log says it stopped.
+
+    `walk` goes the way that is left: through the plan, or wherever the tasks of the session come from.
+    """
+    with missing_checkpoint_on_record(world, options), held(world, text, wait=options.wait) as run:
+        refuse_to_walk_alone(run, walk)
+        found, options = make_ready(run, options)
+        return carried_on(run, lambda: settle_and_perform(run, found, options, walk))
+
+
+def make_ready(run: Held, options: Options) -> tuple[Survey, Options]:
+    """All that comes before the first step. A program that carries its own session on begins in the same way."""
+    if options.reason:  # a person's words go into events
+        options = msgspec.structs.replace(options, reason=run.world.redactor.text(options.reason))
+    began = run.world.monotonic()
+    announce(run)
+    accept_unknown_events(run, options)
+    refuse_half_undone(run.session)
+    back_up(run)
+    found, options = look_around(run, options)
+    decide_on_record(run, found, options)
+    report = check_environment(run, found, options)
+    start_on_record(run, found, report, options)
+    refuse_slow_recovery(run, began)
+    return found, options
+
+
+def settle_and_perform(run: Held, found: Survey, options: Options, walk: Walk) -> Result:
+    skipped = len(found.continuation.skipped_steps)
+    stopped = settle_flights(
+        run,
+        found.continuation.in_flight,
+        found.interruption,
+        skipped,
+        actor=options.actor,
+        retry_unknown=retries_unknown(run.world),
+        strategy=chosen_strategy(run.world, options),
+    )
+    if stopped is None:
+        stopped = end_where_it_failed(run, skipped)
+    if stopped is not None:
+        return stopped
+    # A step that was waited for was not done when the others were counted, and nobody executed it here.
+    skipped += sum(one.action is Action.WAIT and run.session.done(one.step) for one in found.continuation.in_flight)
+    restore_outputs(run)
+    result = walk(run, skipped, finish_resume)
+    return escalate_if_due(run, result)
+
+
+def refuse_to_walk_alone(run: Held, walk: Walk) -> None:
+    """A session that carries a foreign run has its tasks from there; its plan alone would end too early.
+
+    A program's session has no plan at all: only the program knows its steps.
+    """
+    if run.session.by_program and walk is perform_all:
+        raise CannotContinue(
+            f"session {short(run.session.session_id)} belongs to a program, which asks for its steps itself",
+            hint="Run the program again; with the same key it carries the session on.",
+        )
+    if run.session.kind == "foreign" and walk is perform_all:
+        raise CannotContinue(
+            f"session {short(run.session.session_id)} carries the {run.session.source} run {run.session.run_id},"
+            " and that run is not here",
+            hint="Bring the run's files back, or give the session up: acode session abandon",
+        )
+
+
+def announce(run: Held) -> None:
+    run.emit("session_start", **introduction(run.session))
+    for warning in run.warnings:
+        run.emit("warning", message=warning)
+
+
+def accept_unknown_events(run: Held, options: Options) -> None:
+    """An unknown event may be a revocation; going on past it is somebody's recorded decision."""
+    if not run.session.unknown_types:
+        return
+    if not options.lenient:
+        refuse_unknown_events(run.session)
+    names = ", ".join(sorted(set(run.session.unknown_types.values())))
+    run.warn(f"events of unknown type are skipped: {names}")
+    run.append(
+        ev.Forced(what=f"unknown events skipped: {names}", reason=options.reason or "none given"), actor=options.actor
+    )
+
+
+def back_up(run: Held) -> None:
+    """A copy of the database before anything changes, where the user wants one; by SQLite's own means."""
+    if run.world.config.settings.resume.backup:
+        target = run.store.back_up()
+        run.emit("backup", path=str(target))
+
+
+def look_around(run: Held, options: Options) -> tuple[Survey, Options]:
+    """The survey; a person at the terminal settles what no evidence can, or says how, and then it is looked again."""
+
+    def look(how: Options) -> Survey:
+        missing = missing_artifacts(run.store, run.session)
+        return survey(
+            run.world, run.session, run.site(), how, lock_touched_at=run.owner_seen_at, artifacts_missing=missing
+        )
+
+    found = look(options)
+    asks = options.actor == "user" and found.continuation.needs_person
+    if asks and ask_about_unknowns(run, found.continuation.in_flight, found.findings):
+        found = look(options)
+    open_how = [one for one in found.continuation.in_flight if one.action is Action.ASK and is_choice(one)]
+    if asks and open_how and (strategy := ask_how(run, open_how[0])) is not None:
+        options = msgspec.structs.replace(options, strategy=strategy)
+        found = look(options)
+    return found, options
+
+
+# The decision.
+
+
+def decide_on_record(run: Held, found: Survey, options: Options) -> None:
+    """The decision, and what follows from a refusal: an escalation, the unknown outcomes, the error."""
+    decision = found.decision
+    record_decision(run, found.interruption, decision)
+    if not decision.eligible:
+        if decision.reason is Reason.LIMIT and not run.session.escalated:
+            escalate(run, decision.reason)
+        if found.continuation.needs_person:
+            for settlement in found.continuation.in_flight:
+                if settlement.action is Action.ASK:
+                    note_unknown(run, settlement)
+        raise refusal(run, found)
+    if options.force:
+        what = "attempt limit" if counted(run.session, run.world.limits) >= decision.attempts_max else "changed files"
+        run.append(ev.Forced(what=what, reason=options.reason or "none given"), actor=options.actor)
+
+
+def refusal(run: Held, found: Survey) -> AcodeError:
+    """The reason code as an error: what, why, and the way out."""
+    decision, name = found.decision, short(run.session.session_id)
+    details = {"reason_code": str(decision.reason), "session_id": run.session.session_id}
+    broken = next((rule for rule in decision.rules if not rule.met and rule.reason is decision.reason), None)
+    because = broken.because if broken else ""
+    match decision.reason:
+        case Reason.MISSING_ARTIFACTS:
+            return MissingArtifacts(
+                f"session {name} cannot be resumed: {because}",
+                hint=f"Bring .agent/blobs back from a backup; or give it up: acode session abandon {name}",
+                **details,
+            )
+        case Reason.LIMIT:
+            return Escalated(
+                f"session {name} is escalated: {because}; it needs a person",
+                hint=f"Read why: acode explain {name}. When it is mended: acode resume {name} --force --reason TEXT",
+                remedy=msgspec.to_builtins(remedy(run.session, drifted(run))),
+                **details,
+            )
+        case Reason.NON_IDEMPOTENT:
+            unknown = next((one for one in found.continuation.in_flight if one.action is Action.ASK), None)
+            if unknown is not None:
+                return unknown_error(run.session.session_id, unknown, reason_code=details["reason_code"])
+            return not_repeated_automatically(run, because, reason_code=str(decision.reason))
+        case Reason.COOLDOWN:
+            return CoolingDown(
+                f"session {name} is cooling down: {decision.cooldown_s_remaining} s remain",
+                hint=f"Try again in {decision.cooldown_s_remaining} s, or as a person now: acode resume {name}",
+                cooldown_seconds_remaining=decision.cooldown_s_remaining,
+                **details,
+            )
+        case _:
+            return RefusedByPolicy(
+                f"session {name} is not resumed automatically: {because}",
+                hint=f"A person may: acode resume {name}",
+                **details,
+            )
+
+
+def escalate(run: Held, reason: str) -> None:
+    """The limit is reached: from here on a person must look, and finds what failed last."""
+    failure = run.session.failure
+    context = msgspec.to_builtins(failure) if failure is not None else {}
+    run.append(
+        ev.EscalatedToPerson(
+            reason_code=str(reason),
+            attempt=run.session.resumes_since_progress,
+            step=failure.step if failure else run.session.last_attempted,
+            context=context,
+        )
+    )
+    found = msgspec.to_builtins(remedy(run.session, drifted(run)))
+    run.emit("escalated", reason_code=str(reason), context=context, remedy=found)
+
+
+def drifted(run: Held) -> tuple[ChangedFile, ...]:
+    """Files that are not what the session left; where that cannot be told, the failure itself is told all the same."""
+    assert run.session.records is not None
+    try:
+        return changed(run.root, run.session.records.manifest)
+    except AcodeError:
+        return ()
+
+
+def escalate_if_due(run: Held, result: Result) -> Result:
+    """An attempt that failed and was the last one leaves an escalated session behind, not one that looks resumable."""
+    limits = run.world.limits
+    failed = result.error is not None and run.session.pause is not None and run.session.pause.interruption is not None
+    if failed and counted(run.session, limits) >= limits.attempts_max and not run.session.escalated:
+        escalate(run, Reason.LIMIT)
+    unknown_too = retries_unknown(run.world)
+    if run.session.escalated and isinstance(result.error, StepFailed) and not run.session.by_program:
+        result.error.hint = mending(run.session, result.error, retries_unknown=unknown_too)
+    way = way_on(run.session, result.error, retries_unknown=unknown_too)
+    return msgspec.structs.replace(result, next_action=way)
+
+
+# The environment.
+
+
+def check_environment(run: Held, found: Survey, options: Options) -> Report | None:
+    """What was found; None where nobody looked, because a person wanted it so."""
+    settings = run.world.config.settings.resume
+    wanted = options.validate_environment if options.validate_environment is not None else settings.validate_environment
+    if not wanted:
+        run.append(ev.ValidationSkipped(reason=options.reason or "none given"), actor=options.actor)
+        run.warn("the environment is not validated: the workspace may not be the one the session left")
+        return None
+    report = validate(
+        run.world,
+        run.session,
+        run.site(),
+        pending=found.continuation.pending,
+        lenient=options.lenient or settings.validation == "lenient",
+    )
+    run.emit("environment", report=msgspec.to_builtins(report))
+    name = short(run.session.session_id)
+    if report.errors and not options.force:
+        raise EnvironmentInvalid(
+            f"session {name} cannot go on here: " + "; ".join(one.message for one in report.errors),
+            hint=f"Look: acode resume --dry-run {name}. Mend it and resume, use --force, or start a new session.",
+            mismatches=[msgspec.to_builtins(one) for one in report.errors],
+        )
+    if report.changed_files:
+        accept_changes(run, report, options)
+    return report
+
+
+def accept_changes(run: Held, report: Report, options: Options) -> None:
+    """Files were changed by somebody else: continue only by a recorded decision."""
+    choice = options.changed_files or run.world.config.settings.resume.changed_files_action
+    if options.force:
+        choice = "continue"
+    answer = choice if choice != "prompt" else run.world.answers.changed_files(report.changed_files, differ(run))
+    names = ", ".join(one.path for one in report.changed_files[:5])
+    if answer != "continue":
+        raise ChangedFiles(
+            f"{files_that_are(report.changed_files, 'that the session works on', 'was', 'were')} changed by"
+            f" {changed_by(report.changed_files)}: {names}",
+            mismatches=[msgspec.to_builtins(one) for one in report.changed_files],
+            recommendation=report.recommendation,
+        )
+    states = seen_again(run, report.changed_files)
+    pieces = [states[at : at + FILES_IN_EVENT_MAX] for at in range(0, len(states), FILES_IN_EVENT_MAX)]
+    reason = options.reason or choice
+    run.append(*(ev.ChangesAccepted(files=piece, reason=reason) for piece in pieces), actor=options.actor)
+    run.emit("changes_accepted", paths=[one.path for one in report.changed_files])
+
+
+def changed_by(changes: tuple[ChangedFile, ...]) -> str:
+    """The steps of other sessions that changed the files, and somebody else where no session did."""
+    return " and ".join(dict.fromkeys(author(one) for one in changes))
+
+
+def files_that_are(found: tuple[ChangedFile, ...], which: str, one: str, several: str) -> str:
+    """“1 file is”, “3 files are”."""
+    words = (f"{len(found):,}", "file" if len(found) == 1 else "files", which, one if len(found) == 1 else several)
+    return " ".join(filter(None, words))
+
+
+def seen_again(run: Held, changes: tuple[ChangedFile, ...]) -> tuple[ev.FileState, ...]:
+    """What is accepted is what was shown: a file that somebody swapped meanwhile is refused."""
+    assert run.session.records is not None
+    manifest = run.session.records.manifest
+    states = restat(run.root, {one.path: manifest.get(one.path, ev.FileState(path=one.path)) for one in changes})
+    found = {state.path: state.sha256 or None for state in states}
+    for one in changes:
+        if found.get(one.path, one.expected_hash) != one.found_hash:
+            raise FileModified(
+                f"{one.path} was changed again while its change was being looked at",
+                hint=f"Look at it again: acode resume {short(run.session.session_id)}",
+                path=one.path,
+                expected=one.found_hash,
+                found=found.get(one.path),
+            )
+    return states
+
+
+def differ(run: Held) -> Callable[[str], str]:
+    """A real diff of a changed file against the content the session knows, where it holds that content."""
+
+    def view(path: str) -> str:
+        known = run.session.records.manifest.get(path) if run.session.records else None
+        old = known_content(run, path, known.sha256) if known and known.sha256 else None
+        if old is None:
+            held = "the hash of the earlier content" if known is not None else "that its command had ended before"
+            return f"{path}: the session knows {held}, not the content itself"
+        return diff(run.root, path, old)
+
+    return view
+
+
+def known_content(run: Held, path: str, sha256: str) -> bytes | None:
+    """Content the session can show: what its plan wrote, or a pre-image."""
+    import hashlib
+
+    from acode.events.definition import Write
+
+    for step in run.session.steps():
+        if isinstance(step.action, Write) and step.action.path == path:
+            data = step.action.content.encode()
+            if hashlib.sha256(data).hexdigest() == sha256:
+                return data
+    try:
+        return run.store.blob(run.session.session_id, sha256)
+    except (AcodeError, OSError):
+        return None
+
+
+# On with it.
+
+
+def start_on_record(run: Held, found: Survey, report: Report | None, options: Options) -> None:
+    """The plan is logged before anything of it is executed."""
+    continuation, session = found.continuation, run.session
+    checkpoint = run.journal.checkpoint
+    sync = sync_state(run.world, run.store, session.session_id)
+    action = continuation.in_progress.action if continuation.in_progress else None
+    started = ev.ResumeStarted(
+        scenario=str(found.scenario),
+        interruption_class=found.interruption.cls,
+        counted=(found.interruption.cls is not None or not found.interruption.known) and not options.force,
+        automatic=options.actor == "system",
+        checkpoint_id=checkpoint.id if checkpoint else 0,
+        point_seq=found.point.seq if found.point else None,
+        point_event_id=found.point.event_id if found.point else None,
+        skipped_tasks=len(continuation.skipped_tasks),
+        skipped_steps=len(continuation.skipped_steps),
+        remaining_steps=len(continuation.pending),
+        in_progress_action=str(action) if action else None,
+        environment_valid=report.valid if report is not None else None,
+        replay_last=session.seq,
+        owner=locks.owner(),
+    )
+    executing: tuple[ev.Known, ...] = ()
+    if session.state in (State.PAUSED, State.PLANNING):
+        executing = (ev.SessionExecuting(reason="resume"),)
+    said = run.append(started, *executing, actor=options.actor)
+    run.emit(
+        "resume_started",
+        seq=said[0].seq,
+        # Field by field: the stored form leaves defaults out, and whoever is told wants them.
+        **{name: msgspec.to_builtins(getattr(started, name)) for name in started.__struct_fields__ if name != "owner"},
+        state=str(session.state),
+        skipped_task_ids=list(continuation.skipped_tasks),
+        skipped_step_ids=list(continuation.skipped_steps),
+        remaining_step_ids=list(continuation.pending),
+        sync_status=sync.status,
+        sync=sync.as_json(),
+        task_ms=dict(session.records.task_ms) if session.records else {},
+    )
+
+
+def refuse_slow_recovery(run: Held, began: float) -> None:
+    limit = run.world.config.settings.resume.recovery_timeout_seconds
+    took = run.world.monotonic() - began
+    if took > limit:
+        error = RecoveryTimeout(f"recovery took {took:.0f} s, the limit is {limit:g} s; nothing was executed")
+        run.append(ev.SessionPaused(reason="error", interruption=ev.InterruptionClass.TIMEOUT, message=error.message))
+        raise error
+
+
+def restore_outputs(run: Held) -> None:
+    """The outputs of finished steps are the variables of those to come: exactly these, and as the log has them."""
+    assert run.session.records is not None
+    directory = private_outputs(run.site())
+    wanted = {step: output.blob for step, output in run.session.records.outputs.items() if output.blob is not None}
+    for path in directory.iterdir():
+        if path.name not in wanted:
+            path.unlink()  # of a step that was taken back, or half of one
+    for step, blob in wanted.items():
+        if not holds_output(directory, step, blob):
+            put_output(directory, step, run.store.blob(run.session.session_id, blob))
+
+
+def finish_resume(run: Held, skipped: int) -> Result:
+    """Nothing is left to do: check once more that the workspace is what the log says, then end."""
+    assert run.session.records is not None
+    differing = changed(run.root, run.session.records.manifest)
+    mismatches = with_sessions(run.store, run.session, run.root, differing)
+    if not mismatches:
+        result = complete(run, skipped, ev.ResumeCompleted(executed_steps=run.executed, skipped_steps=skipped))
+        run.emit(
+            "resume_completed", state=str(result.state), executed_steps=result.executed_steps, skipped_steps=skipped
+        )
+        return result
+    names = ", ".join(one.path for one in mismatches[:5])
+    error = EnvironmentInvalid(
+        f"after the resume {files_that_are(mismatches, '', 'is', 'are')} not what the session wrote: {names}",
+        hint=f"Look: acode explain {short(run.session.session_id)}. To accept them: acode resume"
+        f" {short(run.session.session_id)} --force",
+        mismatches=[msgspec.to_builtins(one) for one in mismatches],
+    )
+    run.append(
+        ev.SessionPaused(reason="environment", interruption=ev.InterruptionClass.TOOL_FAILURE, message=error.message)
+    )
+    escalate(run, "post_resume_validation_failed")
+    return ending(run, error, "post_resume_validation_failed", skipped)

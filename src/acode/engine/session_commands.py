@@ -1,0 +1,234 @@
+"""What a person does to a session besides running it: settle, answer, save, pause, end, unlock.
+
+Each is one recorded event with the person as its actor. None of them executes a step.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import msgspec
+
+from acode import lock as locks
+from acode.engine.break_lock import break_lock
+from acode.engine.grants import Allowed, allowed_by
+from acode.engine.held_session import Held, held
+from acode.engine.lease_state import is_anothers
+from acode.engine.rollback import let_be_done
+from acode.engine.settle import resolve as settle_by_person
+from acode.engine.survey import look_at, step_named
+from acode.engine.undo_command import answer_undo, is_being_undone
+from acode.engine.workspace_store import opened, resolve_id
+from acode.engine.world import World, short
+from acode.errors import AcodeError, CannotContinue, SessionLocked, StepStillRunning, TerminalState, Usage
+from acode.events import types as ev
+from acode.events.definition import Approve, Step
+from acode.state import Session, State
+
+
+def resolve(
+    world: World, text: str, step_id: str, answer: str, *, note: str, force: bool
+) -> tuple[Session, ev.UndoStarted | None]:
+    """A person says what became of a step: applied, not_applied, or retry; or of its undo, which then comes back."""
+    with held(world, text, doing="settle a step of") as run:
+        if is_being_undone(run.session, step_id):
+            undo = run.session.undoing
+            if undo is not None and not undo.key and answer == "not_applied":
+                let_be_done(run, note=world.redactor.text(note))
+            else:
+                answer_undo(run, answer, note=world.redactor.text(note), force=force)
+            return run.session, undo
+        flight, record = run.session.in_flight.get(step_id), run.session.record(step_id)
+        if flight is None and (record is None or record.status != "failed"):
+            half_undone = [run.session.undoing.step] if run.session.undoing else []
+            open_steps = [*run.session.in_flight, *failed_steps(run.session), *half_undone]
+            raise Usage(
+                f"step {step_id} of session {short(run.session.session_id)} is not open",
+                hint=f"Open steps: {', '.join(open_steps)}" if open_steps else "No step is open.",
+            )
+        if answer == "applied":
+            refuse_unsayable(run.session, step_id)
+        if flight is not None and not force:
+            refuse_running(run, step_id)
+        settle_by_person(run, step_id, answer, evidence="said by a person", note=world.redactor.text(note))
+        return run.session, None
+
+
+def refuse_running(run: Held, step_id: str) -> None:
+    """Of what still runs nobody can say what became of it; settled now, it would run beside its repeat.
+
+    A database is asked, which changes nothing; a probe is not run: a person's answer is in its place.
+    """
+    in_database = run.session.in_flight[step_id].started.kind == "sql"
+    finding = look_at(step_named(run.session, step_id), run.site(probes=in_database), run.session)
+    if finding.still_running:
+        raise StepStillRunning(
+            f"step {step_id} has not ended: {finding.evidence}",
+            hint="Wait for it or stop it; acode session resolve --force settles it all the same.",
+            step=step_id,
+        )
+
+
+def refuse_unsayable(session: Session, step_id: str) -> None:
+    """Of an agent's tasks and requests nobody can say that they took effect: what the model said is what is missing."""
+    flight, name = session.in_flight.get(step_id), short(session.session_id)
+    if session.is_open_task(step_id) or (flight is not None and flight.started.kind == "model"):
+        raise Usage(
+            f"{step_id} has no effect that could be told: it is there with what the model said in it, or not at all",
+            hint=f"It goes on where the log ends: acode resume {name}",
+        )
+
+
+def failed_steps(session: Session) -> list[str]:
+    if session.records is None:
+        return []
+    return [step for step, record in session.records.steps.items() if record.status == "failed"]
+
+
+def answer_gate(world: World, text: str, gate: str | None, *, granted: bool, note: str) -> tuple[Session, str]:
+    """Grant or deny the gate a session waits at; the grant covers exactly what stands behind it now."""
+    with held(world, text, doing="approve" if granted else "deny") as run:
+        step = waiting_gate(run.session, gate)
+        assert isinstance(step.action, Approve)
+        waiting = run.session.waiting_for
+        asked_by_program = run.session.by_program and waiting is not None
+        allowed = Allowed(digest=waiting.action_digest) if asked_by_program and waiting else allowed_by(run, step)
+        question, clean_note = world.redactor.text(step.action.question), world.redactor.text(note)
+        if granted:
+            grant = ev.ApprovalGranted(
+                step=step.id,
+                question=question,
+                action_digest=allowed.digest,
+                note=clean_note,
+                contents=allowed.contents,
+            )
+            run.append(grant, actor="user")
+            return run.session, step.id
+        denied = ev.ApprovalDenied(step=step.id, question=question, action_digest=allowed.digest, note=clean_note)
+        run.append(denied, *after_denial(run, step), actor="user")
+        return run.session, step.id
+
+
+def after_denial(run: Held, step: Step) -> tuple[ev.Known, ...]:
+    if run.session.plan is not None and run.session.plan.on_failure == "abort":
+        return (ev.SessionFailed(reason="approval denied", step=step.id),)
+    if run.session.state is State.PAUSED:
+        return ()
+    return (ev.SessionPaused(reason="denied", step=step.id, message="approval denied"),)
+
+
+def waiting_gate(session: Session, gate: str | None) -> Step:
+    """The gate that is asked about; a gate that is not the next open one cannot be answered in advance."""
+    if session.by_program:
+        return gate_asked_for(session, gate)
+    gates = [step for step in session.steps() if isinstance(step.action, Approve) and not session.done(step.id)]
+    if session.state is State.AWAITING_APPROVAL and session.waiting_for is not None:
+        gates = [step for step in gates if step.id == session.waiting_for.step]
+    else:
+        pending = next((step for step in session.steps() if not session.done(step.id)), None)
+        gates = [step for step in gates if pending is not None and step.id == pending.id]
+    waiting = gates
+    if gate is not None:
+        gates = [step for step in gates if step.id == gate]
+    if not gates:
+        raise no_such_gate(session, gate, waiting[0].id if waiting else None)
+    return gates[0]
+
+
+def gate_asked_for(session: Session, gate: str | None) -> Step:
+    """The gate at which a program waits; there is no plan that would know of another."""
+    waiting = session.waiting_for
+    if waiting is None or gate not in (None, waiting.step):
+        raise no_such_gate(session, gate, waiting.step if waiting is not None else None)
+    return Step(id=waiting.step, action=Approve(question=waiting.question))
+
+
+def no_such_gate(session: Session, gate: str | None, waits_at: str | None) -> Usage:
+    name = short(session.session_id)
+    there = f"It waits at {waits_at}. " if waits_at is not None else ""
+    return Usage(
+        f"session {name} does not wait at {'gate ' + gate if gate else 'a gate'}",
+        hint=f"{there}See where it stands: acode status {name}",
+    )
+
+
+def save_point(world: World, text: str, label: str) -> tuple[Session, int]:
+    """A checkpoint on demand."""
+    with held(world, text, doing="save") as run:
+        if any(not run.session.is_open_task(step) for step in run.session.in_flight):
+            raise CannotContinue(
+                f"session {short(run.session.session_id)} has a step in flight, and none is made in the middle of one",
+                hint=f"Settle it first: acode resume {short(run.session.session_id)}",
+            )
+        run.append(ev.CheckpointCreated(label=world.redactor.text(label)), actor="user")
+        assert run.journal.checkpoint is not None
+        return run.session, run.journal.checkpoint.id
+
+
+def pause(world: World, text: str) -> tuple[Session, int | None]:
+    """Ask the process that runs the session to pause at the next boundary; without one, note the pause ourselves."""
+    with opened(world, look_only=True) as store:
+        session_id = resolve_id(world, store, text)
+        session, _ = store.peek(session_id)
+        generation = store.generation(session_id)
+        seen = locks.look(world.agent_dir / "locks", session_id, generation)
+    if session.terminal:
+        raise TerminalState(f"session {short(session_id)} has ended: {session.state}")
+    if seen.held and seen.holder is not None and locks.alive(seen.holder):
+        if sys.platform == "win32":
+            raise SessionLocked(f"session {short(session_id)} runs as pid {seen.holder.pid}: press Ctrl+C there")
+        locks.ask_to_pause(world.agent_dir / "locks", session_id, generation, seen.holder)
+        os.kill(seen.holder.pid, signal.SIGINT)  # so that it says at once what it waits for; it may ignore it
+        return session, seen.holder.pid
+    with held(world, session_id) as run:
+        warn_of_commands(run)
+        if run.session.state in (State.PAUSED, State.AWAITING_APPROVAL):
+            return run.session, None
+        run.append(ev.SessionPaused(reason="user", message="paused after it had stopped"), actor="user")
+        return run.session, None
+
+
+def end(world: World, text: str, *, cancelled: bool, reason: str) -> Session:
+    """Cancel: the user does not want it any more. Abandon: it has failed for good. Both are terminal."""
+    with held(world, text, doing="cancel" if cancelled else "abandon") as run:
+        warn_of_commands(run)
+        words = world.redactor.text(reason)
+        event: ev.Known = (
+            ev.SessionCancelled(reason=words) if cancelled else ev.SessionFailed(reason=words or "abandoned")
+        )
+        run.append(event, actor="user")
+        return run.session
+
+
+def warn_of_commands(run: Held) -> None:
+    """A command that outlived its acode goes on whatever is said of its session: nobody may believe it has ended."""
+    for step in run.session.in_flight:
+        try:
+            finding = look_at(step_named(run.session, step), run.site(probes=False), run.session)
+        except (AcodeError, OSError):  # what cannot be looked at must not keep anybody from ending the session
+            continue
+        if finding.still_running:
+            run.warn(f"the command of step {step} is {finding.evidence}; it goes on, and nobody stops it but you")
+
+
+def unlock(world: World, text: str, *, force: bool, reason: str) -> tuple[Session, locks.Holder | None, bool]:
+    """Break the lock of a dead owner, or of any by force; whoever wakes up later is fenced off by the generation."""
+    with opened(world, look_only=False) as store:
+        session_id = resolve_id(world, store, text)
+        generation = store.generation(session_id)
+        seen = locks.look(world.agent_dir / "locks", session_id, generation)
+        claim = force and is_anothers(store, session_id)
+        if not seen.held and not claim:
+            session, _ = store.peek(session_id)
+            return session, seen.holder, False
+        if not force and seen.holder is not None and locks.alive(seen.holder):
+            raise SessionLocked(
+                f"session {short(session_id)} is in use by pid {seen.holder.pid} of {seen.holder.user}, which is alive",
+                hint=f"Pause it: acode session pause {short(session_id)}; or break its lock all the same: --force",
+                owner=msgspec.to_builtins(seen.holder),
+            )
+    owner = msgspec.to_builtins(seen.holder) if seen.holder else {}
+    event = ev.LockBroken(generation=generation, owner=owner, forced=force, reason=world.redactor.text(reason))
+    return break_lock(world, session_id, event, claim=claim), seen.holder, True

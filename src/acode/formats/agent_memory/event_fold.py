@@ -1,0 +1,285 @@
+"""Fold the lines of all event files into one `Story`.
+
+Every answer is a maximum over the sort key (timestamp, event id, actor, file, line). A maximum needs neither the events
+in memory nor the files in any order, so that a log of any length is read in memory bounded by the number of tasks, and
+the result is the one that sorting everything first would give. Must never look at the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from acode.formats.agent_memory import dialect
+from acode.formats.agent_memory.messages import shown
+from acode.formats.agent_memory.values import (
+    CORE_ARTIFACTS,
+    DUPLICATES_TRACKED_MAX,
+    LAST_PHASE,
+    OUR_ACTOR,
+    PHASE_NUMBER_MAX,
+    SKIPPED_RANGES_MAX,
+    STAGE_SLUGS,
+    TASKS_MAX,
+    ApprovalMark,
+    Ending,
+    EndMark,
+    Mark,
+    PhaseMark,
+    Story,
+    TaskRecord,
+)
+
+Order = tuple[int, str, str, str, int]
+Point = tuple[Order, str, "int | None"]
+"""Sort key, folded type, own time: what becomes a Mark if it is still the latest at the end."""
+
+BEFORE_ALL_TIME_US = -(2**62)
+FAILURE_CHARS_MAX = 2_000
+UNKNOWN_TYPES_SHOWN_MAX = 10
+_ENDINGS: dict[str, Ending] = {"run-failed": "failed", "run-cancelled": "cancelled"}
+
+
+class Telling:
+    """The fold in progress: mutable inside this module, a frozen Story outside."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, dict[str, Point]] = {}
+        self._titles: dict[str, tuple[Order, str]] = {}
+        self._failures: dict[str, tuple[Order, str]] = {}
+        self._latest: dict[str, Point] = {}
+        self._phases: dict[str, tuple[Point, PhaseMark]] = {}
+        self._gates: dict[int, Point] = {}
+        self._newer = False
+        self._approval: tuple[Point, dict[str, str]] | None = None
+        self._ending: Ending = "completed"
+        self._made: set[str] = set()
+        self._kinds: dict[str, tuple[str, dialect.Kind]] = {}
+        self._seen: set[int] = set()
+        self._unknown_task_types: set[str] = set()
+        self._completed_by_others: set[str] = set()
+        self._last_activity_us: int | None = None
+        self._warnings: list[str] = []
+        self._skipped_ranges: list[list[object]] = []
+        self.events_read = 0
+        self.duplicates = 0
+        self.lines_skipped = 0
+        self._untold_skips = 0
+        self._tasks_refused = 0
+
+    def warn(self, message: str) -> None:
+        if len(self._warnings) < SKIPPED_RANGES_MAX:
+            self._warnings.append(shown(message, chars_max=500))
+
+    def hear_file(
+        self, file: str, folder_actor: str, lines: Iterable[tuple[bytes | None, bool]], first_line: int = 1
+    ) -> None:
+        """All lines of one event file, as (bytes, ended with a newline); None stands for a line over the limit."""
+        place: Order = (dialect.file_time_us(file.rsplit("/", 1)[-1]) or BEFORE_ALL_TIME_US, "", folder_actor, file, 0)
+        untimed, first_untimed = 0, 0
+        for number, (line, ended) in enumerate(lines, start=first_line):
+            said = dialect.Unreadable("longer than an event may be") if line is None else dialect.parse(line)
+            if said is None:
+                continue
+            if isinstance(said, dialect.Unreadable):
+                self._skip(file, number, said.reason if ended else "a torn last line")
+                continue
+            at_us = dialect.time_us(said.timestamp)
+            if at_us is None:
+                # Files are append-only: an event without a time of its own happened right after the line before it.
+                order = (place[0], place[1], place[2], file, number)
+                first_untimed = first_untimed or number
+                untimed += 1
+            else:
+                order = (at_us, said.event_id or "", said.actor or folder_actor, file, number)
+                if self._last_activity_us is None or at_us > self._last_activity_us:
+                    self._last_activity_us = at_us
+            place = order
+            self._count(said, line or b"")
+            self._hear(said, order, at_us, ours=folder_actor == OUR_ACTOR)
+        if untimed:
+            self.warn(
+                f"{file} line {first_untimed}: {untimed} event{'s' if untimed > 1 else ''} without a usable timestamp;"
+                " each takes its place after the line before it"
+            )
+
+    def _count(self, said: dialect.Said, line: bytes) -> None:
+        self.events_read += 1
+        key = hash(said.event_id) if said.event_id else hash(line.strip())
+        if key in self._seen:
+            self.duplicates += 1
+        elif len(self._seen) < DUPLICATES_TRACKED_MAX:
+            self._seen.add(key)
+
+    def _kind(self, spelled: str) -> tuple[str, dialect.Kind]:
+        known = self._kinds.get(spelled)
+        if known is None:
+            name = dialect.folded(spelled)
+            known = (name, dialect.KINDS.get(name, "other"))
+            if known[1] != "other":
+                self._kinds[spelled] = known
+        return known
+
+    def _hear(self, said: dialect.Said, order: Order, at_us: int | None, *, ours: bool) -> None:
+        name, kind = self._kind(said.spelled)
+        point: Point = (order, name, at_us)
+        if kind in dialect.TASK_KINDS:
+            self._hear_task(said, kind, point, ours=ours)
+        elif kind in {"phase", "phase_done", "gate"}:
+            self._hear_phase(said, kind, point, ours=ours)
+        elif kind == "made":
+            made = dialect.artifact_made(name, said)
+            if made in CORE_ARTIFACTS:
+                self._made.add(made)
+        elif kind == "ended":
+            if _later(point, self._latest.get("ended")):
+                self._latest["ended"], self._ending = point, _ENDINGS.get(name, "completed")
+        elif kind == "resumed":
+            self._keep_latest("reopened", point)
+            self._hear_approval(said, point, ours=ours)
+        elif dialect.is_newer(name):
+            self._newer = True
+        elif name.startswith("task-") and len(self._unknown_task_types) < UNKNOWN_TYPES_SHOWN_MAX:
+            self._unknown_task_types.add(name)
+
+    def _hear_task(self, said: dialect.Said, kind: str, point: Point, *, ours: bool) -> None:
+        task = dialect.task_id_of(said)
+        order = point[0]
+        if task is None:
+            self._skip(order[3], order[4], f"a {point[1]} event without a usable task id")
+            return
+        marks = self._tasks.get(task)
+        if marks is None:
+            if len(self._tasks) >= TASKS_MAX:
+                self._tasks_refused += 1
+                return
+            marks = self._tasks[task] = {"first": point}
+        elif order < marks["first"][0]:
+            marks["first"] = point
+        if _later(point, marks.get(kind)):
+            marks[kind] = point
+        if kind == "created":
+            self._hear_title(task, said, order)
+            return
+        if kind == "failed" and (task not in self._failures or order > self._failures[task][0]):
+            text = bytes(said.details)[:FAILURE_CHARS_MAX].decode("utf-8", "replace")
+            self._failures[task] = (order, "" if text == "null" else text)
+        if kind == "completed" and not ours:
+            # Only the others' word counts: acode's own completion must not turn their later `verified` back.
+            self._completed_by_others.add(task)
+        self._keep_latest("reopened", point)
+
+    def _hear_title(self, task: str, said: dialect.Said, order: Order) -> None:
+        title = dialect.details_of(said).get("title")
+        if isinstance(title, str) and title and (task not in self._titles or order > self._titles[task][0]):
+            self._titles[task] = (order, title[:500])
+
+    def _hear_approval(self, said: dialect.Said, point: Point, *, ours: bool) -> None:
+        """Which bytes are approved stands in acode's own events only."""
+        digests = dialect.approved_digests(said) if ours else None
+        if digests is not None and (self._approval is None or point[0] > self._approval[0][0]):
+            self._approval = (point, digests)
+
+    def _hear_phase(self, said: dialect.Said, kind: str, point: Point, *, ours: bool) -> None:
+        phase = dialect.phase_of(said)
+        order = point[0]
+        if phase is None:
+            self._skip(order[3], order[4], f"a {point[1]} event without a phase from 0 to {PHASE_NUMBER_MAX}")
+            return
+        self._hear_approval(said, point, ours=ours)
+        if not ours and (kind == "gate" or point[1] == "phase-transition"):
+            self._keep_latest("moved_by_others", point)
+        self._newer = self._newer or (not ours and phase > LAST_PHASE)
+        if kind == "gate":
+            if _later(point, self._gates.get(phase)):
+                self._gates[phase] = point
+            return
+        known = self._phases.get(kind)
+        if known is None or order > known[0][0]:
+            self._phases[kind] = (point, _phase_mark(said, phase, point, ours=ours))
+        if kind == "phase":
+            self._keep_latest("reopened", point)
+
+    def _keep_latest(self, what: str, point: Point) -> None:
+        if _later(point, self._latest.get(what)):
+            self._latest[what] = point
+
+    def _skip(self, file: str, number: int, reason: str) -> None:
+        self.lines_skipped += 1
+        last = self._skipped_ranges[-1] if self._skipped_ranges else None
+        if last and last[0] == file and last[2] == number - 1 and last[3] == reason:
+            last[2] = number
+        elif len(self._skipped_ranges) < SKIPPED_RANGES_MAX:
+            self._skipped_ranges.append([file, number, number, reason])
+        else:
+            self._untold_skips += 1
+
+    def _all_warnings(self) -> tuple[str, ...]:
+        told = []
+        for file, first, last, reason in self._skipped_ranges:
+            where = f"line {first}" if first == last else f"lines {first}-{last}"
+            told.append(shown(f"{file} {where}: {reason}; skipped", chars_max=500))
+        if self._untold_skips:
+            told.append(f"{self._untold_skips} more lines of the event files were skipped")
+        if self._tasks_refused:
+            told.append(f"events of tasks beyond the first {TASKS_MAX} were not read ({self._tasks_refused} events)")
+        if self._unknown_task_types:
+            names = ", ".join(shown(name, chars_max=60) for name in sorted(self._unknown_task_types))
+            told.append(f"events of unknown types change no task: {names}")
+        return (*told, *self._warnings)
+
+    def story(self) -> Story:
+        ended = self._latest.get("ended")
+        reopened, moved = self._latest.get("reopened"), self._latest.get("moved_by_others")
+        phase, phase_done = self._phases.get("phase"), self._phases.get("phase_done")
+        by_first = sorted(self._tasks.items(), key=lambda item: (item[1]["first"][0], item[0]))
+        return Story(
+            tasks=tuple(self._task(task, marks) for task, marks in by_first),
+            phase=phase[1] if phase else None,
+            phase_done=phase_done[1] if phase_done else None,
+            gates={number: _mark(point) for number, point in sorted(self._gates.items())},
+            newer=self._newer,
+            approval=ApprovalMark(digests=self._approval[1], mark=_mark(self._approval[0])) if self._approval else None,
+            moved_by_others=_mark(moved) if moved else None,
+            made=tuple(name for name in CORE_ARTIFACTS if name in self._made),
+            end=EndMark(ending=self._ending, mark=_mark(ended)) if ended else None,
+            reopened=_mark(reopened) if reopened else None,
+            last_activity_us=self._last_activity_us,
+            events_read=self.events_read,
+            duplicates=self.duplicates,
+            lines_skipped=self.lines_skipped,
+            warnings=self._all_warnings(),
+        )
+
+    def _task(self, task: str, marks: dict[str, Point]) -> TaskRecord:
+        def mark(kind: str) -> Mark | None:
+            return _mark(marks[kind]) if kind in marks else None
+
+        return TaskRecord(
+            id=task,
+            title=self._titles.get(task, (None, ""))[1],
+            started=mark("started"),
+            verified=mark("verified"),
+            completed=mark("completed"),
+            completed_by_others=task in self._completed_by_others,
+            failed=mark("failed"),
+            blocked=mark("blocked"),
+            failure=self._failures.get(task, (None, ""))[1],
+        )
+
+
+def _phase_mark(said: dialect.Said, phase: int, point: Point, *, ours: bool) -> PhaseMark:
+    """Where acode wrote no name of the phase, it counted as the resume rules do."""
+    stage = None
+    if ours:
+        name = dialect.details_of(said).get("phase_name")
+        stage = STAGE_SLUGS.index(name) if name in STAGE_SLUGS else min(phase, LAST_PHASE)
+    return PhaseMark(phase=phase, mark=_mark(point), stage=stage, by_person=said.trigger == "user_approval")
+
+
+def _later(point: Point, known: Point | None) -> bool:
+    return known is None or point[0] > known[0]
+
+
+def _mark(point: Point) -> Mark:
+    order, name, at_us = point
+    return Mark(name=name, at_us=at_us, event_id=order[1], actor=order[2], file=order[3], line=order[4], order=order)

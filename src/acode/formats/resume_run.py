@@ -1,0 +1,174 @@
+"""Carry on a run that another tool began: one native session carries it, found again by source and run id.
+
+A lock on the run is held around everything, so that of two resumers exactly one goes on; a format with a lock of its
+own takes that too. Without a driver nothing is executed: the run is repaired where its rules say so, and reported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+from acode import __version__
+from acode import lock as locks
+from acode.config import Driver
+from acode.engine import session_commands
+from acode.engine.disk_full import carried_on
+from acode.engine.environment import git_position
+from acode.engine.held_session import created
+from acode.engine.resume import resume
+from acode.engine.walk import complete
+from acode.engine.workspace_store import carrier_of, has_database, opened, refuse_lost
+from acode.engine.world import Options, Result, World, short
+from acode.errors import MachineRefused, SessionLocked, TerminalState, Usage
+from acode.events import types as ev
+from acode.events.definition import Plan, digest
+from acode.formats import format_of
+from acode.formats.drive_run import walk
+from acode.formats.interface import Carried, Run
+from acode.state import Session, State
+from acode.workspace import Root, ensure_agent_dir
+
+TITLE_CHARACTERS_MAX = 200
+
+
+def driver_of(world: World, run: Run) -> Driver | None:
+    return world.config.settings.drivers.get(run.source)
+
+
+def carrier(world: World, run: Run) -> Session | None:
+    """The native session of this run: the unfinished one, else the latest; None where it has none yet."""
+    if not has_database(world):
+        refuse_lost(world)
+        return None
+    with opened(world, look_only=True) as store:
+        return carrier_of(store, run.run_id, run.source)
+
+
+def resume_run(world: World, run: Run, driver: Driver, options: Options) -> Result:
+    """Repair the run, then go from piece to piece until nothing is left, a gate is reached, or one fails."""
+    with locked(world, run, wait=options.wait):
+        session = carrier(world, run)
+        unfinished = session is not None and not session.terminal
+        if not unfinished:
+            refuse_ended(world, run)
+        with format_of(run.source).carried(world, run, options) as carried:
+            if session is not None and unfinished:
+                return resume(world, session.session_id, options, walk(carried, driver))
+            return begin(world, run, carried, driver)
+
+
+def begin(world: World, run: Run, carried: Carried, driver: Driver) -> Result:
+    """The first time that acode carries this run: a session for it, and on."""
+    title = world.redactor.text(run.title)[:TITLE_CHARACTERS_MAX]
+    plan = Plan(title=title, tasks=())
+    head, branch = git_position(world.workspace)
+    creation = ev.SessionCreated(
+        title=title,
+        task=run.run_id,
+        source=run.source,
+        kind="foreign",
+        plan=plan,
+        plan_digest=digest(plan),
+        config_digest=world.config.digest,
+        git_head=head,
+        git_branch=branch,
+        owner=locks.owner(),
+        acode_version=__version__,
+    )
+    planned = ev.SessionPlanned(tasks=0, steps=0, plan_digest=creation.plan_digest)
+    with created(world, creation, planned, ev.SessionExecuting(reason="run"), blobs={}) as held:
+        held.emit(
+            "session_start",
+            title=held.session.title,
+            short_id=short(held.session.session_id),
+            tasks=0,
+            steps=0,
+            resumed=False,
+            workspace=str(world.workspace),
+            source=run.source,
+            run_id=run.run_id,
+        )
+        return carried_on(held, lambda: walk(carried, driver)(held, 0, complete))
+
+
+def mend_run(world: World, run: Run, options: Options) -> tuple[str, ...]:
+    """Without a driver: repair what the format's rules say, and execute nothing. What was repaired, in words."""
+    if not has_database(world):
+        refuse_lost(world)
+    refuse_ended(world, run)
+    return format_of(run.source).mend(world, run, options)
+
+
+def refuse_ended(world: World, run: Run) -> None:
+    if run.problem is not None:
+        refuse_unread(world, run)
+        raise MachineRefused(f"the run {run.run_id} could not be read when it was looked for: {run.problem}")
+    if not run.resumable:
+        raise TerminalState(
+            f"Cannot resume {run.state} run {run.run_id}: “{run.title}” has ended",
+            state=run.state,
+            run_id=run.run_id,
+        )
+
+
+def refuse_unread(world: World, run: Run) -> None:
+    """A close look says what is wrong with a run, and names the way out."""
+    for refusal in format_of(run.source).stand(world, run).refusals:
+        if isinstance(refusal, MachineRefused):
+            raise refusal
+
+
+def approve_run(world: World, run: Run, *, granted: bool, note: str) -> str:
+    """A person's answer at the run's gate: on record in the session that carries it, and in the run's own terms."""
+    with locked(world, run, wait=False):
+        refuse_unread(world, run)  # an answer at a gate that cannot be seen would be on record in the session alone
+        session = carrier(world, run)
+        asked: dict[str, Any] | None = None
+        if session is not None and session.state in (State.AWAITING_APPROVAL, State.PAUSED):
+            try:
+                answered, gate = session_commands.answer_gate(
+                    world, session.session_id, None, granted=granted, note=note
+                )
+                asked = origin_of(answered, gate)
+            except Usage:
+                if not granted:
+                    raise  # a yes is also for a gate that the run has reached and its session has not
+        elif not granted:
+            raise Usage(
+                f"acode has not asked about the run {run.run_id}, so there is nothing to deny",
+                hint="Change its plan, or cancel it, with the tool that made it.",
+            )
+        if not granted:
+            return "the run stays at its gate; a resume asks again"
+        return format_of(run.source).approve(world, run, note=world.redactor.text(note), asked=asked)
+
+
+def origin_of(session: Session, step_id: str) -> dict[str, Any]:
+    """What the piece of a step was made of."""
+    tasks = session.plan.tasks if session.plan is not None else ()
+    return next((task.origin for task in tasks if any(step.id == step_id for step in task.steps)), {})
+
+
+@contextlib.contextmanager
+def locked(world: World, run: Run, *, wait: bool) -> Iterator[None]:
+    """One acode per run: two that both found no session for it would make two."""
+    with Root(world.workspace) as root:
+        ensure_agent_dir(root)
+    name = f"{run.source}-{hashlib.sha256(run.run_id.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
+    wait_s = world.config.settings.session.lock_timeout_seconds if wait else 0.0
+    try:
+        lock, _ = locks.acquire(world.agent_dir / "locks", name, lambda: 1, wait_s=wait_s, now=world.clock)
+    except SessionLocked as error:
+        owner = error.details.get("owner", {})
+        raise SessionLocked(
+            f"another acode works on the run {run.run_id}" + (f": pid {owner['pid']}" if owner else ""),
+            hint=f"Wait for it: acode resume {run.run_id} --wait",
+            **error.details,
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,432 @@
+"""Open a program's session by its key: begin it, carry it on, or give back what it has recorded.
+
+A key names one session for ever. Whoever comes second while the first one works is refused, as with any session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Literal
+
+import msgspec
+
+from acode import seal
+from acode.engine import called
+from acode.engine.create import one_beginner
+from acode.engine.disk_full import lay_ballast, stop_for_disk
+from acode.engine.held_session import Held, ended, held, load_verified
+from acode.engine.missing_checkpoint import missing_checkpoint_on_record
+from acode.engine.resume import escalate_if_due, finish_resume, make_ready
+from acode.engine.session_commands import refuse_running
+from acode.engine.settle import resolve as settle_by_person
+from acode.engine.settle import settle_flights
+from acode.engine.survey import chosen_strategy, retries_unknown
+from acode.engine.undo_command import answer_undo, is_being_undone
+from acode.engine.walk import complete, ending
+from acode.engine.workspace_store import has_database, opened
+from acode.engine.world import Options, Result, World, short
+from acode.errors import (
+    AcodeError,
+    DiskFull,
+    InputRequired,
+    LogRolledBack,
+    ModelTrouble,
+    OutcomeUnknown,
+    StepTimeout,
+    UnknownSession,
+    Usage,
+    WriteFailed,
+)
+from acode.events import types as ev
+from acode.library.declarations import OnChange
+from acode.library.recorded_steps import Record
+from acode.library.session import Session
+from acode.library.step_identity import COUNTER, CURRENT, Current
+from acode.library.world import LENT, world_of
+from acode.state import State
+from acode.store.step_index import sessions_of_key
+from acode.workspace import Root, ensure_agent_dir
+
+KEY_CHARACTERS_MAX = 200
+OnCompleted = Literal["return", "new"]
+Answer = Literal["applied", "not_applied", "retry"]
+Check = Callable[[Held], ev.Noted | None]  # may refuse the session on record, or note what was decided
+Probe = Callable[[str], Any]  # given the idempotency key: "applied", "not_applied", None, or ("applied", result)
+
+
+class Opening:
+    """What `acode.session` returns: a block, for `with` and for `async with`."""
+
+    def __init__(self, key: str, workspace: str | os.PathLike[str], **wishes: Any) -> None:
+        self._key = key
+        self._workspace = workspace
+        self._wishes = wishes
+        self._stack = contextlib.ExitStack()
+        self._session: Session | None = None
+
+    def __enter__(self) -> Session:
+        assert self._session is None, "a session is opened once; ask acode.session for another block"
+        with contextlib.ExitStack() as stack:
+            session = open_session(stack, self._key, self._workspace, **self._wishes)
+            token = CURRENT.set(Current(session, session._asking.top))
+            stack.callback(CURRENT.reset, token)
+            OPEN.append(session)
+            stack.callback(OPEN.remove, session)
+            self._stack = stack.pop_all()
+        self._session = session
+        return session
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._session is not None
+        with self._stack:
+            close(self._session, error)
+
+    async def __aenter__(self) -> Session:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+
+OPEN: list[Session] = []  # sessions of this process, so that a step outside of any is noticed
+
+
+def session(
+    key: str,
+    workspace: str | os.PathLike[str] = ".",
+    *,
+    on_completed: OnCompleted = "return",
+    on_change: OnChange = "raise",
+    probes: Mapping[str, Probe] | None = None,
+    changed_files: Literal["continue", "abort"] | None = None,
+    automatic: bool = False,
+    wait: bool = False,
+    force: str | None = None,
+    entry: str | None = None,
+) -> Opening:
+    """A block in which steps are durable: `with acode.session("nightly") as s:`, or `async with`.
+
+    key: names the session, for ever. Run the program again after a crash, and it is carried on. on_completed: what a
+    finished one does: `return` its recorded results, or begin a `new` one. on_change: if the program now asks for other
+    steps, arguments or versions than are on record: `raise` NonDeterminism, `keep` the recorded result, or `rerun`;
+    `insert` does steps that are new, also where they look like one that was renamed, and raises for all else.
+    probes: by step name, functions of the idempotency key that say what became of a step that was killed:
+    "applied", ("applied", result), "not_applied", or None. changed_files: if files that it wrote were changed by
+    somebody else. automatic: obey the resume policy's cool-down and limits like `acode resume --auto`. wait: for the
+    lock, if another process holds it. force: why one more attempt is granted to a session whose attempts are used up,
+    or whose files were changed. entry: `module:function` that `acode resume` calls to carry it on.
+    """
+    return Opening(
+        key,
+        workspace,
+        on_completed=on_completed,
+        on_change=on_change,
+        probes=probes or {},
+        options=Options(
+            actor="system" if automatic else "user",
+            changed_files=changed_files,
+            wait=wait,
+            force=force is not None,
+            reason=force,
+        ),
+        entry=entry,
+        arguments={},
+    )
+
+
+def open_session(
+    stack: contextlib.ExitStack,
+    key: str,
+    workspace: str | os.PathLike[str],
+    *,
+    on_completed: OnCompleted,
+    on_change: OnChange,
+    probes: Mapping[str, Probe],
+    options: Options,
+    entry: str | None,
+    arguments: dict[str, Any],
+    model: dict[str, Any] | None = None,
+    check: Check | None = None,
+) -> Session:
+    lent = LENT.get()
+    world = lent.world if lent is not None else with_second_tier(stack, world_of(workspace))
+    if lent is not None:
+        options = lent.options
+    stack.enter_context(missing_checkpoint_on_record(world, options))
+    with Root(world.workspace) as root:
+        ensure_agent_dir(root)
+    name = f"key-{hashlib.sha256(key.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
+    wait_s = max(world.config.settings.session.lock_timeout_seconds if options.wait else 0.0, 1.0)
+    with one_beginner(world, name, of=f"under the key {key}", wait_s=wait_s):
+        known = find_lent(world, lent.session_id) if model is not None and lent else find_session(world, key)
+        if known is None or (known[1].terminal and on_completed == "new" and lent is None):
+            checked_key(world, key)
+            kind: Literal["agent", "library"] = "agent" if model is not None else "library"
+            run = stack.enter_context(
+                called.create(world, key, entry=entry, arguments=arguments, kind=kind, model=model)
+            )
+            announce(run)
+            return made(run, on_change, resumed=False)
+    session_id, found = known
+    if found.terminal:
+        if found.state is not State.COMPLETED:
+            raise ended(found)
+        ready = stack.enter_context(finished(world, session_id))
+        if check is not None:
+            check(ready)
+        return made(ready, on_change, resumed=True)
+    run = stack.enter_context(held(world, session_id, wait=options.wait))
+    note = check(run) if check is not None else None  # a call that is refused is no attempt to resume
+    carry_on(run, options, probes)
+    if note is not None:
+        run.append(note, actor="user", durable=False)
+    return made(run, on_change, resumed=True)
+
+
+def with_second_tier(stack: contextlib.ExitStack, world: World) -> World:
+    """Where a server is configured, the log is pushed in the background; without one nothing of it is loaded."""
+    url = world.config.settings.sync.url
+    if url is None:
+        return world
+    from acode.log_file import Several
+    from acode.sync.pusher import Pusher
+
+    pusher = Pusher(world, url)
+    pusher.speak_to = world.listener
+    stack.callback(pusher.close)
+    return msgspec.structs.replace(
+        world, listener=Several(world.listener, pusher), confirm_ownership=pusher.confirm_ownership
+    )
+
+
+def made(run: Held, on_change: OnChange, *, resumed: bool) -> Session:
+    with contextlib.suppress(OSError):
+        lay_ballast(run.world.agent_dir)
+    return Session(run, on_change=on_change, resumed=resumed)
+
+
+def checked_key(world: World, key: str) -> None:
+    if not key.strip() or len(key) > KEY_CHARACTERS_MAX or not key.isprintable():
+        raise Usage(f"{key!r} is no key: expected 1 to {KEY_CHARACTERS_MAX} printable characters")
+    if world.redactor.matches(key):
+        raise Usage(
+            f"the key {world.redactor.text(key)} holds what looks like a secret; keys are shown everywhere",
+            hint="Name the session after its work.",
+        )
+
+
+def find_session(world: World, key: str) -> tuple[str, Any] | None:
+    """The latest session under the key. One that only an anchor remembers was lost, and that is said.
+
+    Also one that had ended: the key promises its results, and without them every step would be done again.
+    """
+    known: tuple[str, Any] | None = None
+    ids: list[str] = []
+    if has_database(world):
+        with opened(world, look_only=True) as store:
+            ids = sessions_of_key(store, key)
+            if ids:
+                known = ids[0], store.peek(ids[0])[0]
+    for anchor in seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace)):
+        if anchor.title == key[:200] and anchor.session_id not in ids and known is None:
+            raise LogRolledBack(
+                f"session {short(anchor.session_id)} was recorded here under the key {key}, at event {anchor.seq}, and"
+                " is gone",
+                hint="Bring .agent/ back from a backup, or let it go: acode session repair --accept-rollback",
+                sessions=[anchor.session_id],
+            )
+    return known
+
+
+def find_lent(world: World, session_id: str) -> tuple[str, Any] | None:
+    """The session that is to be carried on, by its id: an agent's key, its task in words, may be given twice."""
+    if not session_id:
+        return None
+    with opened(world, look_only=True) as store:
+        return session_id, store.peek(session_id)[0]
+
+
+@contextlib.contextmanager
+def finished(world: World, session_id: str) -> Any:
+    """A completed session, to be read only: its program is given what it recorded, and nothing is written."""
+    with opened(world, look_only=True) as store, Root(world.workspace) as root:
+        loaded, _ = load_verified(world, store, session_id)
+        yield Held(world, store, store.journal(loaded, store.generation(session_id)), root, None)
+
+
+def announce(run: Held) -> None:
+    run.emit(
+        "session_start",
+        title=run.session.title,
+        short_id=short(run.session.session_id),
+        tasks=0,
+        steps=0,
+        resumed=False,
+        workspace=str(run.world.workspace),
+    )
+
+
+def carry_on(run: Held, options: Options, probes: Mapping[str, Probe]) -> None:
+    """The same way back as that of a plan: settle what is open, decide, validate, and on."""
+    for step_id, flight in list(run.session.in_flight.items()):
+        probe = probes.get(step_id.rpartition(".")[2].partition(COUNTER)[0])
+        if probe is not None and flight.started.kind == "call":
+            ask_program(run, step_id, probe, flight.started.key)
+    found, options = make_ready(run, options)
+    stopped = settle_flights(
+        run,
+        found.continuation.in_flight,
+        found.interruption,
+        0,
+        actor=options.actor,
+        retry_unknown=retries_unknown(run.world),
+        strategy=chosen_strategy(run.world, options),
+    )
+    if stopped is not None and stopped.error is not None:
+        raise stopped.error
+
+
+def ask_program(run: Held, step_id: str, probe: Probe, key: str) -> None:
+    """The program's own evidence on a step that was killed."""
+    said = probe(key)
+    answer, result = said if isinstance(said, tuple) else (said, None)
+    if answer is None:
+        return
+    if answer not in ("applied", "not_applied"):
+        raise Usage(f"the probe of step {step_id} said {answer!r}: expected applied, not_applied or None")
+    done = Record(run, "raise").pack(result) if answer == "applied" else None
+    called.settle(run, step_id, answer, evidence="the program's probe said so", actor="system", done=done)
+
+
+# The end.
+
+
+def close(session: Session, error: BaseException | None) -> None:
+    """The block has ended: the session is complete, or paused and can be carried on."""
+    if session._asking.forked:  # a copy has left the block: the session goes on, in the process that opened it
+        return
+    run = session._run
+    session._asking.close()
+    if run.session.terminal or isinstance(error, LogRolledBack):  # where the log is gone, nothing more is recorded
+        return
+    try:
+        result = finish(session) if error is None else pause(run, error)
+    except (DiskFull, WriteFailed) as trouble:
+        result = stop_for_disk(run, trouble)
+    if isinstance(error, DiskFull | WriteFailed):
+        result = stop_for_disk(run, error)
+    lent = LENT.get()
+    if lent is not None:
+        lent.endings.append(result)
+    if error is None and result.error is not None:
+        raise result.error
+
+
+def finish(session: Session) -> Result:
+    run = session._run
+    if run.session.in_flight:
+        names = ", ".join(run.session.in_flight)
+        error: AcodeError = Usage(
+            f"the block has ended while steps still run: {names}", hint="Wait for the threads or tasks that run them."
+        )
+        return pause(run, error, told=error)
+    try:
+        session._asking.record.refuse_unasked()
+    except AcodeError as error:
+        return pause(run, error, told=error)
+    if session._asking.top.failed:
+        run.append(*(ev.FailureHandled(step=step) for step in session._asking.top.failed), durable=False)
+    return finish_resume(run, session.found) if session.resumed else complete(run, 0)
+
+
+def pause(run: Held, error: BaseException, told: AcodeError | None = None) -> Result:
+    """An exception has left the block: the session stands where it stood, and says why."""
+    shown = told or (error if isinstance(error, AcodeError) else None)
+    if isinstance(error, InputRequired) and run.session.state is State.AWAITING_APPROVAL:
+        return ending(run, shown, "approval_required", 0)
+    if run.session.state is not State.PAUSED:
+        run.append(pause_event(run, error), actor="user" if isinstance(error, KeyboardInterrupt) else "system")
+    by_signal = isinstance(error, KeyboardInterrupt)
+    code = (130 if run.world.stop.signal in (None, "SIGINT") else 143) if by_signal else (None if shown else 1)
+    result = ending(run, shown, "paused_by_user" if by_signal else "paused", 0, exit_code=code)
+    return escalate_if_due(run, result) if shown else result
+
+
+def pause_event(run: Held, error: BaseException) -> ev.SessionPaused:
+    message = run.world.redactor.text(f"{type(error).__name__}: {error}")[:2000]
+    if isinstance(error, KeyboardInterrupt):
+        signal = run.world.stop.signal or "SIGINT"
+        return ev.SessionPaused(reason="user" if signal == "SIGINT" else "signal", signal=signal)
+    failure = run.session.failure
+    step = failure.step if failure is not None else None
+    if isinstance(error, ModelTrouble):
+        cls = ev.InterruptionClass(error.interruption)
+        return ev.SessionPaused(
+            reason=error.pause, interruption=cls, step=step, message=message, retry_after_s=error.retry_after_s
+        )
+    if isinstance(error, StepTimeout):
+        reason, cls = "timeout", ev.InterruptionClass.TIMEOUT
+    elif isinstance(error, OutcomeUnknown):
+        reason, cls = "outcome_unknown", ev.InterruptionClass.PROCESS_CRASH
+    else:
+        reason, cls = ("step_failed" if step is not None else "error"), ev.InterruptionClass.TOOL_FAILURE
+    return ev.SessionPaused(reason=reason, interruption=cls, step=step, message=message)
+
+
+# A decision about a step that was killed.
+
+
+def resolve(
+    key: str,
+    step: str,
+    answer: Answer,
+    *,
+    result: Any = None,
+    note: str = "",
+    workspace: str | os.PathLike[str] = ".",
+) -> None:
+    """Say what became of a step, or of its undo, whose outcome is unknown; the program or the rollback goes on with it.
+
+    answer: `applied`, it happened, and `result` is what it returned; `not_applied`, it did not; `retry`, it is still
+    unknown, and a repeat is accepted. It is recorded as a person's decision, like `acode session resolve`.
+    """
+    if answer not in ("applied", "not_applied", "retry"):
+        raise Usage(f"answer: expected applied, not_applied or retry, found {answer!r}")
+    with contextlib.ExitStack() as stack:
+        world = with_second_tier(stack, world_of(workspace))
+        known = find_session(world, key)
+        if known is None:
+            raise UnknownSession(f"there is no session under the key {key}")
+        settle_by_caller(world, known[0], step, answer, key=key, result=result, note=note)
+
+
+def settle_by_caller(
+    world: World, session_id: str, step: str, answer: Answer, *, key: str, result: Any, note: str
+) -> None:
+    words = world.redactor.text(note)
+    with held(world, session_id) as run:
+        if is_being_undone(run.session, step):
+            answer_undo(run, answer, note=words, force=False)
+            return
+        record, said = Record(run, "raise"), "said by the program's caller"
+        if step not in run.session.in_flight and (lost := record.lost(step)) is not None:
+            done = record.pack(result) if answer == "applied" else None
+            called.give_result(run, lost, answer, evidence=said, note=words, done=done)
+            return
+        if step not in run.session.in_flight:
+            open_steps = ", ".join(run.session.in_flight) or "none"
+            raise Usage(f"step {step} of {key} is not open", hint=f"Open steps: {open_steps}")
+        refuse_running(run, step)
+        if run.session.in_flight[step].started.kind != "call":  # what it left, and what may still begin, is looked at
+            settle_by_person(run, step, answer, evidence=said, note=words)
+            return
+        done = record.pack(result) if answer == "applied" else None
+        called.settle(run, step, answer, evidence=said, note=words, actor="user", done=done)

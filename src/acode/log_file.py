@@ -1,0 +1,265 @@
+"""What happened, for whoever looks later: JSON lines in `.agent/logs/acode.jsonl`, and metrics where they are wanted.
+
+Both only listen. A log that cannot be written, or a meter that is not there, never stops or changes a run. Nothing here
+is read back by acode: the truth is the session's own log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from acode.engine.world import Listener, Notice, World
+from acode.errors import AcodeError
+from acode.redact import Redactor
+from acode.store.own_files import open_own
+
+LOG_NAME = "acode.jsonl"
+LOG_BYTES_MAX = 5 * 1_048_576
+LOGS_KEPT = 3
+VALUES_LISTED_MAX = 50
+
+# A step's output is in the session; its start and end are told by the session's events.
+_UNLOGGED = frozenset({"step_output"})
+_LEVELS = {
+    "warning": "warning",
+    "step_warning": "warning",
+    "step_retry": "warning",
+    "step_failed": "error",
+    "escalated": "critical",
+    "step_started": "debug",
+}
+# The plan's words for a resume are the seed's: `rollback_retry`, and nothing where a person or time will decide.
+_ACTIONS = {"skip": "skip", "retry": "retry", "rollback_and_retry": "rollback_retry"}
+
+
+class Several:
+    """One listener made of many; each hears everything in order."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        self.listeners = listeners
+
+    def emit(self, notice: Notice) -> None:
+        for listener in self.listeners:
+            listener.emit(notice)
+
+    def durable(self, seq: int) -> None:
+        for listener in self.listeners:
+            listener.durable(seq)
+
+
+class Log:
+    """One JSON object per line: at, level, event, and what belongs to it."""
+
+    def __init__(self, path: Path, redactor: Redactor, clock: Callable[[], datetime]) -> None:
+        self.path = path
+        self.redactor = redactor
+        self.clock = clock
+
+    # Listening.
+
+    def emit(self, notice: Notice) -> None:
+        match notice.event:
+            case event if event in _UNLOGGED:
+                return
+            case "resume_started":
+                self._resume(notice)
+            case "environment":
+                self._environment(notice)
+            case "resume_decision":
+                self._decision(notice)
+            case event:
+                self._line(_LEVELS.get(event, "info"), event, notice, **notice.data)
+
+    def durable(self, seq: int) -> None:
+        """The log follows what is said; it promises nothing."""
+
+    def _resume(self, notice: Notice) -> None:
+        data = notice.data
+        self.write(
+            "info",
+            "session_resume",
+            session_id=notice.session_id,
+            checkpoint_id=data["checkpoint_id"],
+            skipped_tasks=data["skipped_tasks"],
+            skipped_steps=data["skipped_steps"],
+            remaining_steps=data["remaining_steps"],
+            in_progress_action=_ACTIONS.get(data.get("in_progress_action") or ""),
+            sync_status=data["sync_status"],
+            environment_valid=data["environment_valid"],
+        )
+        self._line(
+            "info",
+            "resume_scenario",
+            notice,
+            scenario=data["scenario"],
+            interruption_class=data.get("interruption_class"),
+            point_seq=data.get("point_seq"),
+        )
+        first, last = data["replay_first"], data["replay_last"]
+        self._line("info", "replay_order", notice, first=first, last=last, count=last - first + 1, order="seq")
+
+    def _environment(self, notice: Notice) -> None:
+        report = notice.data["report"]
+        if report["valid"]:
+            self._line("info", "environment_valid", notice, total_files=report["total_files"])
+            return
+        mismatches = [*report["errors"], *report["changed_files"]]
+        self._line(
+            "error",
+            "environment_mismatch",
+            notice,
+            code="ACODE-RESUME-004",
+            total_files=report["total_files"],
+            mismatches=mismatches[:VALUES_LISTED_MAX],
+            mismatches_total=len(mismatches),
+            recommendation=report["recommendation"],
+        )
+
+    def _decision(self, notice: Notice) -> None:
+        over = notice.data["reason_code"] == "resume_attempt_limit_reached"
+        level = "info" if notice.data["eligible"] else "error" if over else "warning"
+        self._line(level, "attempt_limit_exceeded" if over else "resume_decision", notice, **notice.data)
+
+    # Errors.
+
+    def error(
+        self, error: AcodeError, *, session_id: str | None, step: str | None = None, seq: int | None = None
+    ) -> None:
+        self.write(
+            "error",
+            "error",
+            session_id=session_id or error.details.get("session_id"),
+            step=error.details.get("step", step),
+            seq=error.details.get("seq", seq),
+            code=error.code,
+            exit_code=error.exit_code,
+            message=error.message,
+            details=error.details,
+        )
+
+    def crash(self, trace: str, *, session_id: str | None) -> None:
+        """An exception that nobody expected, with all that is needed to mend it."""
+        self.write("critical", "unexpected_error", session_id=session_id, code="ACODE-000", traceback=trace)
+
+    # Writing.
+
+    def _line(self, level: str, event: str, notice: Notice, **fields: Any) -> None:
+        self.write(
+            level, event, session_id=notice.session_id, seq=notice.seq, task=notice.task, step=notice.step, **fields
+        )
+
+    def write(self, level: str, event: str, **fields: Any) -> None:
+        at = self.clock().isoformat().replace("+00:00", "Z")
+        line = {"at": at, "level": level, "event": event, **self.clean(fields)}
+        try:
+            raw = msgspec.json.encode(line, enc_hook=str) + b"\n"
+        except (UnicodeEncodeError, TypeError):
+            raw = repr(line).encode("ascii", "backslashreplace") + b"\n"
+        # A full or read-only disk stops the session itself with a clear error; its log must not do so first.
+        with contextlib.suppress(OSError):
+            self._append(raw)
+
+    def clean(self, value: Any) -> Any:
+        """Without secrets, and without lists that nobody reads to their end."""
+        match value:
+            case str():
+                return self.redactor.text(value)
+            case Mapping():
+                return {str(key): self.clean(item) for key, item in value.items()}
+            case list() | tuple():
+                return [self.clean(item) for item in value[:VALUES_LISTED_MAX]]
+            case _:
+                return value
+
+    def _append(self, raw: bytes) -> None:
+        """One write per line, so that the lines of two processes never mix; opened anew, because either may rotate."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        descriptor = open_own(self.path, flags)
+        try:
+            full = os.fstat(descriptor).st_size + len(raw) > LOG_BYTES_MAX
+            if not full:
+                os.write(descriptor, raw)
+        finally:
+            os.close(descriptor)
+        if full:
+            self._rotate()
+            self.path.touch(mode=0o600)
+            self._append_to_new(raw, flags)
+
+    def _append_to_new(self, raw: bytes, flags: int) -> None:
+        descriptor = open_own(self.path, flags)
+        try:
+            os.write(descriptor, raw)
+        finally:
+            os.close(descriptor)
+
+    def _rotate(self) -> None:
+        for number in range(LOGS_KEPT, 0, -1):
+            older = self.path if number == 1 else self.path.with_name(f"{LOG_NAME}.{number - 1}")
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(older, self.path.with_name(f"{LOG_NAME}.{number}"))
+
+
+def log_of(world: World) -> Log:
+    """The workspace's log; its directory is made with the first session, and until then nothing is written."""
+    return Log(world.agent_dir / "logs" / LOG_NAME, world.redactor, world.clock)
+
+
+# Metrics.
+
+
+class Meter:
+    """How often sessions are resumed, and how long it takes until the work goes on."""
+
+    def __init__(self, count: Any, duration: Any, monotonic: Callable[[], float]) -> None:
+        self._count = count
+        self._duration = duration
+        self._monotonic = monotonic
+        self._began: float | None = None
+
+    def emit(self, notice: Notice) -> None:
+        if notice.event == "session_start" and notice.data.get("resumed"):
+            self._began = self._monotonic()
+        elif notice.event == "resume_started" and self._began is not None:
+            scenario = {"acode.scenario": str(notice.data["scenario"])}
+            self._count.add(1, scenario)
+            self._duration.record(self._monotonic() - self._began, scenario)
+
+    def durable(self, seq: int) -> None:
+        """A metric promises nothing."""
+
+
+def meter(env: Mapping[str, str], monotonic: Callable[[], float]) -> Meter | None:
+    """Only where somebody asked for it: OTEL_* is set, or the host program has set OpenTelemetry up already."""
+    if not any(name.startswith("OTEL_") for name in env) and "opentelemetry.metrics" not in sys.modules:
+        return None
+    try:
+        from opentelemetry import metrics
+    except ImportError:
+        return None
+    source = metrics.get_meter("acode")
+    count = source.create_counter("acode.resume_point.count", unit="{resume}", description="Sessions that were resumed")
+    duration = source.create_histogram(
+        "acode.resume_point.duration", unit="s", description="Time from the start of a resume until its work goes on"
+    )
+    return Meter(count, duration, monotonic)
+
+
+def flush_metrics() -> None:
+    """A short process ends before any interval; what it measured is sent now."""
+    if "opentelemetry.metrics" not in sys.modules:
+        return
+    from opentelemetry import metrics
+
+    flush = getattr(metrics.get_meter_provider(), "force_flush", None)
+    if flush is not None:
+        with contextlib.suppress(Exception):
+            flush(2_000)

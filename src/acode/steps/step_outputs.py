@@ -1,0 +1,44 @@
+"""What finished steps have said, as files for the commands that follow; `ACODE_OUTPUTS` names the directory.
+
+Copies that can always be made again from the log. Only we can read them, and nobody's word is taken for a step's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from acode.steps.interface import Site
+from acode.store.own_files import open_own
+
+
+def outputs_directory(site: Site) -> Path:
+    return site.agent_dir / "run" / site.session_id / "outputs"
+
+
+def private_outputs(site: Site) -> Path:
+    """The directory, made if need be; every level of it is ours alone."""
+    directory = outputs_directory(site)
+    for level in (directory.parent, directory):
+        level.mkdir(mode=0o700, exist_ok=True)
+    return directory
+
+
+def put_output(directory: Path, step: str, data: bytes) -> None:
+    """The output of a finished step as a file that only we can read, whatever the umask is; whole or not at all."""
+    flags = os.O_WRONLY | os.O_CREAT
+    temp = directory / f".{step}.new"
+    with open(open_own(temp, flags), "wb") as file:
+        file.truncate(0)
+        file.write(data)
+    os.replace(temp, directory / step)
+
+
+def holds_output(directory: Path, step: str, sha256: str) -> bool:
+    """Whether the file is there and is what the log says; nobody may put other words into a finished step's mouth."""
+    try:
+        with open(open_own(directory / step, os.O_RDONLY), "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest() == sha256
+    except OSError:
+        return False

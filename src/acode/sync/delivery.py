@@ -1,0 +1,266 @@
+"""Carry what one workspace owes to the server, session by session, and note here what became of it.
+
+Used by the thread in the background and by `acode sync now`; it has no pace and no thread of its own. Blobs go before
+the events that name them, so that the shared copy never names what it does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, assert_never
+
+import msgspec
+
+from acode.engine import owed_decisions
+from acode.engine.lease_state import server_id
+from acode.engine.session_list import lock_seen
+from acode.engine.session_place import find_place
+from acode.engine.world import World, short
+from acode.errors import AcodeError, HistoryDiverged, LeaseLost, LogRolledBack
+from acode.store import sync_cursor
+from acode.store.store import Store
+from acode.sync import exchange
+from acode.sync.exchange import Pushed
+from acode.sync.outbox import (
+    SessionOutbox,
+    about,
+    doubted_since_s,
+    ended_cleanly,
+    holder_in_words,
+    node_of,
+    note_comparison,
+    note_restored,
+)
+from acode.sync.postgres import PostgresLedger
+from acode.sync.protocol import (
+    Behind,
+    Cut,
+    Diverged,
+    Doubtful,
+    Fenced,
+    Mine,
+    Refusal,
+    Remote,
+    RolledBack,
+    lost_by_server,
+)
+
+
+class Delivery:
+    """One workspace and one line to the server."""
+
+    def __init__(
+        self, world: World, store: Store, ledger: PostgresLedger, *, breathe: Callable[[], object] = lambda: None
+    ) -> None:
+        self.world = world
+        self.store = store
+        self.ledger = ledger
+        self.server = server_id(ledger.url)
+        self.breathe = breathe  # between two batches: whoever pushes beside a run leaves it the processor
+        self.node = node_of(world.state_dir, world.workspace)
+
+    def cursor(self, session_id: str) -> sync_cursor.Cursor:
+        return sync_cursor.as_seen_by(sync_cursor.cursor_of(self.store, session_id), self.server)
+
+    def mine(self, session_id: str, *, whole: bool = False) -> Mine:
+        cursor = self.cursor(session_id)
+        return Mine(
+            node=self.node,
+            generation=cursor.generation,
+            seq=sync_cursor.last_seq(self.store, session_id),
+            pushed=cursor.pushed_seq,
+            released=cursor.standing == "released",
+            whole=whole,
+            doubted_since_s=doubted_since_s(self.world.state_dir, self.server),
+        )
+
+    def deliver(self, session_id: str, through: int) -> Pushed | Refusal:
+        """Everything up to `through`, which is durable here; with nothing to send, the lease is confirmed."""
+        # What was pushed once is durable: where the server has lost it, it goes again.
+        box = SessionOutbox(self.store, session_id, max(through, self.cursor(session_id).pushed_seq))
+        whole = False
+        while True:
+            self._deliver_blobs(session_id)
+            mine = self.mine(session_id, whole=whole)
+            done = exchange.push(self.ledger, session_id, mine, box, holder=holder_in_words())
+            self._note(session_id, done)
+            if isinstance(done, Doubtful) and done.lost and (done.sent or not whole) and self.is_whole(session_id):
+                whole = True
+                continue
+            if not isinstance(done, Pushed):
+                return done
+            if done.seq >= through or not done.sent:
+                shown = about(self.store, session_id)
+                if shown is not None:
+                    self.ledger.describe(session_id, shown, node=self.node, generation=done.generation)
+                return done
+            self.breathe()
+
+    def find_lost(self) -> dict[str, Doubtful]:
+        """The sessions of this workspace of which the server has less than it was seen to have; one question for all.
+
+        Each contact compares them, because one of them shows that the server may have lost others' work too.
+        """
+        there = {
+            one.session_id: Remote(generation=one.generation, owner=one.owner, seq=one.seq, head=b"")
+            for one in self.ledger.sessions()
+        }
+        here = [one for one in self.store.session_ids() if self.cursor(one).standing in ("owner", "released")]
+        lost = {one: self.mine(one) for one in here if lost_by_server(self.mine(one), there.get(one))}
+        note_comparison(self.world.state_dir, self.server, self.ledger.clock_s, compared=here, lost=lost)
+        return {
+            one: Doubtful(seq=there[one].seq if one in there else 0, pushed=mine.pushed, lost=True)
+            for one, mine in lost.items()
+        }
+
+    def is_whole(self, session_id: str) -> bool:
+        """Only a log that is whole, and holds all that was pushed, replaces what a server has lost. A copied workspace
+        has another's cursor: the original may have come further."""
+        if find_place(self.world, session_id).original is not None:
+            return False
+        if sync_cursor.last_seq(self.store, session_id) < self.cursor(session_id).pushed_seq:
+            return False
+        return not self.store.verify(session_id).problems
+
+    def _deliver_blobs(self, session_id: str) -> None:
+        for sha256, purpose in self.ledger.lacks(session_id, sync_cursor.shared_blobs(self.store, session_id)):
+            try:
+                data = self.store.blob(session_id, sha256)
+            except AcodeError:
+                continue  # gone or damaged here: verifying the session says so, the copy only lacks it
+            self.ledger.put_blob(session_id, sha256, purpose, data)
+
+    def _note(self, session_id: str, done: Pushed | Refusal) -> None:
+        now = self.world.clock()
+        if isinstance(done, Pushed | Doubtful) and done.lost:
+            note_restored(self.world.state_dir, self.server, self.ledger.clock_s())
+        if isinstance(done, Doubtful):
+            sync_cursor.change_cursor(
+                self.store, session_id, server=self.server, reason=as_error(session_id, done).message
+            )
+            return
+        if isinstance(done, Pushed):
+            heard: dict[str, Any] = {"server": self.server, "attempted_at": now, "retry_at": None}
+            own_here(self.store, session_id, done.generation, pushed_seq=done.seq, **heard)
+            return
+        standing = "diverged" if isinstance(done, Diverged) else "fenced"
+        changes = {
+            "server": self.server,
+            "attempted_at": now,
+            "retry_at": None,
+            "reason": as_error(session_id, done).message,
+        }
+        if not isinstance(done, RolledBack | Cut):
+            changes |= {"standing": standing, "holder": getattr(done, "holder", "")}
+        sync_cursor.change_cursor(self.store, session_id, **changes)
+
+    def release(self, session_id: str) -> bool:
+        """Give the lease back, if the session waits or has ended and the server has all of it."""
+        if not ended_cleanly(self.store, session_id, keep=self.world.config.settings.sync.release == "never"):
+            return False
+        mine = self.mine(session_id)
+        head = sync_cursor.code_at(self.store, session_id, mine.seq)
+
+        def note() -> None:
+            """Durable before the server hears of it: an answer that is lost must not leave an owner behind here."""
+            sync_cursor.change_cursor(self.store, session_id, standing="released", attempted_at=self.world.clock())
+            sync_cursor.make_durable(self.store)
+
+        return exchange.release(self.ledger, session_id, mine, head=head, note=note)
+
+    def owing(self, without: str | None = None) -> list[tuple[str, int]]:
+        """Sessions that nobody works on and that owe something, with the last event of each, durable from here on."""
+        found = []
+        for session_id in self.store.session_ids():
+            cursor = self.cursor(session_id)
+            last = sync_cursor.last_seq(self.store, session_id)
+            held = lock_seen(self.world, session_id, self.store.generation(session_id)).held
+            elsewhere = sync_cursor.is_given_back_elsewhere(sync_cursor.cursor_of(self.store, session_id), self.server)
+            if (
+                session_id != without
+                and last > cursor.pushed_seq
+                and cursor.standing in ("owner", "released")
+                and not held
+                and not elsewhere
+            ):
+                found.append((session_id, last))
+        if found:
+            sync_cursor.make_durable(self.store)
+        return found
+
+
+def own_here(store: Store, session_id: str, generation: int, **changes: Any) -> None:
+    """The lease is ours with this generation, as the server has just said."""
+    last = sync_cursor.last_seq(store, session_id)
+
+    def owned(cursor: sync_cursor.Cursor) -> sync_cursor.Cursor:
+        ours = msgspec.structs.replace(
+            cursor, standing="owner", generation=generation, holder="", reason=None, **changes
+        )
+        return owed_decisions.with_effect(ours, generation, last)
+
+    sync_cursor.revise_cursor(store, session_id, owned)
+
+
+def note_failure(
+    store: Store, session_id: str, url: str, *, reason: str, at: datetime, retry_at: datetime | None
+) -> None:
+    seen = sync_cursor.cursor_of(store, session_id)
+    if seen.standing == "released":  # to which server it was given back, and when, stays
+        return
+    seen = sync_cursor.as_seen_by(seen, server_id(url))
+    sync_cursor.keep_cursor(store, msgspec.structs.replace(seen, attempted_at=at, retry_at=retry_at, reason=reason))
+
+
+def as_error(session_id: str, refusal: Refusal) -> AcodeError:
+    """The refusal in words: what happened, and the two ways out."""
+    name = short(session_id)
+    match refusal:
+        case Fenced(holder=holder, generation=generation):
+            return LeaseLost(
+                f"session {name} was taken over by {holder or 'another machine'}: this machine is fenced off",
+                hint=f"It goes on there. To have it back: acode resume {name} --remote"
+                " (with --force if it was not given back)",
+                holder=holder,
+                generation=generation,
+            )
+        case Behind(seq=seq):
+            return LeaseLost(
+                f"session {name} was carried on elsewhere up to event {seq}, and given back",
+                hint=f"Bring it here: acode resume {name} --remote",
+                seq=seq,
+            )
+        case Diverged(holder=holder, generation=generation):
+            return HistoryDiverged(
+                f"session {name} was carried on here and elsewhere after the same past: nothing is merged",
+                hint=f"See both tails: acode sync status {name}. Take the shared history: acode pull {name} --force;"
+                f" or keep the one here: acode sync now {name} --force",
+                holder=holder,
+                generation=generation,
+            )
+        case RolledBack(seq=seq):
+            return LogRolledBack(
+                f"session {name} has {seq} events in the shared copy, more than here: the local database was rolled"
+                " back to an older state",
+                hint=f"Bring the missing events back: acode pull {name}; or see: acode session repair",
+                seq=seq,
+            )
+        case Cut(seq=seq, signed=signed):
+            return LogRolledBack(
+                f"session {name} had come to event {signed} in the shared copy, signed by the machine that held it; the"
+                f" server shows {seq} events, and that one is not among them: its end was cut off",
+                hint="Nothing was kept or written. Push it again from a machine that has all of it: acode sync now",
+                seq=seq,
+                signed=signed,
+            )
+        case Doubtful(seq=seq, pushed=pushed, lost=lost):
+            had = f"it held {seq} of the {pushed} events that were pushed of" if lost else "nobody has continued"
+            return LeaseLost(
+                f"the server was restored from an older backup: {had} session {name}{'' if lost else ' there since'}",
+                hint="Push again from every machine that has worked on it: acode sync now",
+                seq=seq,
+                pushed=pushed,
+            )
+        case _ as never:
+            assert_never(never)
