@@ -20,7 +20,7 @@ from acode.engine.settle import resolve
 from acode.engine.workspace_store import opened
 from acode.engine.world import Nobody, Options, Result, World
 from acode.events import types as ev
-from acode.library.deferred_step import Bench
+from acode.library.deferred_steps import DeferredSteps
 from acode.library.open_session import Opening
 from acode.library.world import LENT, Lent
 from tests.agent.town import in_child
@@ -93,7 +93,7 @@ class Desk:
         )
         try:
             with opening as session:
-                job = Job(Bench(session), SETUP, {}, "use tools", nobody_answers)
+                job = Job(DeferredSteps(session), SETUP, {}, "use tools", nobody_answers)
                 begin_executing(job)
                 yield job
                 raise Interrupted

@@ -22,7 +22,8 @@ import msgspec
 import pytest
 
 from acode import plan, seal
-from acode.engine import gc, rollback, walk
+from acode.engine import gc, rollback
+from acode.engine import step as lifecycle
 from acode.engine.held_session import Held
 from acode.errors import WriteFailed
 from acode.events import types as ev
@@ -158,19 +159,19 @@ def effect_before_start(patch: Patch) -> None:
 
 
 def completion_before_effect(patch: Patch) -> None:
-    right = walk.record_done
+    right = lifecycle.end
 
-    def wrong(run: Held, task: Any, step: Any, started: Any, done: Any, **named: Any) -> None:
+    def wrong(run: Held, step: Any, started: Any, done: Any, **named: Any) -> Any:
         path = run.world.workspace / step.action.path if step.kind == "write" else None
         if path is None:
-            right(run, task, step, started, done, **named)
-            return
+            return right(run, step, started, done, **named)
         content = path.read_bytes()
         path.write_bytes(b"not yet")
-        right(run, task, step, started, done, **named)
+        completed = right(run, step, started, done, **named)
         path.write_bytes(content)
+        return completed
 
-    patch.setattr(walk, "record_done", wrong)
+    patch.setattr(lifecycle, "end", wrong)
 
 
 def written_in_place(patch: Patch) -> None:

@@ -29,7 +29,7 @@ TOLD = f"tmp/arc/{ARC}/plan-review.md"
 OLD = f"tmp/arc/{ARC}/plan-review-round-1.md"
 ELSEWHERE = f"tmp/arc/{ARC}/named-by-the-driver.md"
 FOUND, WRITTEN = b"bytes that nobody recorded\n", b"what the driver wrote\n"
-HELD: Any = SimpleNamespace(say=lambda *_, **__: None, warn=lambda _: None)
+HELD: Any = SimpleNamespace(append=lambda *_, **__: None, warn=lambda _: None)
 
 
 def sha256(data: bytes) -> str:

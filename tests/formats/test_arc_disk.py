@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from acode.errors import DiskFull, ForeignUnreadable, NotWritable, UnsafePath, WriteFailed
-from acode.formats.arc import diagnose, locate, read, resolve_config_dir, surroundings, write
+from acode.formats.arc import diagnose, locate, look, read, resolve_config_dir, write
 from acode.formats.arc import disk as arc_disk
 from acode.formats.arc.checkpoint import CHECKPOINT_BYTES_MAX, stamp
 from acode.formats.arc.surroundings import artifact, process, state_files
@@ -335,7 +335,7 @@ def test_the_config_directory_is_the_callers_and_canonical(workspace: Path, tmp_
     assert resolve_config_dir({"HOME": str(tmp_path), "CLAUDE_CONFIG_DIR": ""}) == str(tmp_path / ".claude")
     assert resolve_config_dir({"HOME": "/", "CLAUDE_CONFIG_DIR": str(tmp_path / "alias")}) == str(real)
     checkpoint = read(put_run(workspace, arc(config_dir=str(real))))
-    facts = surroundings(checkpoint, config_dir=str(tmp_path / "alias"), own_pid=os.getpid())
+    facts = look(checkpoint, config_dir=str(tmp_path / "alias"), own_pid=os.getpid())
     assert diagnose(checkpoint, NOW, facts).refusals == ()  # the seed compares the spellings, and aborts
 
 
@@ -398,7 +398,7 @@ def test_a_dry_run_changes_nothing_on_disk(workspace: Path, tmp_path: Path) -> N
 
     (found,) = locate(workspace)
     checkpoint = read(found.path)
-    diagnosis = diagnose(checkpoint, NOW, surroundings(checkpoint, config_dir=str(config), own_pid=os.getpid()))
+    diagnosis = diagnose(checkpoint, NOW, look(checkpoint, config_dir=str(config), own_pid=os.getpid()))
 
     assert tree(tmp_path) == before
     shown = diagnosis.as_json()
@@ -424,13 +424,13 @@ def test_drift_is_measured_with_real_commits(workspace: Path) -> None:
     git(workspace, "add", ".")
     git(workspace, "commit", "-q", "-m", "second")  # the plan quotes the lost name, and does not make it found
     checkpoint = read(put_run(workspace, arc()))
-    facts = surroundings(checkpoint, config_dir=str(workspace / "c"), own_pid=1)
+    facts = look(checkpoint, config_dir=str(workspace / "c"), own_pid=1)
     assert facts.drift is not None
     assert facts.drift.sha_reachable
     assert (facts.drift.commits_since, facts.drift.changed_since) == (1, frozenset({"src/a.py", "plans/a.md"}))
     assert (facts.drift.identifiers_lost, facts.drift.current_branch) == (("old_name",), "main")
     put(workspace, "plans/a.md", f"---\ngit_sha: {'f' * 40}\n---\n")
-    unreachable = surroundings(checkpoint, config_dir=str(workspace / "c"), own_pid=1).drift
+    unreachable = look(checkpoint, config_dir=str(workspace / "c"), own_pid=1).drift
     assert unreachable is not None
     assert not unreachable.sha_reachable
 
@@ -442,5 +442,5 @@ def test_a_workspace_without_history_can_still_be_diagnosed(workspace: Path, whe
     put(workspace, "plans/a.md", "---\ngit_sha: 0123456\n---\n")
     put(workspace, CONTEXT_PATH, context(files=("a.py",)))
     checkpoint = read(put_run(workspace, arc(suspended(task()))))
-    found = diagnose(checkpoint, NOW, surroundings(checkpoint, config_dir=str(workspace / "c"), own_pid=1))
+    found = diagnose(checkpoint, NOW, look(checkpoint, config_dir=str(workspace / "c"), own_pid=1))
     assert found.as_json()["suspended"]["7"]["action"] == "advisory"

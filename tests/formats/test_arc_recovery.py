@@ -21,13 +21,13 @@ from acode.formats.arc import (
     clean_before_phase,
     clean_up,
     diagnose,
+    look,
     next_phase,
     prompt_for_phase,
     read,
     record_phase,
     repair,
     settle_contexts,
-    surroundings,
     write,
 )
 from acode.formats.arc.checkpoint import stamp
@@ -56,7 +56,7 @@ class Nap:
 def resumed(path: Path, config: Path) -> tuple[Diagnosis, dict[str, Any], dict[str, str]]:
     """A resume up to the dispatch, as the engine puts it together."""
     with claim(path, own_pid=os.getpid(), config_dir=str(config), now=NOW) as checkpoint:
-        found = diagnose(checkpoint, NOW, surroundings(checkpoint, config_dir=str(config), own_pid=os.getpid()))
+        found = diagnose(checkpoint, NOW, look(checkpoint, config_dir=str(config), own_pid=os.getpid()))
         clean_up(checkpoint.root, str(config), found, now=NOW, sleep=Nap(), record=lambda _: None)
         value = repair(checkpoint.raw, found, now=NOW, own_pid=os.getpid(), config_dir=str(config))
         write(path, value, now=NOW)
@@ -204,7 +204,7 @@ def test_the_clean_up_never_goes_through_a_link(workspace: Path, config: Path, t
         "mend": {"status": "failed", "team_name": "team-2"},
     }
     checkpoint = read(put_run(workspace, arc(phases)))
-    found = diagnose(checkpoint, NOW, surroundings(checkpoint, config_dir=str(config), own_pid=1))
+    found = diagnose(checkpoint, NOW, look(checkpoint, config_dir=str(config), own_pid=1))
     nap = Nap()
     (warning,) = clean_up(workspace, str(config), found, now=NOW, sleep=nap, record=lambda _: None)
     assert {entry.name for entry in (tmp_path / "precious").iterdir()} == {"config.json", "1.json"}
@@ -223,7 +223,7 @@ def test_shelves_behind_a_link_are_not_entered(workspace: Path, config: Path, tm
 
 def orphaned(workspace: Path, config: Path, name: str = "team-1") -> Diagnosis:
     checkpoint = read(put_run(workspace, arc({"work": {"status": "in_progress", "team_name": name}})))
-    return diagnose(checkpoint, NOW, surroundings(checkpoint, config_dir=str(config), own_pid=os.getpid()))
+    return diagnose(checkpoint, NOW, look(checkpoint, config_dir=str(config), own_pid=os.getpid()))
 
 
 @pytest.mark.req("ARC-ORPHAN-07", "ARC-ORPHAN-11")
@@ -391,7 +391,7 @@ def test_a_context_that_changes_after_it_was_checked_is_not_injected(
 ) -> None:
     saved = put(workspace, CONTEXT_PATH, context())
     checkpoint = read(put_run(workspace, arc(suspended(task()))))
-    found = diagnose(checkpoint, NOW, surroundings(checkpoint, config_dir=str(config), own_pid=1))
+    found = diagnose(checkpoint, NOW, look(checkpoint, config_dir=str(config), own_pid=1))
     value = repair(checkpoint.raw, found, now=NOW, own_pid=1, config_dir=str(config))
     saved.unlink()
     if change == "changed":

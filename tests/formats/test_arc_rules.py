@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from acode.formats import format_of, locate
-from acode.formats.arc import claim, diagnose, next_phase, read, repair, surroundings
+from acode.formats.arc import claim, diagnose, look, next_phase, read, repair
 from acode.formats.arc.facts import Artifact, Process, Team
 from acode.formats.arc.phases import fresh_entry, phases_of
 from tests.arc import NOW, OWN_PID, arc, context, diagnosed, put_run, suspended, task
@@ -30,7 +30,7 @@ SHIPPED_30 = (
 def test_the_owner_may_be_the_process_that_started_acode_and_no_other(tmp_path: Path) -> None:
     path = put_run(tmp_path, arc(owner_pid=str(os.getppid())))
     checkpoint = read(path)
-    found = surroundings(checkpoint, config_dir=str(tmp_path), own_pid=os.getpid())
+    found = look(checkpoint, config_dir=str(tmp_path), own_pid=os.getpid())
     assert found.owner.alive and diagnose(checkpoint, NOW, found).refusals == ()
     stranger = replace(found, own_parent=None)
     assert [one.kind for one in diagnose(checkpoint, NOW, stranger).refusals] == ["live_owner"]

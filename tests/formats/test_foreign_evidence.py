@@ -24,7 +24,7 @@ from acode.engine.world import Options
 from acode.errors import DatabaseCorrupt, MachineRefused
 from acode.formats import FORMATS, agent_memory, format_of, locate, present
 from acode.formats.agent_memory.adapter import read_whole
-from acode.formats.arc import diagnose, read, resolve_config_dir, settle_contexts, surroundings
+from acode.formats.arc import diagnose, look, read, resolve_config_dir, settle_contexts
 from acode.formats.arc.adapter import stand
 from acode.formats.arc.discover import newest_backup
 from acode.formats.arc.migrations import OWN_FIELD
@@ -180,7 +180,7 @@ def checkpoint(tmp_path: Path) -> Path:
 def judged(path: Path) -> Any:
     """The findings that a repair would obey; refused where something was kept back."""
     value = read(path)
-    found = diagnose(value, NOW, surroundings(value, config_dir="config", own_pid=os.getpid()))
+    found = diagnose(value, NOW, look(value, config_dir="config", own_pid=os.getpid()))
     if any(one.kind == "unread" for one in found.refusals):
         raise MachineRefused("unread")
     return dataclasses.replace(found, warnings=())
@@ -245,7 +245,7 @@ def test_between_phases_too_nothing_is_cleaned_up_or_recorded_past_a_file_that_m
     put_arc(world.workspace)
     put(world.workspace, STATE, '{"status": "active", "team_name": "team-1"}')
     artifact = put(world.workspace, f"tmp/arc/{ARC}/work-summary.md", "done\n")
-    held: Any = SimpleNamespace(say=lambda *_, **__: None, warn=lambda _: None)
+    held: Any = SimpleNamespace(append=lambda *_, **__: None, warn=lambda _: None)
     outcome = Outcome(key="k", status="completed", started=NOW, finished=datetime.now(UTC))
 
     def work() -> None:
@@ -276,7 +276,7 @@ def test_a_run_of_a_config_directory_that_we_may_not_enter_is_shown_and_refused_
 
     def work() -> None:
         value = read(checkpoint)
-        found = diagnose(value, NOW, surroundings(value, config_dir=str(tmp_path), own_pid=os.getpid()))
+        found = diagnose(value, NOW, look(value, config_dir=str(tmp_path), own_pid=os.getpid()))
         assert [one.kind for one in found.refusals] == ["other_config_dir"]
         with pytest.raises(PermissionError):  # as our own it would be taken for a path without links
             resolve_config_dir({"CLAUDE_CONFIG_DIR": str(tmp_path / "alias" / "config")})

@@ -246,7 +246,7 @@ def first_version() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as earlier:
         for module in ("session", "arguments"):
             earlier.setattr(f"acode.library.{module}.arguments_of", by_first_rule)
-        earlier.setattr("acode.library.step_lifecycle.VERSION", 1)
+        earlier.setattr("acode.library.step_requests.VERSION", 1)
         yield
 
 

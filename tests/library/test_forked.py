@@ -15,7 +15,7 @@ import pytest
 
 import acode
 from acode.errors import SessionLocked, StoreUnusable, Usage
-from acode.library.deferred_step import Bench
+from acode.library.deferred_steps import DeferredSteps
 from tests.library.counted import Counted, Stop
 from tests.library.programs import Place
 
@@ -159,7 +159,7 @@ def test_no_operation_of_a_session_is_possible_in_a_forked_child(place: Place) -
     work = Counted()
     with acode.session("k") as s:
         first, second = s.begin("first"), s.begin("second")
-        bench = Bench(s)
+        bench = DeferredSteps(s)
         acts: list[Act] = [
             lambda: s.step("a", work),
             lambda: asyncio.run(s.do("a", asyncio.sleep, (0,), {}, acode.library.declarations.PLAIN)),

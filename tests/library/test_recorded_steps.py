@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 import acode
-from acode.engine.called import careful
+from acode.engine.step import careful
 from acode.errors import ChainBroken, LogRolledBack
 from acode.events import types as ev
 from acode.store.step_index import places
@@ -125,7 +125,7 @@ def test_a_gate_and_a_write_begin_durably(place: Place) -> None:
         started = [event for event in place.json("session", "history", s.id) if event["type"] == "step_started"]
         assert started[0]["data"]["kind"] == "write"
         flight = s.begin("a")
-        assert flight.started is not None and careful(flight.started)
+        assert flight.started is not None and careful(flight.work.step, flight.started)
         s.complete(flight)
     assert Path("a.txt").read_text() == "x"
 

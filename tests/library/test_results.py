@@ -261,7 +261,7 @@ def test_equal_dicts_are_the_same_argument_whatever_was_put_into_them_first(
     with monkeypatch.context() as earlier:  # a log of the time when the order counted
         as_given = arguments.Arguments(values.digest_of([one], as_given=True), tuple)
         earlier.setattr("acode.library.session.arguments_of", lambda found, **_: as_given)
-        earlier.setattr("acode.library.step_lifecycle.VERSION", 1)
+        earlier.setattr("acode.library.step_requests.VERSION", 1)
         interrupted("k", lambda s: s.step("a", work, one))
     assert values.digest_of([one]) != values.digest_of([one], as_given=True)
     with acode.session("k") as s:

@@ -18,7 +18,7 @@ from acode.errors import BudgetSpent, ContextTooLong, ModelTrouble
 from acode.events import types as ev
 from acode.events.definition import Call, Model
 from acode.library.declarations import Begun
-from acode.library.deferred_step import Bench
+from acode.library.deferred_steps import DeferredSteps
 from acode.library.step_identity import CURRENT, Current
 from acode.state import Conversation
 
@@ -44,7 +44,9 @@ class Endpoint(Protocol):
 class Job:
     """The session, its model, and what was allowed while this process lives."""
 
-    def __init__(self, bench: Bench, setup: Setup, words: dict[str, str], goal: str, endpoint: Endpoint) -> None:
+    def __init__(
+        self, bench: DeferredSteps, setup: Setup, words: dict[str, str], goal: str, endpoint: Endpoint
+    ) -> None:
         self.bench = bench
         self.setup = setup
         self.words = words

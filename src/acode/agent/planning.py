@@ -15,9 +15,10 @@ import msgspec
 from acode.agent import prompts
 from acode.agent.context import Job
 from acode.agent.conversation import Talk
-from acode.agent.gates import close_gate, nobody, wait_at
+from acode.agent.gates import answered
 from acode.agent.messages import Call
 from acode.agent.tools import use
+from acode.engine.gate import Answer, Gate, Reply, answer_event
 from acode.engine.plan_changes import change_plan, plan_change
 from acode.engine.world import short
 from acode.errors import ApprovalDenied, BadPlan, BadReply
@@ -104,63 +105,72 @@ def accepted(job: Job, plan: Plan, *, approved: bool) -> Plan:
     if approved:
         grant(job, begun, plan, "--approve-plan")
         return plan
-    run = job.bench.run
-    assert run.session.records is not None
-    question = question_of(job, plan)
-    wanted = digest({"session": run.session.session_id, "gate": begun.id, "question": question})
-    known = run.session.records.approvals.get(begun.id)
-    if known is not None and known.granted and known.action_digest == wanted:
-        close_gate(job, begun, question, msgspec.to_builtins(plan), ())
+    chosen: list[tuple[Plan, str]] = []
+
+    def way() -> Reply:
+        answer = asked(job, plan)
+        if answer is None:
+            return None
+        granted, edited, note = answer
+        chosen.append((edited, note))
+        return Answer(granted=granted)
+
+    gate = gate_of_plan(job, begun, plan)
+    answer = answered(job, gate, way)
+    if answer.seq is not None:
+        job.bench.close_gate(begun, gate, answer, msgspec.to_builtins(plan))
         return plan
-    wait_at(job, begun.id, question, wanted)
-    return asked(job, begun, plan)
+    edited, note = chosen[0]
+    if not answer.granted:
+        raise denied(job, begun, edited)
+    grant(job, begun, edited, note)
+    return edited
 
 
-def asked(job: Job, begun: Begun, plan: Plan) -> Plan:
+def asked(job: Job, plan: Plan) -> tuple[bool, Plan, str] | None:
     """Show it until it is approved or denied; an edited one that breaks the rules is shown again with what is wrong."""
     text, wrong = as_text(plan), ""
     while True:
-        said = job.world.answers.plan(job.bench.run.session, text, wrong)
-        if said is None:
-            raise nobody(job, begun.id, question_of(job, plan))
-        answer, edited = said
+        reply = job.world.answers.plan(job.bench.run.session, text, wrong)
+        if reply is None:
+            return None
+        answer, edited = reply
         if answer == "no":
-            raise denied(job, begun, plan)
+            return False, plan, ""
         if edited == as_text(plan):
-            grant(job, begun, plan, "")
-            return plan
+            return True, plan, ""
         try:
             limit = job.world.config.settings.limits.plan_bytes
-            plan = checked(parse_words(edited, "the edited plan", plan_bytes_max=limit))
+            return True, checked(parse_words(edited, "the edited plan", plan_bytes_max=limit)), "edited"
         except BadPlan as error:
             text, wrong = edited, error.message
-            continue
-        grant(job, begun, plan, "edited")
-        return plan
+
+
+def gate_of_plan(job: Job, begun: Begun, plan: Plan) -> Gate:
+    gate = job.bench.gate(begun, question_of(job, plan))
+    return msgspec.structs.replace(gate, takes_no=False)
 
 
 def grant(job: Job, begun: Begun, plan: Plan, note: str) -> None:
     """What a person made of the plan stands in the log with the approval, or not at all: a crash between the two would
     lose the edit, or leave a plan in the log that nobody approved.
     """
-    run, question = job.bench.run, question_of(job, plan)
-    wanted = digest({"session": run.session.session_id, "gate": begun.id, "question": question})
-    word = ev.ApprovalGranted(step=begun.id, question=question, action_digest=wanted, note=note)
+    run, gate = job.bench.run, gate_of_plan(job, begun, plan)
+    answer, result = Answer(granted=True, note=note), msgspec.to_builtins(plan)
     if run.session.plan is not None and digest(run.session.plan) == digest(plan):
-        close_gate(job, begun, question, msgspec.to_builtins(plan), (word,))
+        job.bench.close_gate(begun, gate, answer, result)
         return
     changed, blobs = plan_change(run, plan, reason="edited by a person")
-    close_gate(job, begun, question, msgspec.to_builtins(plan), (changed, word), blobs=blobs)
+    job.bench.close_gate(begun, gate, answer, result, before=(changed,), blobs=blobs)
     run.session.plan = plan
     emit_plan(job, plan)
 
 
 def denied(job: Job, begun: Begun, plan: Plan) -> ApprovalDenied:
     """The session waits at the gate: resumed, it asks again."""
-    run, question = job.bench.run, question_of(job, plan)
-    wanted = digest({"session": run.session.session_id, "gate": begun.id, "question": question})
+    run, gate = job.bench.run, gate_of_plan(job, begun, plan)
     run.append(
-        ev.ApprovalDenied(step=begun.id, question=question, action_digest=wanted),
+        answer_event(gate, Answer(granted=False)),
         ev.SessionPaused(reason="denied", step=begun.id, message="the plan was not approved"),
         actor="user",
     )

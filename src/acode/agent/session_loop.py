@@ -20,7 +20,7 @@ from acode.agent.tools import TOOLS, refuse, use
 from acode.engine.world import Options, World
 from acode.errors import CannotContinue, ModelLoops, Usage
 from acode.events.definition import Plan, execution_order
-from acode.library.deferred_step import Bench
+from acode.library.deferred_steps import DeferredSteps
 from acode.library.open_session import Opening
 from acode.library.session import Session
 from acode.library.world import LENT
@@ -41,7 +41,7 @@ def work(goal: str, approve_plan: bool) -> None:
     lent = LENT.get()
     assert lent is not None, "an agent's session is run from the command line"
     with opening(lent.world, goal, lent.options, approve_plan=approve_plan) as session:
-        job = Job(Bench(session), setup_of_session(session), words_of(session), goal, endpoint())
+        job = Job(DeferredSteps(session), setup_of_session(session), words_of(session), goal, endpoint())
         carry_out(job, approved=approve_plan)
 
 

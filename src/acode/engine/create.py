@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from acode import __version__
 from acode import lock as locks
 from acode.engine.disk_full import carried_on
+from acode.engine.endings import complete
 from acode.engine.environment import git_position
-from acode.engine.held_session import created
-from acode.engine.walk import complete, perform_all
+from acode.engine.held_session import Held, created
+from acode.engine.step import PLANNING
+from acode.engine.walk import perform_all
 from acode.engine.world import Result, World, short
 from acode.errors import BadPlan, SessionLocked
 from acode.events import types as ev
 from acode.events.definition import Plan, Run, digest
 from acode.redact import looks_secret
+from acode.state import AGENT
 from acode.steps.declared_secrets import declared_values
 from acode.store.journal import Blob
 from acode.workspace import Root, ensure_agent_dir
@@ -94,14 +97,14 @@ def creation(world: World, planfile: PlanFile) -> tuple[ev.SessionCreated, dict[
     world.redactor.learn(declared_values((step for task in plan.tasks for step in task.steps), world.env))
     refuse_secret_names(world, plan)
     sensitive = holds_secret(world, plan, encoded)
-    head, branch = git_position(world.workspace)
     blobs: dict[str, Blob] = {}
     plan_blob = None
     if sensitive or len(encoded) > PLAN_IN_LOG_BYTES_MAX:
         plan_blob, blob = keep_plan(encoded, sensitive=sensitive)
         blobs[plan_blob] = blob
-    event = ev.SessionCreated(
-        title=world.redactor.text(plan.title)[:TITLE_CHARACTERS_MAX],
+    event = session_created(
+        world,
+        title=world.redactor.text(plan.title),
         task=world.redactor.text(plan.title),
         plan=None if plan_blob else plan,
         plan_blob=plan_blob,
@@ -109,13 +112,47 @@ def creation(world: World, planfile: PlanFile) -> tuple[ev.SessionCreated, dict[
         plan_digest=digest(plan),
         plan_path=planfile.path,
         plan_sha256=planfile.sha256,
+    )
+    return event, blobs
+
+
+def session_created(world: World, *, title: str, task: str, **fields: Any) -> ev.SessionCreated:
+    """The first event of a session, whatever its source: where it began, under which settings, and who owns it."""
+    head, branch = git_position(world.workspace)
+    return ev.SessionCreated(
+        title=title[:TITLE_CHARACTERS_MAX],
+        task=task,
         config_digest=world.config.digest,
         git_head=head,
         git_branch=branch,
         owner=locks.owner(),
         acode_version=__version__,
+        **fields,
     )
-    return event, blobs
+
+
+def create_program(
+    world: World,
+    key: str,
+    *,
+    entry: str | None,
+    arguments: dict[str, Any],
+    kind: Literal["library", "agent"] = "library",
+    model: dict[str, Any] | None = None,
+) -> contextlib.AbstractContextManager[Held]:
+    """A new session for a program, under the key that the program gave it; an agent's begins with planning."""
+    event = session_created(
+        world,
+        title=key,
+        task=key,
+        kind=kind,
+        model=model,
+        entry=entry,
+        entry_arguments=arguments,
+        arguments_version=2,
+    )
+    begun: tuple[ev.Known, ...] = () if kind == AGENT else (ev.SessionExecuting(reason="run"),)
+    return created(world, event, PLANNING, *begun, blobs={})
 
 
 def holds_secret(world: World, plan: Plan, encoded: bytes) -> bool:
@@ -149,6 +186,3 @@ def keep_plan(encoded: bytes, *, sensitive: bool) -> tuple[str, Blob]:
 def same_plan(session: ev.SessionCreated, planfile: PlanFile) -> bool:
     """Whether a session was made from this file or from the same plan."""
     return session.plan_path == planfile.path or session.plan_digest == digest(planfile.plan)
-
-
-__all__ = ["Plan", "creation", "run_plan", "same_plan"]

@@ -11,8 +11,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from acode.engine.endings import ending
 from acode.engine.held_session import Held
-from acode.engine.walk import ending
 from acode.engine.world import Result, short
 from acode.errors import AcodeError, DiskFull, WriteFailed
 from acode.events import types as ev

@@ -12,6 +12,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,7 +26,6 @@ from acode.engine.world import Notice, World, short, way_to_begin_anew
 from acode.errors import AcodeError, LogRolledBack, TerminalState, UnknownEventType
 from acode.events import Envelope
 from acode.events import types as ev
-from acode.events.definition import Task
 from acode.seal import Anchor
 from acode.state import Session
 from acode.steps.declared_secrets import declared_values
@@ -34,6 +34,9 @@ from acode.store.journal import Blob, Journal
 from acode.store.removal import holds_preimages
 from acode.store.store import DATABASE, Loaded, Store
 from acode.workspace import Root, ensure_agent_dir
+
+if TYPE_CHECKING:
+    from acode.engine.source import Source
 
 ANCHOR_EVERY_S = 1.0
 IMAGES_IN_EVENT_MAX = 500  # with paths of a thousand characters still below the limit of an event
@@ -53,7 +56,7 @@ ANCHORED_AT_ONCE = ENDINGS | {
 
 
 class Held:
-    """A session in our hands: append, tell, anchor."""
+    """A session in our hands: append, emit, anchor."""
 
     def __init__(self, world: World, store: Store, journal: Journal, root: Root, lock: locks.Lock | None) -> None:
         self.world = world
@@ -68,8 +71,7 @@ class Held:
         self.executed = 0
         self.begun: ev.StepStarted | None = None  # a step whose start was said together with the completion before it
         self._site: Site | None = None
-        self._open_task: str | None = None
-        self._open_steps = 0
+        self._source: Source | None = None
         self._anchors = seal.anchor_directory(world.state_dir, world.workspace)
         self._anchored_at = world.monotonic()
         if lock is not None:
@@ -154,15 +156,14 @@ class Held:
         self.warnings.append(message)
         self.emit("warning", message=message)
 
-    def closes_task(self, task: Task) -> bool:
-        """Whether the step that is being completed is the last open one of its task.
+    @property
+    def source(self) -> Source:
+        """Where its steps come from; the kind of a session never changes."""
+        if self._source is None:
+            from acode.engine.source import source_of
 
-        Steps of a task are completed one by one, so the count from the last look is one behind at the most.
-        """
-        if self._open_task != task.id:
-            self._open_task, self._open_steps = task.id, sum(not self.session.done(step.id) for step in task.steps)
-        self._open_steps -= 1
-        return self._open_steps == 0
+            self._source = source_of(self)
+        return self._source
 
     def site(self, *, probes: bool = True) -> Site:
         """Where steps work; made once, because all of it but the manifest's content stays the same."""

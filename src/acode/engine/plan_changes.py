@@ -10,14 +10,15 @@ import msgspec
 
 from acode.engine.create import holds_secret, keep_plan
 from acode.engine.held_session import Held
-from acode.engine.walk import record_done, start_of
+from acode.engine.step import awake, end, start_of
 from acode.errors import CannotContinue
-from acode.events import Envelope, make_key
+from acode.events import Envelope
 from acode.events import types as ev
 from acode.events.definition import Plan, Task, digest
-from acode.state import State
-from acode.steps.interface import Done, Prepared
+from acode.steps.interface import Done
 from acode.store.store import verify_row
+
+RUN_CONTINUES = "the run goes on"
 
 
 def change_plan(run: Held, plan: Plan, *, reason: str) -> None:
@@ -69,30 +70,15 @@ def adopt_task(run: Held, task: Task, *, evidence: str) -> None:
     for step in task.steps:
         if run.session.done(step.id):
             continue
-        number = run.session.next_attempt(step.id)
-        key = make_key(run.session.session_id, step.id, number)
-        settled = ev.StepSettled(step=step.id, attempt=number, outcome=ev.Settled.APPLIED, evidence=evidence)
-        record_done(
-            run,
-            task,
-            step,
-            start_of(step, task, number, key, Prepared()),
-            Done(result={"adopted": evidence}),
-            took_ms=0,
-            durable=True,
-            settled=True,
-            before=(settled, *awake(run)),
-        )
+        started, _ = start_of(run, step)
+        settled = ev.StepSettled(step=step.id, attempt=started.attempt, outcome=ev.Settled.APPLIED, evidence=evidence)
+        done = Done(result={"adopted": evidence})
+        end(run, step, started, done, settled=True, before=(settled, *awake(run, RUN_CONTINUES)))
 
 
 def adopted(completed: ev.StepCompleted) -> bool:
     """Whether a completion only repeats what the source of the tasks had said."""
     return isinstance(completed.result, dict) and "adopted" in completed.result
-
-
-def awake(run: Held) -> tuple[ev.Known, ...]:
-    """The event that lets a waiting session go on; none is needed where it is executing."""
-    return () if run.session.state is State.EXECUTING else (ev.SessionExecuting(reason="the run goes on"),)
 
 
 def event_at(run: Held, seq: int) -> Envelope:

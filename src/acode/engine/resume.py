@@ -12,6 +12,7 @@ import msgspec
 
 from acode import lock as locks
 from acode.engine.disk_full import carried_on
+from acode.engine.endings import complete, ending
 from acode.engine.environment import Report, validate
 from acode.engine.held_session import Held, held, refuse_unknown_events
 from acode.engine.hints import mending, way_on
@@ -31,8 +32,9 @@ from acode.engine.settle import (
     unknown_error,
 )
 from acode.engine.shared_paths import author, with_sessions
+from acode.engine.step import FILES_IN_EVENT_MAX
 from acode.engine.survey import Survey, chosen_strategy, missing_artifacts, retries_unknown, survey
-from acode.engine.walk import FILES_IN_EVENT_MAX, Walk, complete, ending, perform_all
+from acode.engine.walk import Walk, perform_all
 from acode.engine.world import Options, Result, World, introduction, short
 from acode.errors import (
     AcodeError,

@@ -14,8 +14,8 @@ from typing import Literal
 import msgspec
 
 from acode import lock as locks
-from acode.engine.called import settle
 from acode.engine.held_session import Held, held
+from acode.engine.program_answers import settle_call
 from acode.engine.survey import step_named, whole_definition
 from acode.engine.undo_command import UNDO, is_being_undone, run_undo, unknown_undo
 from acode.engine.workspace_store import opened, resolve_id
@@ -84,7 +84,7 @@ def roll_back(world: World, text: str, to: str | None, call: UndoCall | None = N
         past = finished_steps(run.store, run.session)
         defined = {one.step: step_to_execute(run, one.step, past) for one in undoing}
         for task in list(run.session.in_flight):
-            settle(run, task, "retry", evidence="steps of it, or before it, are taken back", actor="user")
+            settle_call(run, task, "retry", evidence="steps of it, or before it, are taken back", actor="user")
         restored: list[str] = []
         kept: list[str] = []
         for one in undoing:

@@ -13,7 +13,8 @@ import msgspec
 
 from acode import lock as locks
 from acode.engine.break_lock import break_lock
-from acode.engine.grants import Allowed, allowed_by
+from acode.engine.gate import Answer, answer_event, gate_of
+from acode.engine.grants import Allowed
 from acode.engine.held_session import Held, held
 from acode.engine.lease_state import is_anothers
 from acode.engine.rollback import let_be_done
@@ -91,23 +92,13 @@ def answer_gate(world: World, text: str, gate: str | None, *, granted: bool, not
     """Grant or deny the gate a session waits at; the grant covers exactly what stands behind it now."""
     with held(world, text, doing="approve" if granted else "deny") as run:
         step = waiting_gate(run.session, gate)
-        assert isinstance(step.action, Approve)
         waiting = run.session.waiting_for
-        asked_by_program = run.session.by_program and waiting is not None
-        allowed = Allowed(digest=waiting.action_digest) if asked_by_program and waiting else allowed_by(run, step)
-        question, clean_note = world.redactor.text(step.action.question), world.redactor.text(note)
-        if granted:
-            grant = ev.ApprovalGranted(
-                step=step.id,
-                question=question,
-                action_digest=allowed.digest,
-                note=clean_note,
-                contents=allowed.contents,
-            )
-            run.append(grant, actor="user")
-            return run.session, step.id
-        denied = ev.ApprovalDenied(step=step.id, question=question, action_digest=allowed.digest, note=clean_note)
-        run.append(denied, *after_denial(run, step), actor="user")
+        # A program's gate is bound to what it asked when it stopped; only the program could ask again.
+        bound = Allowed(digest=waiting.action_digest) if run.session.by_program and waiting is not None else None
+        answer = answer_event(
+            gate_of(run, step, allowed=bound), Answer(granted=granted, note=world.redactor.text(note))
+        )
+        run.append(answer, *(() if granted else after_denial(run, step)), actor="user")
         return run.session, step.id
 
 

@@ -10,32 +10,22 @@ from typing import Literal
 
 import msgspec
 
+from acode.engine.endings import aborts, ending, pause_by_signal, stop_at_failure
 from acode.engine.held_session import Held
+from acode.engine.step import emit_restored, end, fail, start_of, with_restored
 from acode.engine.survey import look_at, step_named, unsafe_to_repeat
-from acode.engine.walk import (
-    aborts,
-    emit_restored,
-    ending,
-    pause_by_signal,
-    record_done,
-    record_failure,
-    retry_after_s,
-    start_of,
-    stop_at_failure,
-    with_what_was_put_back,
-)
+from acode.engine.walk import retry_after_s
 from acode.engine.world import SETTLED_BY_ANSWER, Result, short
 from acode.errors import AcodeError, OutcomeUnknown, StepStillRunning
-from acode.events import make_key
 from acode.events import types as ev
-from acode.events.definition import Step, Task
+from acode.events.definition import Step
 from acode.plan import Action, Finding, Outcome, Settlement, Strategy, settle
 from acode.policy import Decision, Facts, decide
 from acode.resume_point import Interruption
 from acode.state import AGENT, State
 from acode.steps import kind_of
 from acode.steps import run as commands
-from acode.steps.interface import Failed, Prepared, Site
+from acode.steps.interface import Failed, Site
 from acode.steps.keeper_notes import read_status, run_directory
 
 
@@ -97,7 +87,7 @@ def settle_one(run: Held, settlement: Settlement, *, actor: str = "system", note
         record_ended(run, step, started, failed, evidence=settlement.evidence)
         return
     if isinstance(failed, Failed) and run.session.in_flight[step.id].stopped is None:
-        record_failure(run, started, failed, 0)
+        fail(run, started, failed)
         return
     rolled = (
         kind.roll_back(step, site, started)
@@ -111,7 +101,7 @@ def settle_one(run: Held, settlement: Settlement, *, actor: str = "system", note
         evidence=settlement.evidence,
         note=note,
     )
-    run.append(*(with_what_was_put_back(settled, rolled) if rolled else (settled,)), actor=actor)
+    run.append(*(with_restored(settled, rolled) if rolled else (settled,)), actor=actor)
     if rolled is not None:
         emit_restored(run, step.id, rolled)
 
@@ -120,8 +110,7 @@ def record_ended(run: Held, step: Step, started: ev.StepStarted, failed: Failed,
     """In an agent's session a command that failed has been run: the model is told how it ended, and goes on."""
     event = ev.StepSettled(step=step.id, attempt=started.attempt, outcome=ev.Settled.APPLIED, evidence=evidence)
     done = commands.as_ended(failed)
-    task = task_of(run, step)
-    record_done(run, task, step, started, done, took_ms=0, durable=True, settled=True, before=(event,))
+    end(run, step, started, done, settled=True, before=(event,))
 
 
 def forestall(run: Held, started: ev.StepStarted) -> None:
@@ -148,13 +137,6 @@ def settled_as(settlement: Settlement) -> ev.Settled:
     if settlement.action is Action.ROLLBACK_AND_RETRY and settlement.outcome is not Outcome.UNKNOWN:
         return ev.Settled.ROLLED_BACK
     return ev.Settled.NOT_APPLIED if settlement.outcome is Outcome.NOT_APPLIED else ev.Settled.RETRY_ACCEPTED
-
-
-def task_of(run: Held, step: Step) -> Task:
-    if run.session.by_program:
-        return Task(id=step.task, title="")
-    assert run.session.plan is not None
-    return next(task for task in run.session.plan.tasks if task.id == step.task)
 
 
 def wait_for_command(run: Held, settlement: Settlement, skipped: int) -> Result | None:
@@ -195,7 +177,7 @@ def end_where_it_failed(run: Held, skipped: int) -> Result | None:
     step = step_named(run.session, failure.step)
     how: Literal["exit", "error"] = "exit" if failure.reason == "exit" else "error"
     failed = Failed(reason=how, message=failure.message, exit_status=failure.exit_status)
-    return stop_at_failure(run, step, failed, skipped) if retry_after_s(run, step, failed) is None else None
+    return stop_at_failure(run, step, failed, skipped) if retry_after_s(run, step) is None else None
 
 
 def refuse_repeat(run: Held, settlement: Settlement, interruption: Interruption, because: str, skipped: int) -> Result:
@@ -350,9 +332,7 @@ def resolve(run: Held, step_id: str, answer: str, *, evidence: str, note: str) -
         )
         return
     if started is None:  # it failed by itself, and a person has mended it by hand since
-        started = start_of(
-            step, task_of(run, step), number, make_key(run.session.session_id, step_id, number), Prepared()
-        )
+        started, _ = start_of(run, step, attempt=number)
     record_applied(run, step, started, evidence=evidence, note=note, actor="user")
 
 
@@ -361,5 +341,4 @@ def record_applied(run: Held, step: Step, started: ev.StepStarted, *, evidence: 
     outcome = ev.Settled.APPLIED
     event = ev.StepSettled(step=step.id, attempt=started.attempt, outcome=outcome, evidence=evidence, note=note)
     done = kind_of(started.kind).adopt(step, run.site(), started)
-    task = task_of(run, step)
-    record_done(run, task, step, started, done, took_ms=0, durable=True, settled=True, before=(event,), actor=actor)
+    end(run, step, started, done, settled=True, before=(event,), actor=actor)

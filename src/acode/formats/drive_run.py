@@ -13,9 +13,11 @@ from datetime import timedelta
 from pathlib import Path
 
 from acode.config import Driver
+from acode.engine.endings import Ending, ending, pause_by_signal
 from acode.engine.held_session import Held
-from acode.engine.plan_changes import adopt_task, adopted, awake, event_at, open_tasks, put_task
-from acode.engine.walk import Ending, Finish, Walk, ending, pause_by_signal, perform
+from acode.engine.plan_changes import RUN_CONTINUES, adopt_task, adopted, event_at, open_tasks, put_task
+from acode.engine.step import awake
+from acode.engine.walk import Finish, Walk, perform_step
 from acode.engine.world import Result, short
 from acode.errors import AcodeError, CannotContinue, DiskFull, InputRequired, LockLost, TerminalState, WriteFailed
 from acode.events import make_key
@@ -88,13 +90,13 @@ def take(run: Held, carried: Carried, driver: Driver, piece: Work | Gate, skippe
     run.emit("plan_changed", task=task.id, title=task.title, tasks=run.session.tasks_total)
     step = task.steps[0]
     if isinstance(piece, Work):
-        waking = awake(run)
+        waking = awake(run, RUN_CONTINUES)
         if waking:
             run.append(*waking)
         attempt = run.session.next_attempt(step.id)
         write_prompt(prompt_file(run, task.id), piece.prompt)
         carried.begin(run, piece, key=make_key(run.session.session_id, step.id, attempt), attempt=attempt)
-    stopped = perform(run, task, step, 1, is_last=True, skipped=skipped)
+    stopped = perform_step(run, step, last=True, skipped=skipped)
     outcome = outcome_of(run, step)
     told = carried.record(run, task.origin, outcome) if outcome is not None else None
     if stopped is None and told is not None:
@@ -114,7 +116,7 @@ def _end(run: Held, how: str, skipped: int, finish: Finish) -> Result:
         return ending(run, TerminalState(f"the run {run.session.run_id} was {how}"), f"run_{how}", skipped)
     for task in open_tasks(run):
         adopt_task(run, task, evidence="the run is complete without it")
-    waking = awake(run)
+    waking = awake(run, RUN_CONTINUES)
     if waking:
         run.append(*waking)
     return finish(run, skipped)

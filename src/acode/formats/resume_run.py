@@ -11,15 +11,14 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
-from acode import __version__
 from acode import lock as locks
 from acode.config import Driver
 from acode.engine import session_commands
+from acode.engine.create import TITLE_CHARACTERS_MAX, session_created
 from acode.engine.disk_full import carried_on
-from acode.engine.environment import git_position
+from acode.engine.endings import complete
 from acode.engine.held_session import created
 from acode.engine.resume import resume
-from acode.engine.walk import complete
 from acode.engine.workspace_store import carrier_of, has_database, opened, refuse_lost
 from acode.engine.world import Options, Result, World, short
 from acode.errors import MachineRefused, SessionLocked, TerminalState, Usage
@@ -30,8 +29,6 @@ from acode.formats.drive_run import walk
 from acode.formats.interface import Carried, Run
 from acode.state import Session, State
 from acode.workspace import Root, ensure_agent_dir
-
-TITLE_CHARACTERS_MAX = 200
 
 
 def driver_of(world: World, run: Run) -> Driver | None:
@@ -64,19 +61,8 @@ def begin(world: World, run: Run, carried: Carried, driver: Driver) -> Result:
     """The first time that acode carries this run: a session for it, and on."""
     title = world.redactor.text(run.title)[:TITLE_CHARACTERS_MAX]
     plan = Plan(title=title, tasks=())
-    head, branch = git_position(world.workspace)
-    creation = ev.SessionCreated(
-        title=title,
-        task=run.run_id,
-        source=run.source,
-        kind="foreign",
-        plan=plan,
-        plan_digest=digest(plan),
-        config_digest=world.config.digest,
-        git_head=head,
-        git_branch=branch,
-        owner=locks.owner(),
-        acode_version=__version__,
+    creation = session_created(
+        world, title=title, task=run.run_id, source=run.source, kind="foreign", plan=plan, plan_digest=digest(plan)
     )
     planned = ev.SessionPlanned(tasks=0, steps=0, plan_digest=creation.plan_digest)
     with created(world, creation, planned, ev.SessionExecuting(reason="run"), blobs={}) as held:

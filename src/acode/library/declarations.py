@@ -117,7 +117,7 @@ class Begun:
     idempotency key of this attempt, for a service that takes one. attempt: 1 the first time.
     """
 
-    __slots__ = ("_work", "began_at", "completed", "id", "parent", "result", "started")
+    __slots__ = ("_work", "began_at", "completed", "error", "id", "parent", "result", "started")
 
     def __init__(
         self,
@@ -135,6 +135,7 @@ class Begun:
         self._work = work
         self.started: ev.StepStarted | None = None
         self.began_at = 0.0
+        self.error: Exception | None = None  # what the program is raised once the end is on record
 
     @property
     def found(self) -> bool:

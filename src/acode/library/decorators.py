@@ -159,7 +159,7 @@ def returned_before(session: Session) -> Begun | None:
 def keep_return(session: Session, value: Any) -> None:
     if not session._run.session.terminal:
         if session.recall(RETURN) is None:
-            session._asking.record.refuse_unasked()
+            session._requests.record.refuse_unasked()
         begun = session.begin(RETURN, idempotent=True)
         if not begun.found:
             session.complete(begun, value)

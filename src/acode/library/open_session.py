@@ -15,18 +15,18 @@ from typing import Any, Literal
 import msgspec
 
 from acode import seal
-from acode.engine import called
-from acode.engine.create import one_beginner
+from acode.engine.create import create_program, one_beginner
 from acode.engine.disk_full import lay_ballast, stop_for_disk
+from acode.engine.endings import complete, ending
 from acode.engine.held_session import Held, ended, held, load_verified
 from acode.engine.missing_checkpoint import missing_checkpoint_on_record
+from acode.engine.program_answers import give_result, settle_call
 from acode.engine.resume import escalate_if_due, finish_resume, make_ready
 from acode.engine.session_commands import refuse_running
 from acode.engine.settle import resolve as settle_by_person
 from acode.engine.settle import settle_flights
 from acode.engine.survey import chosen_strategy, retries_unknown
 from acode.engine.undo_command import answer_undo, is_being_undone
-from acode.engine.walk import complete, ending
 from acode.engine.workspace_store import has_database, opened
 from acode.engine.world import Options, Result, World, short
 from acode.errors import (
@@ -72,7 +72,7 @@ class Opening:
         assert self._session is None, "a session is opened once; ask acode.session for another block"
         with contextlib.ExitStack() as stack:
             session = open_session(stack, self._key, self._workspace, **self._wishes)
-            token = CURRENT.set(Current(session, session._asking.top))
+            token = CURRENT.set(Current(session, session._requests.top))
             stack.callback(CURRENT.reset, token)
             OPEN.append(session)
             stack.callback(OPEN.remove, session)
@@ -171,7 +171,7 @@ def open_session(
             checked_key(world, key)
             kind: Literal["agent", "library"] = "agent" if model is not None else "library"
             run = stack.enter_context(
-                called.create(world, key, entry=entry, arguments=arguments, kind=kind, model=model)
+                create_program(world, key, entry=entry, arguments=arguments, kind=kind, model=model)
             )
             announce(run)
             return made(run, on_change, resumed=False)
@@ -303,7 +303,7 @@ def ask_program(run: Held, step_id: str, probe: Probe, key: str) -> None:
     if answer not in ("applied", "not_applied"):
         raise Usage(f"the probe of step {step_id} said {answer!r}: expected applied, not_applied or None")
     done = Record(run, "raise").pack(result) if answer == "applied" else None
-    called.settle(run, step_id, answer, evidence="the program's probe said so", actor="system", done=done)
+    settle_call(run, step_id, answer, evidence="the program's probe said so", actor="system", done=done)
 
 
 # The end.
@@ -311,10 +311,10 @@ def ask_program(run: Held, step_id: str, probe: Probe, key: str) -> None:
 
 def close(session: Session, error: BaseException | None) -> None:
     """The block has ended: the session is complete, or paused and can be carried on."""
-    if session._asking.forked:  # a copy has left the block: the session goes on, in the process that opened it
+    if session._requests.forked:  # a copy has left the block: the session goes on, in the process that opened it
         return
     run = session._run
-    session._asking.close()
+    session._requests.close()
     if run.session.terminal or isinstance(error, LogRolledBack):  # where the log is gone, nothing more is recorded
         return
     try:
@@ -339,11 +339,11 @@ def finish(session: Session) -> Result:
         )
         return pause(run, error, told=error)
     try:
-        session._asking.record.refuse_unasked()
+        session._requests.record.refuse_unasked()
     except AcodeError as error:
         return pause(run, error, told=error)
-    if session._asking.top.failed:
-        run.append(*(ev.FailureHandled(step=step) for step in session._asking.top.failed), durable=False)
+    if session._requests.top.failed:
+        run.append(*(ev.FailureHandled(step=step) for step in session._requests.top.failed), durable=False)
     return finish_resume(run, session.found) if session.resumed else complete(run, 0)
 
 
@@ -419,7 +419,7 @@ def settle_by_caller(
         record, said = Record(run, "raise"), "said by the program's caller"
         if step not in run.session.in_flight and (lost := record.lost(step)) is not None:
             done = record.pack(result) if answer == "applied" else None
-            called.give_result(run, lost, answer, evidence=said, note=words, done=done)
+            give_result(run, lost, answer, evidence=said, note=words, done=done)
             return
         if step not in run.session.in_flight:
             open_steps = ", ".join(run.session.in_flight) or "none"
@@ -429,4 +429,4 @@ def settle_by_caller(
             settle_by_person(run, step, answer, evidence=said, note=words)
             return
         done = record.pack(result) if answer == "applied" else None
-        called.settle(run, step, answer, evidence=said, note=words, actor="user", done=done)
+        settle_call(run, step, answer, evidence=said, note=words, actor="user", done=done)

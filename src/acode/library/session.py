@@ -1,7 +1,7 @@
 """A program's session: it asks for its steps, and each is given from the record, or done and recorded.
 
 A step is begun before its function is called and ended after, whatever becomes of the process in between. This is the
-public surface; what happens to one step stands in `asking`.
+public surface; what is recorded of one step stands in `engine.step`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar, TypeVarTuple, overload
 
-from acode.engine import called
+from acode.engine.gate import Answer, ask, by_yes_or_no, close, gate_of, nobody_to_ask
 from acode.engine.held_session import Held
+from acode.engine.step import perform, perform_async
+from acode.events import types as ev
 from acode.events.definition import Approve, Run, Step, Write
 from acode.library import values
 from acode.library.arguments import arguments_of, of_command
@@ -30,10 +32,10 @@ from acode.library.declarations import (
     is_async,
     refuse_generator,
 )
-from acode.library.gates import asked_a_person
 from acode.library.step_identity import CURRENT, Current, Scope, name_from
-from acode.library.step_lifecycle import Asking
+from acode.library.step_requests import StepRequests
 from acode.steps.declared_secrets import declared_values
+from acode.steps.interface import Done, Failed
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -48,7 +50,7 @@ class Session:
     def __init__(self, run: Held, *, on_change: OnChange, resumed: bool) -> None:
         self._run = run
         self._resumed = resumed
-        self._asking = Asking(run, on_change=on_change)
+        self._requests = StepRequests(run, on_change=on_change)
 
     @property
     def id(self) -> str:
@@ -68,7 +70,7 @@ class Session:
     @property
     def found(self) -> int:
         """How many steps this run was given from the record."""
-        return self._asking.found
+        return self._requests.found
 
     # Functions.
 
@@ -131,36 +133,38 @@ class Session:
         if is_async(function):
             return self._do_async(name, function, args, kwargs, how)
         begun = self._ask_call(name, function, args, kwargs, how)
-        while not begun.found:
+        if begun.found:
+            return begun.result
+        requests = self._requests
+
+        def act(started: ev.StepStarted) -> Done | Failed:
+            begun.started = started
             try:
                 value = self._called(begun, function, args, kwargs)
             except Exception as error:
-                wait_s = self._asking.failed(begun, error)
-                if wait_s is None:
-                    raise
-                self._asking.wait(wait_s)
-            else:  # out here: what keeps a completion from being recorded is no failure of the function, which has run
-                self.complete(begun, value)
-                return value
-            self._asking.begin_again(begun)
+                return requests.raised(begun, error)
+            return requests.returned(begun, value)  # an error in here is not the function's
+
+        requests.conclude(begun, perform(self._run, requests.attempts(begun), act))
         return begun.result
 
     async def _do_async(
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], how: How
     ) -> Any:
         begun = self._ask_call(name, function, args, kwargs, how)
-        while not begun.found:
+        if begun.found:
+            return begun.result
+        requests = self._requests
+
+        async def act(started: ev.StepStarted) -> Done | Failed:
+            begun.started = started
             try:
                 value = await self._awaited(begun, function, args, kwargs)
             except Exception as error:
-                wait_s = self._asking.failed(begun, error)
-                if wait_s is None:
-                    raise
-                await self._asking.wait_async(wait_s)
-            else:  # out here, as above
-                self.complete(begun, value)
-                return value
-            self._asking.begin_again(begun)
+                return requests.raised(begun, error)
+            return requests.returned(begun, value)
+
+        requests.conclude(begun, await perform_async(self._run, requests.attempts(begun), act))
         return begun.result
 
     def _called(self, begun: Begun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -194,12 +198,13 @@ class Session:
     ) -> Begun:
         refuse_generator(function, name)
         given, named = bound_arguments(function, args, kwargs)
-        return self._asking.ask(
+        return self._requests.ask(
             name,
             arguments_of([given, named], first=[given, named] if named else given),
             how,
             lambda: call_of(function, how.undo),
             lambda: values.shown(args, kwargs),
+            starts=False,
         )
 
     # Steps that somebody else executes.
@@ -211,7 +216,7 @@ class Session:
         `complete` or `fail`. `arguments` are what a later run must give again.
         """
         declared = how(idempotent=idempotent, version=version)
-        return self._asking.ask(
+        return self._requests.ask(
             name,
             arguments_of(list(arguments)),
             declared,
@@ -221,11 +226,11 @@ class Session:
 
     def complete(self, begun: Begun, result: Any = None) -> None:
         """The work of a begun step is done, and this is its result."""
-        self._asking.complete(begun, result)
+        self._requests.complete(begun, result)
 
     def fail(self, begun: Begun, error: Exception) -> None:
         """The work of a begun step has failed, without effect."""
-        self._asking.fail(begun, error)
+        self._requests.fail(begun, error)
 
     # Files, commands, gates.
 
@@ -237,8 +242,8 @@ class Session:
         action = Write(path=place, content=content, mode=mode)
         arguments = arguments_of([place, mode, content])
         name = name or name_from("write", place)
-        begun = self._asking.ask(name, arguments, how(), lambda: action, lambda: place, starts=False)
-        self._asking.perform(begun)
+        begun = self._requests.ask(name, arguments, how(), lambda: action, lambda: place, starts=False)
+        self._requests.perform(begun)
 
     def run(
         self,
@@ -283,8 +288,8 @@ class Session:
         text = line if isinstance(line, str) else " ".join(line)
         arguments = of_command(self._run, action)
         name = name or name_from("run", text)
-        begun = self._asking.ask(name, arguments, declared, lambda: action, lambda: text, starts=False)
-        return self._asking.perform(begun)
+        begun = self._requests.ask(name, arguments, declared, lambda: action, lambda: text, starts=False)
+        return self._requests.perform(begun)
 
     def approve(self, question: str, *, name: str | None = None) -> bool:
         """Whether a person allows to go on. The answer is a step: it is asked once.
@@ -292,24 +297,29 @@ class Session:
         Where nobody can be asked, `InputRequired` is raised, and the session waits: `acode session approve` or `deny`,
         then run the program again.
         """
-        self._asking.refuse_if_forked()
+        self._requests.refuse_if_forked()
         with self._run.turn:
             text = self._run.world.redactor.text(question)
             action = Approve(question=text)
             arguments = arguments_of([question])
             name = name or name_from("approve", text)
-            begun = self._asking.ask(name, arguments, how(), lambda: action, lambda: text, starts=False)
+            begun = self._requests.ask(name, arguments, how(), lambda: action, lambda: text, starts=False)
             return bool(begun.result) if begun.found else self._pass_gate(begun)
 
     def _pass_gate(self, begun: Begun) -> bool:
-        granted, before = asked_a_person(self._run, begun)
-        begun.started = called.gate_passed(self._run, begun.work.step, begun.work.asked)
-        actor = "user" if before else "system"
-        said = (*before, *called.awake(self._run), begun.started)
-        done = self._asking.record.pack(granted)
-        called.end(self._run, begun.started, done, took_ms=0, before=said, actor=actor, durable=True)
-        self._asking.finished(begun)
-        return granted
+        run = self._run
+        gate = gate_of(run, begun.work.step, asked=begun.work.asked)
+        match ask(run, gate, by_yes_or_no(run, gate)):
+            case Answer(granted=granted) as answer:
+                begun.started = close(run, gate, answer, self._requests.record.pack(granted))
+                self._requests.finished(begun)
+                return granted
+            case "stop":
+                raise KeyboardInterrupt
+            case None:
+                name = run.session.session_id[-8:]
+                hint = f"Answer with: acode session approve {name} (or deny), then run the program again."
+                raise nobody_to_ask(run, gate, hint)
 
     @contextlib.contextmanager
     def branch(self, name: str) -> Iterator[Session]:
@@ -317,9 +327,9 @@ class Session:
 
         Steps in it are called `name.step`, whatever other branches do at the same time.
         """
-        self._asking.refuse_if_forked()
+        self._requests.refuse_if_forked()
         with self._run.turn:
-            around = self._asking.scope()
+            around = self._requests.scope()
             taken = around.take(name)
         inside = Scope(
             taken.id,
@@ -339,4 +349,4 @@ class Session:
 
     def recall(self, step_id: str) -> Begun | None:
         """A step of the session itself by its id, out of its turn; None where it is not on record."""
-        return self._asking.recall(step_id)
+        return self._requests.recall(step_id)

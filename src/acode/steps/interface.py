@@ -61,7 +61,6 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     after_mode: int | None = None
     target: dict[str, Any] = {}
     blobs: dict[str, Blob] = {}
-    changes_workspace: bool = False  # the start must be durable before anything is touched
     warning: str | None = None  # said before the step runs
 
 
@@ -87,6 +86,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[ev.FileState, ...] = ()
     touched: tuple[str, ...] = ()
     blobs: dict[str, Blob] = {}
+    error: dict[str, Any] = {}  # what a program's function raised, for the program that is given it again
 
 
 class RolledBack(msgspec.Struct, frozen=True, kw_only=True):

@@ -91,7 +91,6 @@ def prepare(step: Step, site: Site) -> Prepared:
         before_complete=captured.complete,
         astray=captured.astray,
         blobs=blobs,
-        changes_workspace=True,
         warning=_why_not_put_back(captured),
     )
 

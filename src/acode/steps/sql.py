@@ -90,7 +90,7 @@ def prepare(step: Step, site: Site) -> Prepared:
         target["sha256"] = read_file(site.root, step.action.file, FILE_BYTES_MAX)[1].sha256
     except (AcodeError, OSError):
         pass
-    return Prepared(target=target, changes_workspace=True)
+    return Prepared(target=target)
 
 
 # During.

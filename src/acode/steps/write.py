@@ -33,7 +33,6 @@ def prepare(step: Step, site: Site) -> Prepared:
         after_sha256=hashlib.sha256(_bytes(step.action)).hexdigest(),
         after_mode=int(step.action.mode, 8) if step.action.mode else None,
         blobs=blobs,
-        changes_workspace=True,
     )
 
 

@@ -1,8 +1,8 @@
-"""One step of a program, from its asking to its end: given from the record, or begun, ended, failed and tried again.
+"""The steps that a program asks for: each is given from the record, or handed to the engine to be performed.
 
 All writing takes turns, so that threads may work on several steps at once; the functions themselves run outside of it.
-What stands here runs once or twice for every step, between two syncs: it must never do for each step what can be done
-for each session.
+This runs once or twice for every step, between two syncs: it must never do for each step what can be done for each
+session.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from acode.engine import called
+from acode.engine import step as lifecycle
 from acode.engine.held_session import Held
-from acode.engine.step import guard_after_act, guard_before_act, refuse_outside, wait, wait_async
-from acode.engine.walk import put_back_leftovers, record_failure
+from acode.engine.program_answers import take_back_step
+from acode.engine.step import Lifecycle, Performed, Request
 from acode.errors import AcodeError, NotStorable, OutcomeUnknown, StepFailed, StepTimeout, TerminalState, Usage
 from acode.events import types as ev
 from acode.events.definition import Action, Step
@@ -25,13 +25,12 @@ from acode.library.declarations import Begun, How, OnChange, TimedOut, Work, clo
 from acode.library.failures import describe_error, in_words, raised_again, told_in_words
 from acode.library.recorded_steps import Question, Record, without_result
 from acode.library.step_identity import CURRENT, Scope, runner
-from acode.steps import kind_of
-from acode.steps.interface import Done, Failed, Site
+from acode.steps.interface import Done, Failed
 
 FLUSH_EVERY_S = 0.5  # what was committed and not synced is power-safe within a second
 
 
-class Asking:
+class StepRequests:
     """What a session does for each step that its program asks for."""
 
     def __init__(self, run: Held, *, on_change: OnChange) -> None:
@@ -92,7 +91,7 @@ class Asking:
         completed = self.record.find(step, question.scope)
         if completed is None or self.record.is_as_asked(question, completed.asked, completed.attempt):
             return completed
-        called.take_back_record(self.run, step)
+        take_back_step(self.run, step)
         return None
 
     def _raise_caught(self, question: Question) -> None:
@@ -117,7 +116,7 @@ class Asking:
     def scope(self) -> Scope:
         """The place in this session at which this thread or task stands."""
         current = CURRENT.get()
-        return current.scope if current is not None and current.session._asking is self else self.top
+        return current.scope if current is not None and current.session._requests is self else self.top
 
     def at_boundary(self) -> None:
         """Between two steps: whoever wants the program to end is heard here, and not inside a step."""
@@ -166,60 +165,57 @@ class Asking:
                 step=step_id,
             )
 
-    # Begun and ended.
+    # Steps that acode or the session's own loop performs.
 
-    def begin(self, begun: Begun, site: Site | None = None) -> None:
-        """Say that it begins; together with that an earlier failure was handled, if there was one."""
-        work, scope = begun.work, begun.parent
-        with self.run.turn:
-            before = tuple(ev.FailureHandled(step=step) for step in scope.goes_on_after(begun.id))
-            prepared = None
-            if site is not None:
-                refuse_outside(work.step, site)
-                prepared = kind_of(work.step.kind).prepare(work.step, site)
-            begun.started = called.begin(
-                self.run, work.step, work.asked, shown=work.shown, before=before, prepared=prepared
-            )
-            guard_before_act(self.run)
-            begun.began_at = self.run.world.monotonic()
+    def attempts(self, begun: Begun) -> Lifecycle:
+        """The attempts of a step that is not on record, for the engine to perform."""
+        work = begun.work
 
-    def begin_again(self, begun: Begun) -> None:
-        with self.run.turn:
-            self.at_boundary()
-            put_back_leftovers(self.run, begun.work.step)
-            self.begin(begun)
+        def retry(failed: Failed, failures: int) -> float | None:
+            if failed.reason in ("exit", "error"):
+                begun.parent.failed[begun.id] = runner()
+            return self._retry_after_s(begun, failed, failures)
 
-    def complete(self, begun: Begun, result: Any) -> None:
-        """The completion and its result; said even where somebody wants the program to end, because it is true."""
-        assert begun.started is not None
-        self.refuse_if_not_usable()
-        try:
-            done = self.record.pack(result)
-        except NotStorable as error:
-            if not unfinished(result):  # else it may be at work still, and what becomes of it nobody knows
-                self._end_without_result(begun, error.message)
-            close_unbegun(result)
-            error.message = f"step {begun.id} has run, but its result is lost: {error.message}"
-            error.args = (error.message,)
-            error.hint = f"{error.hint or ''} {self.record.way_to_a_result(begun.id)}".strip()
-            error.details["step"] = begun.id
-            raise
-        self._end(begun, done)
+        request = Request(
+            retry=retry,
+            check=self.refuse_if_not_usable,
+            before=lambda: self.handled(begun),
+            asked=work.asked,
+            shown=work.shown,
+            prepares=work.step.kind != "call",
+        )
+        return lifecycle.lifecycle(self.run, work.step, request)
 
-    def _end(self, begun: Begun, done: Done) -> None:
-        assert begun.started is not None
-        with self.run.turn:
-            self.refuse_if_not_usable()
-            called.end(self.run, begun.started, done, took_ms=self.took_ms(begun))
-            self.finished(begun)
+    def handled(self, begun: Begun) -> tuple[ev.Known, ...]:
+        """A program that begins a step after a failure has handled that failure."""
+        return tuple(ev.FailureHandled(step=step) for step in begun.parent.goes_on_after(begun.id))
 
-    def _end_without_result(self, begun: Begun, why: str) -> None:
-        """It has run, and that is known; what is missing is asked for when the program needs it.
+    def perform(self, begun: Begun) -> str:
+        """A step that acode itself executes, a write or a command; what it printed."""
+        if not begun.found:
+            execute = lifecycle.execute(self.run, begun.work.step)
 
-        What may be repeated stays open instead: the next run does it again, with a function that was mended since.
-        """
-        if not begun.work.how.idempotent:
-            self._end(begun, without_result(self.run.world.redactor.text(why)))
+            def act(started: ev.StepStarted) -> Done | Failed:
+                begun.started = started
+                return execute(started)
+
+            self.conclude(begun, lifecycle.perform(self.run, self.attempts(begun), act))
+        assert begun.completed is not None
+        return self.record.output(begun.completed)
+
+    def conclude(self, begun: Begun, performed: Performed) -> None:
+        """The step has ended: the program goes on, or is raised why it cannot."""
+        if performed.stopped:
+            raise KeyboardInterrupt
+        if performed.completed is not None:
+            begun.completed = performed.completed
+            with self.run.turn:
+                self.finished(begun)
+        elif isinstance(performed.outcome, Failed) and begun.error is None:
+            begun.error = self.error_of(begun, performed.outcome)
+        error, begun.error = begun.error, None
+        if error is not None:
+            raise error
 
     def finished(self, begun: Begun) -> None:
         self.record.finished_top += begun.parent.top
@@ -240,82 +236,59 @@ class Asking:
         if self._flusher is not None:
             self._flusher.join()
 
-    def perform(self, begun: Begun) -> str:
-        """A step that the engine itself executes: a write or a command."""
-        while not begun.found:
-            with self.run.turn:
-                put_back_leftovers(self.run, begun.work.step)
-                site = self.run.site()
-                self.begin(begun, site)
-            assert begun.started is not None
-            outcome = kind_of(begun.work.step.kind).execute(begun.work.step, site, begun.started)
-            with self.run.turn:
-                if isinstance(outcome, Done):
-                    begun.completed = called.end(self.run, begun.started, outcome, took_ms=self.took_ms(begun))
-                    self.finished(begun)
-                    return self.record.output(begun.completed)
-                guard_after_act(self.run, begun.id)
-                record_failure(self.run, begun.started, outcome, self.took_ms(begun))
-                if outcome.reason in ("exit", "error"):
-                    begun.parent.failed[begun.id] = runner()
-            error = self.error_of(begun, outcome)
-            wait_s = self._retry_after_s(begun, error) if outcome.reason == "exit" else None
-            if wait_s is None:
-                raise error
-            self.wait(wait_s)
-        assert begun.completed is not None
-        return self.record.output(begun.completed)
+    # Outcomes of functions.
 
-    def wait(self, seconds: float) -> None:
-        """Between two attempts. A Ctrl+C that only sets the switch, as under `acode resume`, ends the wait too."""
-        if wait(self.run, seconds):
-            raise KeyboardInterrupt
+    def returned(self, begun: Begun, value: Any) -> Done:
+        """The function has returned; a result that cannot be stored is asked for when the program needs it.
 
-    async def wait_async(self, seconds: float) -> None:
-        if await wait_async(self.run, seconds):
-            raise KeyboardInterrupt
+        What may be repeated stays open instead: the next run does it again, with a function that was corrected since.
+        """
+        self.refuse_if_not_usable()
+        begun.result, begun.error = value, None  # an earlier attempt may have raised
+        try:
+            return self.record.pack(value)
+        except NotStorable as error:
+            done = without_result(self.run.world.redactor.text(error.message))
+            repeats = unfinished(value) or begun.work.how.idempotent  # or it may be at work still: nobody knows
+            close_unbegun(value)
+            error.message = f"step {begun.id} has run, but its result is lost: {error.message}"
+            error.args = (error.message,)
+            error.hint = f"{error.hint or ''} {self.record.way_to_a_result(begun.id)}".strip()
+            error.details["step"] = begun.id
+            if repeats:
+                raise
+            begun.error = error
+            return done
 
-    # Failed.
-
-    def fail(self, begun: Begun, error: Exception) -> None:
-        assert begun.started is not None
-        with self.run.turn:
-            self.refuse_if_not_usable()
-            guard_after_act(self.run, begun.id)
-            told = self._told(error)
-            failed = Failed(reason="error", message=f"{type(error).__name__}: {in_words(error)}")
-            record_failure(self.run, begun.started, failed, self.took_ms(begun), error=told)
-            begun.parent.failed[begun.id] = runner()
-
-    def failed(self, begun: Begun, error: Exception) -> float | None:
-        """Record how the function failed; seconds until its next attempt, or None to let the program hear of it."""
-        assert begun.started is not None
+    def raised(self, begun: Begun, error: Exception) -> Done | Failed:
+        """The function has raised. One that encodes its result itself may have run, and have no result."""
+        self.refuse_if_not_usable()
+        begun.error = error
         if isinstance(error, NotStorable) and error.details.get("step") == begun.id:
-            self._end_without_result(begun, error.message)  # it has run, says who encodes its result itself
-            return None
+            if begun.work.how.idempotent:
+                raise error
+            return without_result(self.run.world.redactor.text(error.message))
         if isinstance(error, TimedOut):
-            return self._ran_out_of_time(begun)
-        self.fail(begun, error)
-        return self._retry_after_s(begun, error)
+            message = f"it ran out of its {begun.work.how.timeout_s:g} s"
+            begun.error = StepTimeout(f"step {begun.id}: {message}", step=begun.id)
+            return Failed(reason="timeout", message=message)
+        return self._as_failed(error)
 
-    def _ran_out_of_time(self, begun: Begun) -> float | None:
-        assert begun.started is not None
-        how = begun.work.how
-        with self.run.turn:
-            message = f"it ran out of its {how.timeout_s:g} s"
-            failed = Failed(reason="timeout", message=message)
-            record_failure(self.run, begun.started, failed, self.took_ms(begun))
-            flight = self.run.session.in_flight[begun.id]
-            if how.idempotent and how.retry is not None and flight.failures < how.retry.attempts:
-                called.accept_retry(self.run, begun.started, f"{message}; it is declared idempotent")
-                return how.retry.wait_s(flight.failures)
-        raise StepTimeout(f"step {begun.id}: {message}", step=begun.id) from None
+    def _as_failed(self, error: Exception) -> Failed:
+        return Failed(
+            reason="error", message=f"{type(error).__name__}: {in_words(error)}", error=self._described(error)
+        )
 
-    def _retry_after_s(self, begun: Begun, error: Exception) -> float | None:
-        record = self.run.session.record(begun.id)
-        failures = record.failures if record is not None else 1
+    def _retry_after_s(self, begun: Begun, failed: Failed, failures: int) -> float | None:
         retry = begun.work.how.retry
-        return retry.wait_s(failures) if retry is not None and retry.again_after(error, failures) else None
+        if retry is None or failed.reason == "signal":
+            return None
+        if failed.reason == "timeout":
+            again = begun.work.how.idempotent and begun.work.step.kind == "call" and failures < retry.attempts
+        else:
+            error = begun.error if begun.error is not None else self.error_of(begun, failed)
+            again = (failed.reason == "exit" or begun.error is not None) and retry.again_after(error, failures)
+        return retry.wait_s(failures) if again else None
 
     def error_of(self, begun: Begun, failed: Failed) -> StepFailed:
         cls = StepTimeout if failed.reason == "timeout" else StepFailed
@@ -323,10 +296,44 @@ class Asking:
         tail = failed.output.tail if failed.output else ""
         return cls(f"step {begun.id}: {message}", step=begun.id, exit_status=failed.exit_status, output=tail)
 
-    def _told(self, error: Exception) -> dict[str, Any]:
-        told = describe_error(error)
-        clean = not self.run.world.redactor.matches(str(told))
-        return told if clean else told_in_words(told["type"], self.run.world.redactor.text(told["text"]))
+    def _described(self, error: Exception) -> dict[str, Any]:
+        described = describe_error(error)
+        clean = not self.run.world.redactor.matches(str(described))
+        return described if clean else told_in_words(described["type"], self.run.world.redactor.text(described["text"]))
+
+    # Steps that somebody else performs: begun and ended one by one.
+
+    def begin(self, begun: Begun) -> None:
+        """Record that it begins; together with that an earlier failure was handled, if there was one."""
+        work = begun.work
+        with self.run.turn:
+            begun.started = lifecycle.begin(
+                self.run, work.step, asked=work.asked, shown=work.shown, before=self.handled(begun)
+            )
+            begun.began_at = self.run.world.monotonic()
+
+    def complete(self, begun: Begun, result: Any) -> None:
+        """The completion and its result; recorded even where somebody wants the program to end, because it is true."""
+        self.end(begun, self.returned(begun, result))
+        error, begun.error = begun.error, None
+        if error is not None:
+            raise error
+
+    def end(self, begun: Begun, done: Done) -> None:
+        assert begun.started is not None
+        step, started = begun.work.step, begun.started
+        with self.run.turn:
+            self.refuse_if_not_usable()
+            durable = not lifecycle.careful(step, started)
+            begun.completed = lifecycle.end(self.run, step, started, done, took_ms=self.took_ms(begun), durable=durable)
+            self.finished(begun)
+
+    def fail(self, begun: Begun, error: Exception) -> None:
+        assert begun.started is not None
+        with self.run.turn:
+            self.refuse_if_not_usable()
+            lifecycle.fail(self.run, begun.started, self._as_failed(error), self.took_ms(begun))
+            begun.parent.failed[begun.id] = runner()
 
     def took_ms(self, begun: Begun) -> int:
         return int((self.run.world.monotonic() - begun.began_at) * 1000)

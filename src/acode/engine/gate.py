@@ -1,0 +1,177 @@
+"""A gate: a person is asked, and the answer is on record before anything behind the gate begins.
+
+One order for every source: the grant on record for exactly this question; else the session waits, the person is asked,
+and the answer is recorded with the passing of the gate. The sources differ in the way they ask and in what a grant
+covers. A grant for anything else is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from acode.engine.endings import Ending, aborts, ending, pause_by_signal
+from acode.engine.grants import Allowed, why_not
+from acode.engine.held_session import Held
+from acode.engine.step import awake, end, start_of
+from acode.engine.world import Result, short
+from acode.errors import ApprovalDenied, InputRequired
+from acode.events import types as ev
+from acode.events.definition import Approve, Step, describe, execution_order
+from acode.plan import covered_by
+from acode.state import State
+from acode.steps.interface import Done
+
+
+class Gate(msgspec.Struct, frozen=True, kw_only=True):
+    """A question, as it is shown, and what a yes to it allows."""
+
+    step: Step
+    question: str
+    allowed: Allowed
+    asked: ev.Asked | None = None
+    covers: tuple[str, ...] = ()
+    takes_no: bool = True  # whether a recorded no is an answer; at a gate of a plan the question is asked again
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    granted: bool
+    note: str = ""
+    seq: int | None = None  # where it is on record; None: it was given now
+    text: str = ""  # what the person said, where the question wants more than yes or no
+
+
+Reply = Answer | Literal["stop"] | None  # None: nobody can be asked
+Way = Callable[[], Reply]
+
+
+def gate_of(run: Held, step: Step, *, asked: ev.Asked | None = None, allowed: Allowed | None = None) -> Gate:
+    assert isinstance(step.action, Approve)
+    return Gate(
+        step=step,
+        question=run.world.redactor.text(step.action.question),
+        allowed=allowed if allowed is not None else run.source.covered_by(step),
+        asked=asked,
+    )
+
+
+def ask(run: Held, gate: Gate, way: Way) -> Reply:
+    """The answer on record for exactly this, or the one that is given now."""
+    assert run.session.records is not None
+    known = run.session.records.approvals.get(gate.step.id)
+    if known is not None and known.action_digest == gate.allowed.digest and (known.granted or gate.takes_no):
+        return Answer(granted=known.granted, seq=known.seq)
+    why = why_not(run.session, gate.step, known, gate.allowed)
+    if why is not None:
+        run.warn(f"{why}: the question is asked again")
+    wait_at(run, gate)
+    reply = way()
+    if reply == "stop":
+        run.world.stop.press("SIGINT")
+    return reply
+
+
+def by_yes_or_no(run: Held, gate: Gate) -> Way:
+    """The way of asking that needs no more than yes or no."""
+
+    def way() -> Reply:
+        match run.world.answers.approve(run.session, gate.step.id, gate.question, list(gate.covers)):
+            case "yes":
+                return Answer(granted=True)
+            case "no":
+                return Answer(granted=False)
+            case "stop":
+                return "stop"
+            case None:
+                return None
+
+    return way
+
+
+def wait_at(run: Held, gate: Gate) -> None:
+    """The session waits for the answer, which may come from another terminal after this process has ended."""
+    waiting = run.session.waiting_for
+    waits = run.session.state is State.AWAITING_APPROVAL
+    if not waits or waiting is None or waiting.action_digest != gate.allowed.digest:
+        resumes = () if waits else tuple(one for one in awake(run) if isinstance(one, ev.SessionExecuting))
+        awaiting = ev.SessionAwaitingApproval(
+            step=gate.step.id, question=gate.question, action_digest=gate.allowed.digest
+        )
+        run.append(*resumes, awaiting)
+    run.emit("approval_request", step=gate.step.id, question=gate.question, covers=list(gate.covers))
+
+
+def answer_event(gate: Gate, answer: Answer) -> ev.ApprovalGranted | ev.ApprovalDenied:
+    step, question, digest = gate.step.id, gate.question, gate.allowed.digest
+    if not answer.granted:
+        return ev.ApprovalDenied(step=step, question=question, action_digest=digest, note=answer.note)
+    contents = gate.allowed.contents
+    return ev.ApprovalGranted(step=step, question=question, action_digest=digest, note=answer.note, contents=contents)
+
+
+def close(run: Held, gate: Gate, answer: Answer, done: Done, *, before: tuple[ev.Known, ...] = ()) -> ev.StepStarted:
+    """The answer, the gate's passing and that the session executes: one transaction, because nothing lies between."""
+    started, _ = start_of(run, gate.step, asked=gate.asked)
+    given = () if answer.seq is not None else (answer_event(gate, answer),)
+    begun = () if gate.asked is None else (started,)
+    actor = "user" if given else "system"
+    end(run, gate.step, started, done, before=(*before, *given, *awake(run), *begun), actor=actor)
+    return started
+
+
+def nobody_to_ask(run: Held, gate: Gate, hint: str, *, why: str = "") -> InputRequired:
+    said = f"{gate.question} ({why})" if why else gate.question
+    return InputRequired(
+        f"step {gate.step.id} needs an approval and nobody can be asked: {said}", hint=hint, gate=gate.step.id
+    )
+
+
+# The gates of a plan.
+
+
+def pass_gate(run: Held, step: Step, skipped: int) -> Ending:
+    """None where the steps behind the gate may run."""
+    assert run.session.plan is not None and run.session.records is not None
+    covers = [run.world.redactor.text(describe(one)) for _, one in covered_by(execution_order(run.session.plan), step)]
+    gate = msgspec.structs.replace(gate_of(run, step), covers=tuple(covers), takes_no=False)
+    why = why_not(run.session, step, run.session.records.approvals.get(step.id), gate.allowed)
+    match ask(run, gate, by_yes_or_no(run, gate)):
+        case Answer(granted=True, seq=None) as answer:
+            # What the person has looked at may have been edited meanwhile.
+            gate = msgspec.structs.replace(gate, allowed=run.source.covered_by(step))
+            open_gate(run, gate, answer)
+            return None
+        case Answer(granted=True) as answer:
+            open_gate(run, gate, answer)
+            return None
+        case Answer():
+            return deny(run, gate, skipped)
+        case "stop":
+            return pause_by_signal(run, skipped)
+        case None:
+            name = short(run.session.session_id)
+            hint = f"Answer with: acode session approve {name} (or deny), then: acode resume {name}"
+            return ending(run, nobody_to_ask(run, gate, hint, why=why or ""), "approval_required", skipped)
+
+
+def open_gate(run: Held, gate: Gate, answer: Answer) -> None:
+    """From here on the session knows the files behind it: a resume sees a change by somebody else."""
+    files = tuple(state for state in gate.allowed.files if state.sha256 is not None)
+    close(run, gate, answer, Done(files=files))
+
+
+def deny(run: Held, gate: Gate, skipped: int) -> Result:
+    step = gate.step.id
+    error = ApprovalDenied(
+        f"approval denied at {step}: {gate.question}",
+        hint=f"The session waits at the gate; ask again with: acode resume {short(run.session.session_id)}",
+    )
+    after: ev.Known = (
+        ev.SessionFailed(reason="approval denied", step=step)
+        if aborts(run)
+        else ev.SessionPaused(reason="denied", step=step, message=f"denied: {gate.question}")
+    )
+    run.append(answer_event(gate, Answer(granted=False)), after, actor="user")
+    return ending(run, error, "approval_denied", skipped)
