@@ -269,7 +269,7 @@ GROUPS = ("session", "sync", "config", "key")
 
 
 def documents() -> list[Path]:
-    return [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if path.exists()]
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def documented_lines(document: Path) -> Iterator[list[str]]:
@@ -299,6 +299,19 @@ def test_every_link_in_the_documents_leads_to_a_file_of_the_project(document: Pa
     targets = [link.split("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
     found = {target: (document.parent / target).resolve() for target in targets if target}
     assert [target for target, path in found.items() if not (path.exists() and path.is_relative_to(ROOT))] == []
+
+
+def test_every_place_that_contributors_are_sent_to_exists() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:src|tests|docs|benchmarks)/[^`<\s]*)`", text)
+    assert len(named) > 20
+    assert [place for place in named if not (ROOT / place).exists()] == []
+
+
+def test_every_page_of_the_site_is_a_file() -> None:
+    pages = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(pages) > 10
+    assert [page for page in pages if not (ROOT / "docs" / page).exists()] == []
 
 
 @pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
