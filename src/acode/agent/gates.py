@@ -13,7 +13,7 @@ import msgspec
 
 from acode.agent.context import Job
 from acode.agent.messages import Call
-from acode.engine import called
+from acode.engine import called, notices
 from acode.errors import InputRequired
 from acode.events import types as ev
 from acode.events.definition import Approve, digest
@@ -77,7 +77,7 @@ def wait_at(job: Job, gate: str, question: str, wanted: str) -> None:
     waiting = run.session.waiting_for
     if run.session.state is not State.AWAITING_APPROVAL or waiting is None or waiting.action_digest != wanted:
         run.append(ev.SessionAwaitingApproval(step=gate, question=question, action_digest=wanted))
-    run.emit("approval_request", step=gate, question=question, covers=[])
+    run.emit(notices.ApprovalRequest(question=question, covers=[]), step=gate)
 
 
 def nobody(job: Job, gate: str, question: str) -> InputRequired:

@@ -29,8 +29,9 @@ from acode.cli.supervised_start import StartNote, SupervisedStart, unreported
 from acode.cli.world import build_world
 from acode.engine.create import same_plan
 from acode.engine.missing_checkpoint import missing_checkpoint_on_record
+from acode.engine.notices import Notice, reopened
 from acode.engine.preview import history, next_action, preview, rows
-from acode.engine.world import Notice, Options, World, introduction, short
+from acode.engine.world import Options, World, short
 from acode.errors import NoResumableSession, SessionLocked, Usage
 from acode.events.types import SessionCreated
 from acode.log_file import log_of
@@ -232,8 +233,7 @@ class Supervisor:
         found = preview(self.world, self.name(), Options(actor="system"), probes=False, environment=False)
         session, at = found.session, self.world.clock()
         lines = JsonLines(self.screen, self.world.redactor)
-        about = introduction(session)
-        lines.emit(Notice(event="session_start", at=at, session_id=session.session_id, seq=session.seq, data=about))
+        lines.emit(Notice(body=reopened(session), at=at, session_id=session.session_id, seq=session.seq))
         reason = found.survey.decision.reason_code if found.survey is not None else str(session.state).lower()
         lines.end(
             at=at,

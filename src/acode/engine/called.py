@@ -13,6 +13,7 @@ import msgspec
 
 from acode import __version__
 from acode import lock as locks
+from acode.engine import notices
 from acode.engine.create import TITLE_CHARACTERS_MAX
 from acode.engine.environment import git_position
 from acode.engine.held_session import Held, created
@@ -103,17 +104,18 @@ def begin(
     )
     warn_of_shared(run, step.id, started.before)
     run.append(*before, *awake(run), started, durable=careful(started), blobs={**prepared.blobs, **blobs})
-    if heard(run, "step_started"):
+    if heard(run, notices.StepStarted):
         run.emit(
-            "step_started",
+            notices.StepStarted(
+                kind=step.kind,
+                title=run.world.redactor.text(describe(step)),
+                attempt=number,
+                shown=shown,
+                number=0,
+                of=0,
+                key=started.key,
+            ),
             step=step.id,
-            kind=step.kind,
-            title=run.world.redactor.text(describe(step)),
-            attempt=number,
-            shown=shown,
-            number=0,
-            of=0,
-            key=started.key,
         )
     return started
 
@@ -121,9 +123,9 @@ def begin(
 NOTHING = Prepared()
 
 
-def heard(run: Held, event: str) -> bool:
+def heard(run: Held, body: type[notices.Body]) -> bool:
     """Whether anybody listens; a step is over so quickly that telling it to nobody would be felt."""
-    return event not in getattr(run.world.listener, "unheard", ())
+    return body not in getattr(run.world.listener, "unheard", ())
 
 
 def careful(started: ev.StepStarted) -> bool:
@@ -217,16 +219,17 @@ def end(
     said = run.append(*before, *own.accepted, *seen, completed, durable=synced, blobs=done.blobs, actor=actor)
     run.executed += not settled
     warn_of(run, completed, own)
-    if heard(run, "step_completed"):
+    if heard(run, notices.StepCompleted):
         run.emit(
-            "step_completed",
+            notices.StepCompleted(
+                duration_ms=completed.duration_ms,
+                settled=settled,
+                touched=list(touched),
+                done=run.session.steps_done,
+                total=run.session.steps_total,
+            ),
             seq=said[-1].seq,
             step=started.step,
-            duration_ms=completed.duration_ms,
-            settled=settled,
-            touched=list(touched),
-            done=run.session.steps_done,
-            total=run.session.steps_total,
         )
     return completed
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from acode import lock as locks
+from acode.engine import notices
 from acode.engine.grants import Allowed, allowed_by, why_not
 from acode.engine.held_session import Held
 from acode.engine.hints import mending, way_on
@@ -82,7 +83,7 @@ def perform(run: Held, task: Task, step: Step, number: int, *, is_last: bool, sk
         again = retry_after_s(run, step, outcome)
         if again is None:
             return stop_at_failure(run, step, outcome, skipped)
-        run.emit("step_retry", step=step.id, after_seconds=again, attempt=run.session.next_attempt(step.id))
+        run.emit(notices.StepRetry(after_seconds=again, attempt=run.session.next_attempt(step.id)), step=step.id)
         if wait(run, again):
             return pause_by_signal(run, skipped)
 
@@ -100,14 +101,15 @@ def attempt(run: Held, task: Task, step: Step, number: int, *, is_last: bool) ->
         started, careful = begin_step(run, task, step, prepared)
     run.begun = None
     run.emit(
-        "step_started",
+        notices.StepStarted(
+            kind=step.kind,
+            title=describe(step),
+            attempt=started.attempt,
+            number=number,
+            of=len(task.steps),
+            key=started.key,
+        ),
         step=step.id,
-        kind=step.kind,
-        title=describe(step),
-        attempt=started.attempt,
-        number=number,
-        of=len(task.steps),
-        key=started.key,
     )
     if step.kind != "read":
         guard_before_act(run)
@@ -144,7 +146,7 @@ def begin_step(run: Held, task: Task, step: Step, prepared: Prepared) -> tuple[e
     """Say what is going to happen; durably, unless nothing can come of it."""
     number = run.session.next_attempt(step.id)
     if prepared.warning is not None and number == 1:
-        run.emit("step_warning", step=step.id, message=prepared.warning)
+        run.emit(notices.StepWarning(message=prepared.warning), step=step.id)
     careful = prepared.changes_workspace or not harmless(step)
     started = start_of(step, task, number, make_key(run.session.session_id, step.id, number), prepared)
     if step.kind == "run" and make_place(run.world.agent_dir, started.key):
@@ -240,17 +242,18 @@ def record_done(
     run.executed += not settled
     warn_of(run, completed, own)
     run.emit(
-        "step_completed",
+        notices.StepCompleted(
+            duration_ms=duration,
+            settled=settled,
+            touched=list(own.touched),
+            done=session.steps_done,
+            total=session.steps_total,
+        ),
         seq=said[-1].seq,
         step=step.id,
-        duration_ms=duration,
-        settled=settled,
-        touched=list(own.touched),
-        done=session.steps_done,
-        total=session.steps_total,
     )
     if task_done:
-        run.emit("task_completed", seq=said[-1].seq, task=task.id, duration_ms=task_ms)
+        run.emit(notices.TaskCompleted(duration_ms=task_ms), seq=said[-1].seq, task=task.id)
 
 
 def warn_of(run: Held, completed: ev.StepCompleted, own: Attributed) -> None:
@@ -326,14 +329,15 @@ def record_failure(
     for warning in own.warnings:
         run.warn(warning)
     run.emit(
-        "step_failed",
+        notices.StepFailed(
+            reason=failed.reason,
+            message=failure.message,
+            exit_status=failed.exit_status,
+            output_tail=failed.output.tail if failed.output else "",
+            touched=list(own.touched),
+        ),
         seq=said[-1].seq,
         step=started.step,
-        reason=failed.reason,
-        message=failure.message,
-        exit_status=failed.exit_status,
-        output_tail=failed.output.tail if failed.output else "",
-        touched=list(own.touched),
     )
 
 
@@ -356,13 +360,8 @@ def put_back_leftovers(run: Held, step: Step) -> None:
 def emit_restored(run: Held, step: str, rolled: RolledBack) -> None:
     if rolled.restored:
         secret = sum(image.secret for image in rolled.saved)
-        run.emit(
-            "step_rolled_back",
-            step=step,
-            restored=list(rolled.restored),
-            saved=len(rolled.saved),
-            saved_until_end=secret,
-        )
+        restored = list(rolled.restored)
+        run.emit(notices.StepRolledBack(restored=restored, saved=len(rolled.saved), saved_until_end=secret), step=step)
 
 
 def with_what_was_put_back(settled: ev.StepSettled, rolled: RolledBack) -> tuple[ev.Known, ...]:
@@ -398,7 +397,7 @@ def pass_gate(run: Held, task: Task, step: Step, *, skipped: int) -> Ending:
     if run.session.state is not State.AWAITING_APPROVAL:
         run.append(ev.SessionAwaitingApproval(step=step.id, question=question, action_digest=allowed.digest))
     covers = [run.world.redactor.text(describe(one)) for _, one in covered_by(execution_order(run.session.plan), step)]
-    run.emit("approval_request", step=step.id, question=question, covers=covers)
+    run.emit(notices.ApprovalRequest(question=question, covers=covers), step=step.id)
     match run.world.answers.approve(run.session, step.id, question, covers):
         case "yes":
             allowed = allowed_by(run, step)  # what the person has looked at may have been mended meanwhile

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from acode.engine import called
+from acode.engine import called, notices
 from acode.engine.held_session import Held
 from acode.errors import InputRequired
 from acode.events import types as ev
@@ -22,7 +22,7 @@ def asked_a_person(run: Held, begun: Begun) -> tuple[bool, tuple[ev.Known, ...]]
     if run.session.state is not State.AWAITING_APPROVAL:
         waiting = ev.SessionAwaitingApproval(step=begun.id, question=question, action_digest=allowed)
         run.append(*called.awake(run), waiting)
-    run.emit("approval_request", step=begun.id, question=question, covers=[])
+    run.emit(notices.ApprovalRequest(question=question, covers=[]), step=begun.id)
     match run.world.answers.approve(run.session, begun.id, question, []):
         case "yes":
             return True, (ev.ApprovalGranted(step=begun.id, question=question, action_digest=allowed),)
