@@ -15,10 +15,11 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from acode.engine.create import run_plan
+from acode.engine.notices import Notice
 from acode.engine.preview import Preview, preview
 from acode.engine.resume import resume
 from acode.engine.workspace_store import opened
-from acode.engine.world import Notice, Options, Result, World
+from acode.engine.world import Options, Result, World
 from acode.events import types as ev
 from acode.plan import Settlement
 from acode.planfile import PlanFile, load_plan
@@ -95,7 +96,7 @@ class Hook(Ears):
         super().emit(notice)
         for one in list(self._waiting):
             event, step, act = one
-            if notice.event == event and step in (None, notice.step):
+            if notice.body.event == event and step in (None, notice.step):
                 self._waiting.remove(one)
                 act()
 

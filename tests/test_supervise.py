@@ -79,7 +79,7 @@ class Loop:
             look=lambda: self.looks.pop(0) if len(self.looks) > 1 else self.looks[0],
             count_down=self._wait,
             stopped=lambda: self.stopped,
-            tell=lambda event, data: None,
+            emit=lambda notice: None,
             locked_s_max=locked_s_max,
         )
 

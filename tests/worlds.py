@@ -12,7 +12,8 @@ from typing import Any
 import uuid_utils.compat as uuids
 
 from acode.config import load_config
-from acode.engine.world import Nobody, Notice, StopSwitch, World
+from acode.engine.notices import Notice
+from acode.engine.world import Nobody, StopSwitch, World
 from acode.events.definition import Plan, digest
 from acode.planfile import PlanFile, parse_plan
 from acode.redact import redactor
@@ -32,7 +33,7 @@ class Ears:
         self.durable_seq = seq
 
     def events(self, name: str) -> list[Notice]:
-        return [notice for notice in self.notices if notice.event == name]
+        return [notice for notice in self.notices if notice.body.event == name]
 
 
 def world(

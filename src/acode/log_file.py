@@ -12,30 +12,25 @@ import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
-from acode.engine.world import Listener, Notice, World
+from acode.engine import notices
+from acode.engine.notices import Notice
+from acode.engine.world import Listener, World
 from acode.errors import AcodeError
 from acode.redact import Redactor
 from acode.store.own_files import open_own
+
+if TYPE_CHECKING:
+    from acode.engine.environment import Report
 
 LOG_NAME = "acode.jsonl"
 LOG_BYTES_MAX = 5 * 1_048_576
 LOGS_KEPT = 3
 VALUES_LISTED_MAX = 50
 
-# A step's output is in the session; its start and end are told by the session's events.
-_UNLOGGED = frozenset({"step_output"})
-_LEVELS = {
-    "warning": "warning",
-    "step_warning": "warning",
-    "step_retry": "warning",
-    "step_failed": "error",
-    "escalated": "critical",
-    "step_started": "debug",
-}
 # The plan's words for a resume are the seed's: `rollback_retry`, and nothing where a person or time will decide.
 _ACTIONS = {"skip": "skip", "retry": "retry", "rollback_and_retry": "rollback_retry"}
 
@@ -66,67 +61,99 @@ class Log:
     # Listening.
 
     def emit(self, notice: Notice) -> None:
-        match notice.event:
-            case event if event in _UNLOGGED:
-                return
-            case "resume_started":
-                self._resume(notice)
-            case "environment":
-                self._environment(notice)
-            case "resume_decision":
-                self._decision(notice)
-            case event:
-                self._line(_LEVELS.get(event, "info"), event, notice, **notice.data)
+        body = notice.body
+        match body:
+            case notices.StepOutput():
+                return  # it is in the session
+            case notices.ResumeStarted():
+                self._resume(notice, body)
+            case notices.EnvironmentChecked():
+                self._environment(notice, body.report)
+            case notices.ResumeDecision():
+                self._decision(notice, body)
+            case notices.StepStarted():
+                self._as_told("debug", notice)
+            case notices.RunWarning() | notices.StepWarning() | notices.StepRetry():
+                self._as_told("warning", notice)
+            case notices.StepFailed():
+                self._as_told("error", notice)
+            case notices.Escalated():
+                self._as_told("critical", notice)
+            case (
+                notices.StepCompleted()
+                | notices.StepSettled()
+                | notices.StepWaiting()
+                | notices.StepRolledBack()
+                | notices.StepTakenBack()
+                | notices.ApprovalRequest()
+                | notices.ContextCompacted()
+                | notices.SessionStart()
+                | notices.SessionReopened()
+                | notices.Backup()
+                | notices.Repaired()
+                | notices.PlanChanged()
+                | notices.TaskCompleted()
+                | notices.SyncChanged()
+                | notices.ChangesAccepted()
+                | notices.ResumeCompleted()
+            ):
+                self._as_told("info", notice)
+            case _:
+                assert_never(body)
 
     def durable(self, seq: int) -> None:
         """The log follows what is said; it promises nothing."""
 
-    def _resume(self, notice: Notice) -> None:
-        data = notice.data
+    def _as_told(self, level: str, notice: Notice) -> None:
+        event, data = notices.public_form(notice.body)
+        self._line(level, event, notice, **data)
+
+    def _resume(self, notice: Notice, body: notices.ResumeStarted) -> None:
+        started = body.started
         self.write(
             "info",
             "session_resume",
             session_id=notice.session_id,
-            checkpoint_id=data["checkpoint_id"],
-            skipped_tasks=data["skipped_tasks"],
-            skipped_steps=data["skipped_steps"],
-            remaining_steps=data["remaining_steps"],
-            in_progress_action=_ACTIONS.get(data.get("in_progress_action") or ""),
-            sync_status=data["sync_status"],
-            environment_valid=data["environment_valid"],
+            checkpoint_id=started.checkpoint_id,
+            skipped_tasks=started.skipped_tasks,
+            skipped_steps=started.skipped_steps,
+            remaining_steps=started.remaining_steps,
+            in_progress_action=_ACTIONS.get(started.in_progress_action or ""),
+            sync_status=body.sync.status,
+            environment_valid=started.environment_valid,
         )
         self._line(
             "info",
             "resume_scenario",
             notice,
-            scenario=data["scenario"],
-            interruption_class=data.get("interruption_class"),
-            point_seq=data.get("point_seq"),
+            scenario=started.scenario,
+            interruption_class=started.interruption_class,
+            point_seq=started.point_seq,
         )
-        first, last = data["replay_first"], data["replay_last"]
+        first, last = started.replay_first, started.replay_last
         self._line("info", "replay_order", notice, first=first, last=last, count=last - first + 1, order="seq")
 
-    def _environment(self, notice: Notice) -> None:
-        report = notice.data["report"]
-        if report["valid"]:
-            self._line("info", "environment_valid", notice, total_files=report["total_files"])
+    def _environment(self, notice: Notice, report: Report) -> None:
+        if report.valid:
+            self._line("info", "environment_valid", notice, total_files=report.total_files)
             return
-        mismatches = [*report["errors"], *report["changed_files"]]
+        mismatches = msgspec.to_builtins([*report.errors, *report.changed_files])
         self._line(
             "error",
             "environment_mismatch",
             notice,
             code="ACODE-RESUME-004",
-            total_files=report["total_files"],
+            total_files=report.total_files,
             mismatches=mismatches[:VALUES_LISTED_MAX],
             mismatches_total=len(mismatches),
-            recommendation=report["recommendation"],
+            recommendation=report.recommendation,
         )
 
-    def _decision(self, notice: Notice) -> None:
-        over = notice.data["reason_code"] == "resume_attempt_limit_reached"
-        level = "info" if notice.data["eligible"] else "error" if over else "warning"
-        self._line(level, "attempt_limit_exceeded" if over else "resume_decision", notice, **notice.data)
+    def _decision(self, notice: Notice, body: notices.ResumeDecision) -> None:
+        over = body.reason_code == "resume_attempt_limit_reached"
+        level = "info" if body.eligible else "error" if over else "warning"
+        event, data = notices.public_form(body)
+        self._line(level, "attempt_limit_exceeded" if over else event, notice, **data)
 
     # Errors.
 
@@ -226,12 +253,13 @@ class Meter:
         self._began: float | None = None
 
     def emit(self, notice: Notice) -> None:
-        if notice.event == "session_start" and notice.data.get("resumed"):
-            self._began = self._monotonic()
-        elif notice.event == "resume_started" and self._began is not None:
-            scenario = {"acode.scenario": str(notice.data["scenario"])}
-            self._count.add(1, scenario)
-            self._duration.record(self._monotonic() - self._began, scenario)
+        match notice.body:
+            case notices.SessionReopened():
+                self._began = self._monotonic()
+            case notices.ResumeStarted(started=started) if self._began is not None:
+                scenario = {"acode.scenario": started.scenario}
+                self._count.add(1, scenario)
+                self._duration.record(self._monotonic() - self._began, scenario)
 
     def durable(self, seq: int) -> None:
         """A metric promises nothing."""

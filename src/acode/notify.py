@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from acode.engine.world import Notice, World, short
+from acode.engine.notices import EnvironmentChecked, Escalated, Notice
+from acode.engine.world import World, short
 from acode.log_file import Log
 from acode.steps.run import WITHHELD
 
@@ -34,11 +35,11 @@ class Alerts:
     def emit(self, notice: Notice) -> None:
         if self._command is None:
             return
-        match notice.event:
-            case "escalated":
-                self._send("critical", "escalated", notice, notice.data)
-            case "environment" if not notice.data["report"]["valid"]:
-                self._send("error", "state_mismatch", notice, notice.data["report"])
+        match notice.body:
+            case Escalated() as body:
+                self._send("critical", "escalated", notice, msgspec.to_builtins(body))
+            case EnvironmentChecked(report=report) if not report.valid:
+                self._send("error", "state_mismatch", notice, msgspec.to_builtins(report))
 
     def durable(self, seq: int) -> None:
         """An alert promises nothing."""

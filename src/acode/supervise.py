@@ -47,6 +47,18 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
+class ChildStarts(msgspec.Struct, frozen=True, kw_only=True):
+    why: str
+
+
+class SupervisionEnds(msgspec.Struct, frozen=True, kw_only=True):
+    exit_code: int
+    why: str
+
+
+SupervisorNotice = ChildStarts | ChildEnd | SupervisionEnds
+
+
 def last_word(end: ChildEnd | None) -> Step | None:
     """The child's end, where nothing that a look could show would change what follows."""
     if end is None or end.exit_code not in FINAL:
@@ -82,7 +94,7 @@ def supervise(
     look: Callable[[], Standing],
     count_down: Callable[[float, str], bool],
     stopped: Callable[[], bool],
-    emit: Callable[[str, dict[str, object]], None],
+    emit: Callable[[SupervisorNotice], None],
     locked_s_max: float,
 ) -> int:
     """Go round until the session ends, is escalated, needs a person, or somebody stops it."""
@@ -90,14 +102,14 @@ def supervise(
     locked_s, fruitless, known, waited = 0.0, 0, -1, False
     while True:
         if end is not None:
-            emit("child_ended", {"exit_code": end.exit_code, "signal": end.signal})
+            emit(end)
         step = last_word(end)
         if step is None:
             standing = look()
             fruitless = fruitless + (end is not None) if standing.resumes == known else 0
             step = next_step(end, standing, fruitless=fruitless, waited=waited)
         if step.do == "end":
-            emit("supervision_ends", {"exit_code": step.exit_code, "why": step.why})
+            emit(SupervisionEnds(exit_code=step.exit_code, why=step.why))
             return step.exit_code
         if step.do == "wait":
             locked = standing.locked or (end is not None and end.exit_code == 16)
@@ -110,6 +122,6 @@ def supervise(
             continue
         if stopped():
             return 130
-        emit("child_starts", {"why": step.why})
+        emit(ChildStarts(why=step.why))
         known, waited = standing.resumes, False
         end = resume()

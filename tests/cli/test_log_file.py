@@ -187,5 +187,5 @@ def test_nothing_is_measured_where_nobody_asked() -> None:
     import subprocess
     import sys
 
-    script = "import os, time; from acode.observe import meter; assert meter(os.environ, time.monotonic) is None"
+    script = "import os, time; from acode.log_file import meter; assert meter(os.environ, time.monotonic) is None"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

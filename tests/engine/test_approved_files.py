@@ -47,7 +47,7 @@ def tables(life: Life) -> set[str]:
 
 
 def told_why(life: Life) -> list[str]:
-    return [str(one.data["message"]) for one in life.ears.events("warning")]
+    return [one.body.message for one in life.ears.events("warning")]
 
 
 @pytest.mark.req("NFR-011c-012")

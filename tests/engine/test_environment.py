@@ -71,10 +71,10 @@ def sha256(text: str) -> str:
 def test_an_unchanged_environment_is_checked_point_by_point_and_found_valid(life: Life) -> None:
     assert life.resume().state is State.COMPLETED
     (told,) = life.ears.events("environment")
-    found = told.data["report"]
-    assert found["valid"] and not found["errors"] and not found["changed_files"]
-    assert found["total_files"] == 2
-    assert [(one["name"], one["ok"]) for one in found["checks"]] == [
+    found = told.body.report
+    assert found.valid and not found.errors and not found.changed_files
+    assert found.total_files == 2
+    assert [(one.name, one.ok) for one in found.checks] == [
         ("Working directory exists", True),
         ("Required files accessible", True),
         ("Configuration valid", True),
@@ -136,8 +136,8 @@ def test_a_lenient_validation_turns_a_missing_file_into_a_warning(life: Life, ho
         life.settings["resume.validation"] = "lenient"
     result = life.resume(lenient=how == "flag")
     (told,) = life.ears.events("environment")
-    assert told.data["report"]["valid"]
-    assert told.data["report"]["warnings"][0]["message"] == "late.txt is needed by a step and cannot be read"
+    assert told.body.report.valid
+    assert told.body.report.warnings[0].message == "late.txt is needed by a step and cannot be read"
     assert result.exit_code == 1 and life.text("c.txt") == "c\n", "it goes on, and the read itself fails"
 
 
@@ -489,7 +489,7 @@ def test_a_skipped_validation_is_flagged_and_audited(life: Life, how: str) -> No
     assert envelope.actor == "user"
     (started,) = life.events(ev.ResumeStarted)
     assert started.environment_valid is None, "nobody looked, so nobody says that it is valid"
-    assert any("not validated" in one.data["message"] for one in life.ears.events("warning"))
+    assert any("not validated" in one.body.message for one in life.ears.events("warning"))
 
 
 class Stopwatch:

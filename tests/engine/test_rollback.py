@@ -126,7 +126,7 @@ def test_what_somebody_wrote_since_stays_and_is_reported(life: Life) -> None:
     done = back(life, None)
     assert life.text("a.txt") == "edited by hand\n"
     assert done.kept == ("a.txt", "a.txt"), "once for each step that wrote it"
-    assert any("a.txt was changed since step build.2" in one.data["message"] for one in life.ears.events("warning"))
+    assert any("a.txt was changed since step build.2" in one.body.message for one in life.ears.events("warning"))
     assert not life.path("new").exists() and not life.path("out.txt").exists(), "the others are taken back"
 
 

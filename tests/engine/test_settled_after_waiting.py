@@ -54,7 +54,7 @@ def test_an_automatic_attempt_that_waited_does_not_repeat_what_then_failed(life:
     result = life.resume(actor="system")
     assert (result.exit_code, result.reason_code) == (19, "resume_non_idempotent_step")
     assert isinstance(result.error, OutcomeUnknown) and "acode resume" in (result.error.hint or "")
-    assert [one.data["action"] for one in life.ears.events("step_settled")] == ["ask"], "no repeat is announced"
+    assert [one.body.action for one in life.ears.events("step_settled")] == ["ask"], "no repeat is announced"
     assert life.effects() == {"t.work": 1}
     with pytest.raises(OutcomeUnknown, match="may not be repeated automatically"):
         life.resume(actor="system")
@@ -102,7 +102,7 @@ def test_a_failure_that_nobody_saw_ends_a_plan_that_aborts(life: Life, actor: st
     assert (result.state, result.reason_code) == (State.FAILED, "step_failed")
     assert isinstance(result.error, StepFailed) and "exit status 3" in result.error.message
     assert life.effects() == {"t.work": 1} and not life.path("end.txt").exists()
-    assert [one.data["action"] for one in life.ears.events("step_settled")] == ["end"], "no repeat is announced"
+    assert [one.body.action for one in life.ears.events("step_settled")] == ["end"], "no repeat is announced"
 
 
 @pytest.mark.parametrize("actor", ["user", "system"])

@@ -47,7 +47,7 @@ def other_session(place: Path, change: str) -> Callable[[], Life]:
 
 
 def said(life: Life) -> list[str]:
-    return [notice.data["message"] for notice in life.ears.notices if notice.event == "warning"]
+    return [notice.body.message for notice in life.ears.events("warning")]
 
 
 @pytest.mark.parametrize(("change", "mine"), PAIRS)

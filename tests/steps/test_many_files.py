@@ -105,11 +105,11 @@ def test_outputs_that_are_too_many_to_be_recorded_are_counted_and_told_of(tmp_pa
     result = life.run(f"tasks: [{{title: t, steps: [{{run: '{LOOP}', outputs: [out/**]}}, {{approve: ok?}}]}}]")
     (completed,) = life.events(ev.StepCompleted)
     assert (len(completed.files), completed.unrecorded) == (5, MANY + 1 - 5), "the directory is one of them"
-    told = [str(one.data["message"]) for one in life.ears.events("warning")]
+    told = [one.body.message for one in life.ears.events("warning")]
     assert [words for words in told if "8 of them are not compared" in words]
     roll_back(life.world(), result.session_id, None)
     assert len(list(life.path("out").iterdir())) == completed.unrecorded
-    told = [str(one.data["message"]) for one in life.ears.events("warning")]
+    told = [one.body.message for one in life.ears.events("warning")]
     assert told[-1] == "8 outputs of step t.1 are not recorded and stay where they are"
 
 

@@ -288,7 +288,7 @@ def test_a_command_that_may_have_written_through_a_link_is_no_command_with_outpu
     life.put("door", "")
     with pytest.raises(OutcomeUnknown, match=r"through the link .* cannot be put back"):
         life.resume()
-    assert [one for one in life.ears.events("step_warning") if "through the link" in str(one.data["message"])]
+    assert [one for one in life.ears.events("step_warning") if "through the link" in one.body.message]
     assert life.text(written).count("effect") == 1
 
 

@@ -222,7 +222,7 @@ def test_a_run_that_ends_while_something_is_sent_is_sent_to_its_end(
     machine: Machine, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last events become durable between the look at what is owed and the end of that exchange."""
-    from acode.engine.world import Notice
+    from acode.engine.notices import Notice, SessionStart
     from acode.sync import pusher as pushing
     from acode.sync.delivery import Delivery
 
@@ -243,7 +243,8 @@ def test_a_run_that_ends_while_something_is_sent_is_sent_to_its_end(
     monkeypatch.setattr(Delivery, "deliver", ends_meanwhile)
     monkeypatch.setattr(pushing, "EXIT_S_MAX", 30.0)
     pusher.durable(5)
-    pusher.emit(Notice(event="session_start", at=world.clock(), session_id=session_id, seq=3, data={"resumed": False}))
+    start = SessionStart(title="t", short_id=session_id[-8:], tasks=1, steps=1, workspace=str(world.workspace))
+    pusher.emit(Notice(body=start, at=world.clock(), session_id=session_id, seq=3))
     assert pusher._thread is not None
     pusher._thread.join()
     assert_level(machine, database, session_id)
@@ -252,13 +253,14 @@ def test_a_run_that_ends_while_something_is_sent_is_sent_to_its_end(
 
 def test_only_what_is_durable_is_pushed(machine: Machine, database: str) -> None:
     """A row that a power cut could take is not sent: the pusher stops where the engine's word stops."""
-    from acode.engine.world import Notice
+    from acode.engine.notices import Notice, SessionStart
     from acode.sync.pusher import Pusher
 
     session_id = machine.run(PLAN)
     world = machine.world()
     pusher = Pusher(world, url_of(database))
-    pusher.emit(Notice(event="session_start", at=world.clock(), session_id=session_id, seq=3, data={"resumed": False}))
+    start = SessionStart(title="t", short_id=session_id[-8:], tasks=1, steps=1, workspace=str(world.workspace))
+    pusher.emit(Notice(body=start, at=world.clock(), session_id=session_id, seq=3))
     pusher.durable(5)
     pusher.speak_to = None
     pusher.close()

@@ -13,6 +13,7 @@ import msgspec
 
 from acode.agent.conversation import Talk
 from acode.agent.messages import Ask, Reply, Setup
+from acode.engine import notices
 from acode.engine.world import World, short
 from acode.errors import BudgetSpent, ContextTooLong, ModelTrouble
 from acode.events import types as ev
@@ -165,7 +166,7 @@ class Job:
     def show(self, step: str, piece: bytes) -> None:
         """What the model says, line by line while it says it; a secret that it repeats is not shown."""
         if piece:
-            self.bench.run.emit("step_output", step=step, text=piece.decode("utf-8", "replace"))
+            self.bench.run.emit(notices.StepOutput(text=piece.decode("utf-8", "replace")), step=step)
 
     def spent(self, reply: Reply) -> ev.Spent:
         from acode.agent.endpoint import price
@@ -198,7 +199,7 @@ class Job:
         self.bench.run.append(
             ev.ContextCompacted(step=step, reason=reason, messages=len(talk.messages), tokens=talk.estimate())
         )
-        self.bench.run.emit("context_compacted", step=step, reason=reason, messages=len(talk.messages))
+        self.bench.run.emit(notices.ContextCompacted(reason=reason, messages=len(talk.messages)), step=step)
 
 
 def restored(begun: Begun) -> Reply:

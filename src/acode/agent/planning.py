@@ -18,6 +18,7 @@ from acode.agent.conversation import Talk
 from acode.agent.gates import answered
 from acode.agent.messages import Call
 from acode.agent.tools import use
+from acode.engine import notices
 from acode.engine.gate import Answer, Gate, Reply, answer_event
 from acode.engine.plan_changes import change_plan, plan_change
 from acode.engine.world import short
@@ -201,7 +202,8 @@ def keep(job: Job, plan: Plan, reason: str) -> None:
 
 def emit_plan(job: Job, plan: Plan) -> None:
     clean = job.world.redactor.text
-    job.bench.run.emit("plan_changed", title=clean(plan.title), tasks=len(plan.tasks), text=clean(as_text(plan)))
+    changed = notices.PlanChanged(title=clean(plan.title), tasks=len(plan.tasks), text=clean(as_text(plan)))
+    job.bench.run.emit(changed)
 
 
 def begin_executing(job: Job) -> None:

@@ -5,29 +5,33 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from acode.cli.durations import ago_brief
 from acode.cli.screen import Screen, one_line
+from acode.engine.environment import Report
 from acode.engine.world import short
+from acode.workspace import ChangedFile
 
 FILES_SHOWN_MAX = 20
 
 
-def check_lines(screen: Screen, report: dict[str, Any]) -> list[str]:
+def check_lines(screen: Screen, report: Report) -> list[str]:
     good, bad, warn = screen.paint("✓", "good"), screen.paint("✗", "bad"), screen.paint("⚠", "warn")
     lines = []
-    for check in report["checks"]:
-        detail = f" ({one_line(check['detail'])})" if check.get("detail") else ""
-        lines.append(f"  {good if check['ok'] else bad} {one_line(check['name'])}{detail}")
-    lines += [f"  {bad} {one_line(error['message'])}" for error in report["errors"]]
-    lines += [f"  {warn} {one_line(warning['message'])}" for warning in report["warnings"]]
+    for check in report.checks:
+        detail = f" ({one_line(check.detail)})" if check.detail else ""
+        lines.append(f"  {good if check.ok else bad} {one_line(check.name)}{detail}")
+    lines += [f"  {bad} {one_line(error.message)}" for error in report.errors]
+    lines += [f"  {warn} {one_line(warning.message)}" for warning in report.warnings]
     return lines
 
 
-def changed_lines(screen: Screen, changed: list[dict[str, Any]], now: datetime) -> list[str]:
+def changed_lines(screen: Screen, changed: tuple[ChangedFile, ...], now: datetime) -> list[str]:
     if not changed:
         return []
     lines = [f"  {screen.paint('⚠', 'warn')} Changed files detected:"]
-    lines += [f"    - {change_in_words(one, now)}" for one in changed[:FILES_SHOWN_MAX]]
+    lines += [f"    - {change_in_words(msgspec.to_builtins(one), now)}" for one in changed[:FILES_SHOWN_MAX]]
     if len(changed) > FILES_SHOWN_MAX:
         lines.append(f"    … and {len(changed) - FILES_SHOWN_MAX} more")
     return [*lines, "", "The session was working on these files. Changes may conflict."]

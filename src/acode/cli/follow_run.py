@@ -18,8 +18,9 @@ from acode.cli.progress import Progress
 from acode.cli.prompts import AtTerminal
 from acode.cli.screen import Screen
 from acode.cli.signals import Signals
-from acode.engine import hints
-from acode.engine.world import Answers, Listener, Nobody, Notice, Result, World, short
+from acode.engine import hints, notices
+from acode.engine.notices import Notice
+from acode.engine.world import Answers, Listener, Nobody, Result, World, short
 from acode.errors import AcodeError, Interrupted
 from acode.log_file import Several, flush_metrics, log_of, meter
 from acode.notify import Alerts
@@ -39,16 +40,17 @@ class Follower:
         self.resumed = False
 
     def emit(self, notice: Notice) -> None:
-        if notice.event == "session_start":
-            self.session, self.resumed = notice.session, bool(notice.data["resumed"])
-            self.flags.session_id = notice.session_id
-            self.begun()
         if notice.session is not None:
             self.session = notice.session
-        if notice.event in ("step_started", "step_waiting"):
-            self.step = notice.step
-        elif notice.event in ("step_completed", "step_failed"):
-            self.step = None
+        match notice.body:
+            case notices.SessionStart(resumed=resumed) | notices.SessionReopened(resumed=resumed):
+                self.resumed = resumed
+                self.flags.session_id = notice.session_id
+                self.begun()
+            case notices.StepStarted() | notices.StepWaiting():
+                self.step = notice.step
+            case notices.StepCompleted() | notices.StepFailed():
+                self.step = None
 
     def durable(self, seq: int) -> None:
         """Nothing to remember."""

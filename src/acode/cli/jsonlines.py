@@ -8,7 +8,8 @@ from typing import Any
 
 from acode.cli.durations import stamp
 from acode.cli.screen import Screen, as_json
-from acode.engine.world import Notice, Result
+from acode.engine.notices import Notice, StepOutput, public_form
+from acode.engine.world import Result
 from acode.errors import AcodeError
 from acode.redact import Redactor
 
@@ -63,8 +64,9 @@ class JsonLines:
     def _print_durable(self) -> None:
         while self._waiting and (self._waiting[0].seq or 0) <= self._durable:
             notice = self._waiting.popleft()
-            clean = notice.data if notice.event == "step_output" else redacted(notice.data, self.redactor)
-            self._print(notice.event, at=notice.at, seq=notice.seq, data=clean, task=notice.task, step=notice.step)
+            event, data = public_form(notice.body)
+            clean = data if isinstance(notice.body, StepOutput) else redacted(data, self.redactor)
+            self._print(event, at=notice.at, seq=notice.seq, data=clean, task=notice.task, step=notice.step)
 
     def _print(
         self,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import assert_never
+
+import msgspec
 
 from acode.cli import sync_state
 from acode.cli.durations import attempt_of, count, took
@@ -12,7 +15,9 @@ from acode.cli.output import OutputLines
 from acode.cli.positions import Outline, Skipped, agent_place, agent_skipped, of_agent, outline_of
 from acode.cli.remediation import show_remedy
 from acode.cli.screen import Screen, one_line
-from acode.engine.world import Notice, short
+from acode.engine import notices
+from acode.engine.notices import Notice
+from acode.engine.world import short
 from acode.redact import Redactor
 from acode.state import AGENT, NESTED, PLANNING_TASKS, Session
 
@@ -42,20 +47,80 @@ class Progress:
         self.session_id = notice.session_id
         if notice.session is not None:
             self.state = str(notice.session.state)
-        react: Callable[[Notice], None] | None = getattr(self, f"_{notice.event}", None)
-        if react is not None:
-            react(notice)
+        match notice.body:
+            case notices.StepStarted() as body:
+                self._step_started(notice, body)
+            case notices.StepOutput() as body:
+                self._step_output(body)
+            case notices.StepWarning() as body:
+                self._step_warning(notice, body)
+            case notices.StepRetry() as body:
+                self._step_retry(body)
+            case notices.StepCompleted() as body:
+                self._step_completed(notice, body)
+            case notices.StepFailed() as body:
+                self._step_failed(notice, body)
+            case notices.StepTakenBack():
+                pass  # the command that rolls back shows it
+            case notices.ApprovalRequest():
+                self._approval_request(notice)
+            case notices.ContextCompacted() as body:
+                self._context_compacted(body)
+            case body:
+                self._emit_of_resume(notice, body)
+
+    def _emit_of_resume(self, notice: Notice, body: notices.ResumeBody | notices.SessionBody) -> None:
+        match body:
+            case notices.ResumeDecision():
+                self._resume_decision(body)
+            case notices.EnvironmentChecked():
+                self._environment(notice, body)
+            case notices.ChangesAccepted():
+                self._changes_accepted()
+            case notices.ResumeStarted():
+                self._resume_started(notice, body)
+            case notices.ResumeCompleted():
+                pass  # the last line says so
+            case notices.StepSettled():
+                self._step_settled(notice, body)
+            case notices.StepWaiting():
+                self._step_waiting(notice, body)
+            case notices.StepRolledBack():
+                self._step_rolled_back(notice, body)
+            case _:
+                self._emit_of_session(notice, body)
+
+    def _emit_of_session(self, notice: Notice, body: notices.SessionBody) -> None:
+        match body:
+            case notices.SessionStart() | notices.SessionReopened():
+                self._session_start(notice, body)
+            case notices.RunWarning():
+                self._warning(body)
+            case notices.Backup():
+                self.screen.line(f"  Backup of the database: {one_line(body.path)}")
+            case notices.PlanChanged():
+                self._plan_changed(notice)
+            case notices.TaskCompleted():
+                self._task_completed(notice, body)
+            case notices.Escalated():
+                self._escalated(body)
+            case notices.SyncChanged():
+                self._sync_changed(body)
+            case notices.Repaired():
+                pass  # the command that repairs shows it
+            case _:
+                assert_never(body)
 
     def durable(self, seq: int) -> None:
         """People may see a step end a moment before it is power-safe; only programs rely on the difference."""
 
     # Beginning.
 
-    def _session_start(self, notice: Notice) -> None:
+    def _session_start(self, notice: Notice, body: notices.SessionStart | notices.SessionReopened) -> None:
         session = notice.session
         assert session is not None
         self._outline = outline_of(session)
-        self.resumed = bool(notice.data["resumed"])
+        self.resumed = body.resumed
         title = one_line(self.redactor.text(session.title))
         if self.resumed:
             self.screen.line(f"Resuming session {self._bold(short(session.session_id))}...")
@@ -96,20 +161,16 @@ class Progress:
         if notice.session is not None:
             self._outline = outline_of(notice.session)
 
-    def _backup(self, notice: Notice) -> None:
-        self.screen.line(f"  Backup of the database: {one_line(notice.data['path'])}")
-
-    def _warning(self, notice: Notice) -> None:
+    def _warning(self, body: notices.RunWarning) -> None:
         self.line.close()
-        self.screen.warn(one_line(notice.data["message"]))
+        self.screen.warn(one_line(body.message))
 
-    def _resume_decision(self, notice: Notice) -> None:
-        data = notice.data
+    def _resume_decision(self, body: notices.ResumeDecision) -> None:
         self.screen.detail(
-            f"  Decision: {data['reason_code']}, {attempt_of(data['attempt'], data['max_attempts'])} without progress"
+            f"  Decision: {body.reason_code}, {attempt_of(body.attempt, body.max_attempts)} without progress"
         )
         # Whoever resumes a pause knows of it.
-        advice = [line for line in data["advice"] if not line.startswith("paused by")]
+        advice = [line for line in body.advice if not line.startswith("paused by")]
         if advice:
             self.screen.line("  Note: a person may go on; an automatic resume would be refused now:")
         for line in advice:
@@ -117,29 +178,29 @@ class Progress:
 
     # The environment.
 
-    def _environment(self, notice: Notice) -> None:
-        report = notice.data["report"]
+    def _environment(self, notice: Notice, body: notices.EnvironmentChecked) -> None:
+        report = body.report
         self._checked = True
-        self._ready = bool(report["valid"])
+        self._ready = report.valid
         self.screen.line("\nValidating environment...")
         for line in check_lines(self.screen, report):
             self.screen.line(line)
-        for line in changed_lines(self.screen, report["changed_files"], notice.at):
+        for line in changed_lines(self.screen, report.changed_files, notice.at):
             self.screen.line(line)
 
-    def _changes_accepted(self, notice: Notice) -> None:
+    def _changes_accepted(self) -> None:
         self._ready = True
         self.screen.line("\nContinuing with changed files...")
 
-    def _resume_started(self, notice: Notice) -> None:
-        data = notice.data
+    def _resume_started(self, notice: Notice, body: notices.ResumeStarted) -> None:
+        started = body.started
         self.screen.detail(
-            f"  Scenario: {data['scenario']}; checkpoint {data['checkpoint_id']};"
-            f" replayed events {data['replay_first']} to {data['replay_last']}"
+            f"  Scenario: {started.scenario}; checkpoint {started.checkpoint_id};"
+            f" replayed events {started.replay_first} to {started.replay_last}"
         )
-        if data["sync_status"] == "degraded":
+        if body.sync.status == "degraded":
             self.screen.line("")
-            for line in sync_state.in_full(data["sync"], notice.at):
+            for line in sync_state.in_full(body.sync.as_json(), notice.at):
                 self.screen.line(line)
         self.screen.line("\nEnvironment ready. Resuming..." if self._checked and self._ready else "\nResuming...")
         if notice.session is None:
@@ -157,71 +218,70 @@ class Progress:
             spent = f", took {took(one.took_ms)}" if one.title and one.took_ms else ""
             self.screen.line(f"  {self._good('✓')} {one.name}{title} {self._dim(f'(skipped{spent})')}")
 
-    def _sync_changed(self, notice: Notice) -> None:
+    def _sync_changed(self, body: notices.SyncChanged) -> None:
         """The line to the server broke, or stands again; the work never waited for it."""
         self.line.close()
-        data = notice.data
-        if data["change"] == "restored":
-            self.screen.line(f"Sync: connected again, {count(data['pending_events'], 'event')} pending")
+        pending = count(body.pending_events, "event")
+        if body.change == "restored":
+            self.screen.line(f"Sync: connected again, {pending} pending")
             return
-        pending = count(data["pending_events"], "event")
-        self.screen.line(f"Sync: DEGRADED - {pending} pending ({one_line(data['reason'])}). {sync_state.NOTE}")
+        self.screen.line(f"Sync: DEGRADED - {pending} pending ({one_line(body.reason or '')}). {sync_state.NOTE}")
 
     # A step that was found in progress.
 
-    def _step_settled(self, notice: Notice) -> None:
+    def _step_settled(self, notice: Notice, body: notices.StepSettled) -> None:
         self.line.close()
-        data = notice.data
         step = notice.step or ""
         if notice.session is not None and notice.session.kind == AGENT and is_task(notice):
             self.screen.detail(f"\nTask {one_line(step)}: was in the middle, and goes on where the log ends")
             return
         self.screen.line(f"\nStep: {self._clean(self._outline.title(step) if self._outline else step)}")
-        for name, value in settled_lines(data["kind"], data["outcome"], data["action"], one_line(data["evidence"])):
+        for name, value in settled_lines(body.kind, body.outcome, body.action, one_line(body.evidence)):
             self.screen.line(f"{name}: {value}")
 
-    def _step_waiting(self, notice: Notice) -> None:
+    def _step_waiting(self, notice: Notice, body: notices.StepWaiting) -> None:
         step = notice.step or ""
         self.step = step
         self.screen.line(f"\nStep: {self._clean(self._outline.title(step) if self._outline else step)}")
         self.screen.line("Status: Was in progress")
-        self.screen.line(f"Checking: {one_line(notice.data['evidence'])}")
+        self.screen.line(f"Checking: {one_line(body.evidence)}")
         self.screen.line("Action: Waiting for it to end (Ctrl+C stops the waiting, not the command)")
 
-    def _step_rolled_back(self, notice: Notice) -> None:
+    def _step_rolled_back(self, notice: Notice, body: notices.StepRolledBack) -> None:
         self.line.close()
-        restored, saved = notice.data["restored"], notice.data["saved"]
+        restored, saved = body.restored, body.saved
         names = ", ".join(one_line(path) for path in restored[:PATHS_SHOWN_MAX])
         more = f" and {len(restored) - PATHS_SHOWN_MAX} more" if len(restored) > PATHS_SHOWN_MAX else ""
         self.screen.line(f"Put back: {names}{more}")
         if saved:
-            way = f"acode session export {short(notice.session_id or '')} --kept DIR"
+            way = f"acode session export {short(notice.session_id)} --kept DIR"
             self.screen.line(f"Kept: what stood there ({count(saved, 'file')}); to get it: {way}")
-        if until_end := notice.data.get("saved_until_end"):
-            self.screen.line(f"Only until the session ends: {count(until_end, 'file')} with what looks like a secret")
+        if body.saved_until_end:
+            secret = count(body.saved_until_end, "file")
+            self.screen.line(f"Only until the session ends: {secret} with what looks like a secret")
 
     # Steps.
 
-    def _step_warning(self, notice: Notice) -> None:
-        message = str(notice.data["message"])
+    def _step_warning(self, notice: Notice, body: notices.StepWarning) -> None:
+        message = body.message
         if message not in self._warned or self.screen.flags.verbose:
             self._warned.add(message)
             self._head(notice)
             self.line.close()
             self.screen.line(self._dim(f"    note on {notice.step}: {one_line(message)}"))
 
-    def _step_started(self, notice: Notice) -> None:
+    def _step_started(self, notice: Notice, body: notices.StepStarted) -> None:
         self._head(notice)
         self.step = notice.step
         if notice.session is not None and notice.session.kind == AGENT:
-            self._titles[notice.step or ""] = title_of(notice)
+            self._titles[notice.step or ""] = title_of(notice, body)
             if is_task(notice):
-                self._task_of_agent(notice.session, title_of(notice))
+                self._task_of_agent(notice.session, title_of(notice, body))
                 return
         self._output = OutputLines(self.screen, self.line)
-        again = f" (attempt {notice.data['attempt']})" if notice.data["attempt"] > 1 else ""
+        again = f" (attempt {body.attempt})" if body.attempt > 1 else ""
         self.line.open(f"  {self._paint('●', 'now')} {self._label(notice)}{again}")
-        self.screen.detail(self._dim(f"    key {notice.data['key']}"))
+        self.screen.detail(self._dim(f"    key {body.key}"))
 
     def _head(self, notice: Notice) -> None:
         """The task's name above its first step."""
@@ -233,10 +293,10 @@ class Progress:
         total = len(self._outline.order)
         self.screen.line(self._bold(f"\nTask {place.task_number}/{total}: {self._clean(place.task.title)}"))
 
-    def _step_output(self, notice: Notice) -> None:
+    def _step_output(self, body: notices.StepOutput) -> None:
         if self._output is None:
             self._output = OutputLines(self.screen, self.line)
-        self._output.feed(notice.data["text"])
+        self._output.feed(body.text)
 
     def _task_of_agent(self, session: Session, title: str) -> None:
         """A task is a step with steps inside: its name stands above them."""
@@ -248,39 +308,37 @@ class Progress:
         total = max(session.plan_tasks_total, number)
         self.screen.line(self._bold(f"\nTask {number}/{total}: {self._clean(title)}"))
 
-    def _context_compacted(self, notice: Notice) -> None:
+    def _context_compacted(self, body: notices.ContextCompacted) -> None:
         self.line.close()
-        why = "the model refused it as too long" if notice.data["reason"] == "refused" else "it has become long"
+        why = "the model refused it as too long" if body.reason == "refused" else "it has become long"
         self.screen.line(self._dim(f"    the conversation is replaced by a summary: {why}"))
 
-    def _step_completed(self, notice: Notice) -> None:
+    def _step_completed(self, notice: Notice, body: notices.StepCompleted) -> None:
         self._end_output()
-        data = notice.data
+        how = "already applied" if body.settled else took(body.duration_ms)
         if notice.session is not None and notice.session.kind == AGENT:
             if notice.step in self._titles and not is_task(notice):  # an answer that was just given needs no line
-                how = "already applied" if data["settled"] else took(data["duration_ms"])
                 self.line.close(f"  {self._good('✓')} {self._label(notice, len(how) + 2)} {self._dim(f'({how})')}")
-                self._touched(data["touched"])
+                self._touched(body.touched)
             self.step = None
             return
-        how = "already applied" if data["settled"] else took(data["duration_ms"])
         self._head(notice)
-        progress = f"({how}) [{data['done']}/{data['total']}]"
+        progress = f"({how}) [{body.done}/{body.total}]"
         self.line.close(f"  {self._good('✓')} {self._label(notice, len(progress))} {self._dim(progress)}")
-        self._touched(data["touched"])
+        self._touched(body.touched)
         self.step = None
 
-    def _step_failed(self, notice: Notice) -> None:
+    def _step_failed(self, notice: Notice, body: notices.StepFailed) -> None:
         self._end_output()
         self._head(notice)
-        how = {"timeout": "out of time", "signal": "stopped"}.get(notice.data["reason"], "failed")
+        how = {"timeout": "out of time", "signal": "stopped"}.get(body.reason, "failed")
         label = self._label(notice, len(how))
         self.line.close(f"  {self._paint('✗', 'bad')} {label} {self._paint(how, 'bad')}")
-        self._touched(notice.data["touched"])
+        self._touched(body.touched)
         self.step = None
 
-    def _step_retry(self, notice: Notice) -> None:
-        self.screen.line(f"    trying again in {notice.data['after_seconds']:g} s (attempt {notice.data['attempt']})")
+    def _step_retry(self, body: notices.StepRetry) -> None:
+        self.screen.line(f"    trying again in {body.after_seconds:g} s (attempt {body.attempt})")
 
     def _touched(self, paths: list[str]) -> None:
         if paths:
@@ -288,21 +346,21 @@ class Progress:
             more = f" and {len(paths) - PATHS_SHOWN_MAX} more" if len(paths) > PATHS_SHOWN_MAX else ""
             self.screen.line(self._dim(f"    it changed {names}{more}"))
 
-    def _task_completed(self, notice: Notice) -> None:
+    def _task_completed(self, notice: Notice, body: notices.TaskCompleted) -> None:
         if self._outline is None:
             return
         number = next((n for n, task in enumerate(self._outline.order, 1) if task.id == notice.task), 0)
-        self.screen.detail(self._dim(f"  Task {number} complete ({took(notice.data['duration_ms'])})"))
+        self.screen.detail(self._dim(f"  Task {number} complete ({took(body.duration_ms)})"))
 
     def _approval_request(self, notice: Notice) -> None:
         self._head(notice)
         self.line.close()
 
-    def _escalated(self, notice: Notice) -> None:
+    def _escalated(self, body: notices.Escalated) -> None:
         self.line.close()
-        self.screen.line(f"{self._paint('⚠', 'warn')} Escalated ({notice.data['reason_code']}): a person must look.")
+        self.screen.line(f"{self._paint('⚠', 'warn')} Escalated ({body.reason_code}): a person must look.")
         if self._ready:  # a refusal shows it with its error
-            show_remedy(self.screen, notice.data["remedy"])
+            show_remedy(self.screen, msgspec.to_builtins(body.remedy))
 
     # Small things.
 
@@ -339,13 +397,12 @@ def is_task(notice: Notice) -> bool:
     return NESTED not in (notice.step or "")
 
 
-def title_of(notice: Notice) -> str:
+def title_of(notice: Notice, body: notices.StepStarted) -> str:
     """What a step of an agent does, in words: a tool's call with what it was given."""
-    title = str(notice.data.get("title", notice.step))
-    if notice.data.get("kind") != "call":
-        return one_line(title)
-    shown = str(notice.data.get("shown", "")).removesuffix("?")
-    return one_line(title.removeprefix("Call ") if is_task(notice) or not shown else shown)
+    if body.kind != "call":
+        return one_line(body.title)
+    shown = "" if isinstance(body.shown, msgspec.UnsetType) else body.shown.removesuffix("?")
+    return one_line(body.title.removeprefix("Call ") if is_task(notice) or not shown else shown)
 
 
 def model_of(session: Session) -> str:

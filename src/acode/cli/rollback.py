@@ -16,9 +16,10 @@ from acode.cli.screen import Screen, one_line
 from acode.cli.signals import Signals
 from acode.cli.world import build_world
 from acode.engine.held_session import ended
+from acode.engine.notices import Notice, RunWarning, StepTakenBack
 from acode.engine.rollback import UndoCall, Undoing, plan_rollback, refuse_incomplete, refuse_unsettled, roll_back
 from acode.engine.rollback_preview import what_stays
-from acode.engine.world import Notice, short
+from acode.engine.world import short
 from acode.errors import AcodeError, InputRequired, Interrupted
 from acode.log_file import Several, log_of
 from acode.state import Session
@@ -38,10 +39,11 @@ class Told:
         self.screen = screen
 
     def emit(self, notice: Notice) -> None:
-        if notice.event == "step_taken_back":
-            self.screen.line(f"  {notice.step}: {one_line(str(notice.data['title']))}")
-        elif notice.event == "warning":
-            self.screen.warn(one_line(str(notice.data["message"])))
+        match notice.body:
+            case StepTakenBack(title=title):
+                self.screen.line(f"  {notice.step}: {one_line(title)}")
+            case RunWarning(message=message):
+                self.screen.warn(one_line(message))
 
     def durable(self, seq: int) -> None:
         """Nothing is acknowledged here."""

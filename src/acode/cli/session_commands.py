@@ -17,7 +17,8 @@ from acode.cli.follow_run import shared, way_on
 from acode.cli.screen import Screen, one_line
 from acode.cli.world import build_world
 from acode.engine import session_commands
-from acode.engine.world import Notice, World, short
+from acode.engine.notices import Notice, RunWarning
+from acode.engine.world import World, short
 from acode.errors import Usage
 from acode.events import types as ev
 from acode.formats.find_run import find_run
@@ -36,9 +37,9 @@ class Warned:
         self.warnings: list[str] = []
 
     def emit(self, notice: Notice) -> None:
-        if notice.event == "warning":
-            self.warnings.append(str(notice.data["message"]))
-            self.screen.warn(one_line(self.warnings[-1]))
+        if isinstance(notice.body, RunWarning):
+            self.warnings.append(notice.body.message)
+            self.screen.warn(one_line(notice.body.message))
 
     def durable(self, seq: int) -> None:
         """Nothing is acknowledged here."""

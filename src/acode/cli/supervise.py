@@ -15,7 +15,7 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, assert_never
 
 import click
 
@@ -29,13 +29,22 @@ from acode.cli.supervised_start import StartNote, SupervisedStart, unreported
 from acode.cli.world import build_world
 from acode.engine.create import same_plan
 from acode.engine.missing_checkpoint import missing_checkpoint_on_record
+from acode.engine.notices import Notice, reopened
 from acode.engine.preview import history, next_action, preview, rows
-from acode.engine.world import Notice, Options, World, introduction, short
+from acode.engine.world import Options, World, short
 from acode.errors import NoResumableSession, SessionLocked, Usage
 from acode.events.types import SessionCreated
 from acode.log_file import log_of
 from acode.state import Session, State
-from acode.supervise import COUNTDOWN_STEP_S, ChildEnd, Standing, supervise
+from acode.supervise import (
+    COUNTDOWN_STEP_S,
+    ChildEnd,
+    ChildStarts,
+    Standing,
+    SupervisionEnds,
+    SupervisorNotice,
+    supervise,
+)
 
 EXIT_OF_STATE = {State.COMPLETED: 0, State.FAILED: 1, State.CANCELLED: 15}
 
@@ -232,8 +241,7 @@ class Supervisor:
         found = preview(self.world, self.name(), Options(actor="system"), probes=False, environment=False)
         session, at = found.session, self.world.clock()
         lines = JsonLines(self.screen, self.world.redactor)
-        about = introduction(session)
-        lines.emit(Notice(event="session_start", at=at, session_id=session.session_id, seq=session.seq, data=about))
+        lines.emit(Notice(body=reopened(session), at=at, session_id=session.session_id, seq=session.seq))
         reason = found.survey.decision.reason_code if found.survey is not None else str(session.state).lower()
         lines.end(
             at=at,
@@ -303,9 +311,18 @@ class Supervisor:
         if self.screen.lively:
             self.screen.put(f"\r\x1b[2K{text}")
 
-    def _emit(self, event: str, data: dict[str, object]) -> None:
-        log_of(self.world).write("info", event, **data)
-        if event == "supervision_ends" and self.child is None:
-            self.screen.line(f"Nothing is left to do: {data['why']}")
-        if event == "child_ended" and data["signal"] is not None:
-            self.screen.line(f"The child was killed by {data['signal']}")
+    def _emit(self, notice: SupervisorNotice) -> None:
+        log = log_of(self.world)
+        match notice:
+            case ChildStarts(why=why):
+                log.write("info", "child_starts", why=why)
+            case ChildEnd(exit_code=code, signal=killed_by):
+                log.write("info", "child_ended", exit_code=code, signal=killed_by)
+                if killed_by is not None:
+                    self.screen.line(f"The child was killed by {killed_by}")
+            case SupervisionEnds(exit_code=code, why=why):
+                log.write("info", "supervision_ends", exit_code=code, why=why)
+                if self.child is None:
+                    self.screen.line(f"Nothing is left to do: {why}")
+            case _:
+                assert_never(notice)

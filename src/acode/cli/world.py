@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 from acode.cli.early_flags import Flags
 from acode.cli.screen import Screen, one_line
 from acode.config import Config, effective, is_trusted, load_config, state_dir, trust
-from acode.engine.world import Answers, Listener, Nobody, Notice, StopSwitch, World
+from acode.engine.world import Answers, Listener, Nobody, StopSwitch, World
 from acode.errors import NotWritable, UnsafeWorkspace, Usage
 from acode.workspacepath import OWN_DIRECTORY
 
 if TYPE_CHECKING:
+    from acode.engine.notices import Notice
     from acode.redact import Redactor, Stream
 
 

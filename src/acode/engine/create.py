@@ -13,6 +13,7 @@ import msgspec
 
 from acode import __version__
 from acode import lock as locks
+from acode.engine import notices
 from acode.engine.disk_full import carried_on
 from acode.engine.endings import complete
 from acode.engine.environment import git_position
@@ -60,13 +61,13 @@ def run_plan(world: World, planfile: PlanFile, *, refuse: Callable[[], None] | N
             run = stack.enter_context(created(world, event, planned, executing, blobs=blobs))
         run.journal.session.plan = plan
         run.emit(
-            "session_start",
-            title=run.session.title,
-            short_id=short(run.session.session_id),
-            tasks=len(plan.tasks),
-            steps=steps,
-            resumed=False,
-            workspace=str(world.workspace),
+            notices.SessionStart(
+                title=run.session.title,
+                short_id=short(run.session.session_id),
+                tasks=len(plan.tasks),
+                steps=steps,
+                workspace=str(world.workspace),
+            )
         )
         return carried_on(run, lambda: perform_all(run, 0, complete))
 

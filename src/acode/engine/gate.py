@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from acode.engine import notices
 from acode.engine.endings import Ending, aborts, ending, pause_by_signal
 from acode.engine.grants import Allowed, why_not
 from acode.engine.held_session import Held
@@ -100,7 +101,7 @@ def wait_at(run: Held, gate: Gate) -> None:
             step=gate.step.id, question=gate.question, action_digest=gate.allowed.digest
         )
         run.append(*resumes, awaiting)
-    run.emit("approval_request", step=gate.step.id, question=gate.question, covers=list(gate.covers))
+    run.emit(notices.ApprovalRequest(question=gate.question, covers=list(gate.covers)), step=gate.step.id)
 
 
 def answer_event(gate: Gate, answer: Answer) -> ev.ApprovalGranted | ev.ApprovalDenied:

@@ -18,11 +18,11 @@ import msgspec
 
 from acode import forked, seal
 from acode import lock as locks
-from acode.engine import owed_decisions
+from acode.engine import notices, owed_decisions
 from acode.engine.lease_state import ensure_ours
 from acode.engine.session_place import NO_ANCHOR, Place, find_place, refuse_copy, warnings_of
 from acode.engine.workspace_store import opened, resolve_id
-from acode.engine.world import Notice, World, short, way_to_begin_anew
+from acode.engine.world import World, short, way_to_begin_anew
 from acode.errors import AcodeError, LogRolledBack, TerminalState, UnknownEventType
 from acode.events import Envelope
 from acode.events import types as ev
@@ -136,25 +136,24 @@ class Held:
                 self.acknowledge(at_once=False)
 
     def emit(
-        self, event: str, *, seq: int | None = None, step: str | None = None, task: str | None = None, **data: object
+        self, body: notices.Body, *, seq: int | None = None, step: str | None = None, task: str | None = None
     ) -> None:
         session = self.session
         self.world.listener.emit(
-            Notice(
-                event=event,
+            notices.Notice(
+                body=body,
                 at=self.world.clock(),
                 session_id=session.session_id,
                 seq=seq if seq is not None else session.seq,
                 task=task if task is not None or step is None else step.partition(".")[0],
                 step=step,
-                data=data,
                 session=session,
             )
         )
 
     def warn(self, message: str) -> None:
         self.warnings.append(message)
-        self.emit("warning", message=message)
+        self.emit(notices.RunWarning(message=message))
 
     @property
     def source(self) -> Source:
@@ -198,13 +197,12 @@ def make_site(
 ) -> Site:
     def show(step: str, piece: bytes) -> None:
         world.listener.emit(
-            Notice(
-                event="step_output",
+            notices.Notice(
+                body=notices.StepOutput(text=piece.decode("utf-8", "replace")),
                 at=world.clock(),
                 session_id=session.session_id,
                 task=step.partition(".")[0],
                 step=step,
-                data={"text": piece.decode("utf-8", "replace")},
             )
         )
 
@@ -316,7 +314,7 @@ def held(
             owed_decisions.append_owed(in_hand)
             if doing != "resume":  # a resume tells them behind its first line
                 for warning in in_hand.warnings:
-                    in_hand.emit("warning", message=warning)
+                    in_hand.emit(notices.RunWarning(message=warning))
             yield in_hand
         finally:
             lock.release()

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from acode.engine import notices
 from acode.engine.held_session import Held, check_anchor
 from acode.engine.lease_state import ensure_ours
 from acode.engine.session_place import refuse_copy
 from acode.engine.settle import record_decision
 from acode.engine.workspace_store import opened
-from acode.engine.world import Options, World, introduction, short
+from acode.engine.world import Options, World, short
 from acode.errors import AcodeError, CheckpointMissing
 from acode.policy import Facts, decide
 from acode.resume_point import classify
@@ -64,7 +65,7 @@ def verified_log(world: World, store: Store, session_id: str) -> Loaded | None:
 
 def refuse(run: Held, options: Options, missing: CheckpointMissing) -> CheckpointMissing:
     session, name = run.session, short(run.session.session_id)
-    run.emit("session_start", **introduction(session))
+    run.emit(notices.reopened(session))
     interruption = classify(session)
     decision = decide(
         session,

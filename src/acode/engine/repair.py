@@ -15,6 +15,7 @@ import msgspec
 
 from acode import lock as locks
 from acode import seal
+from acode.engine import notices
 from acode.engine.held_session import Held
 from acode.engine.lease_state import confirm_ours, refuse_not_ours
 from acode.engine.salvage import Salvaged, counts_without, may_have_begun, open_again, salvage
@@ -250,7 +251,8 @@ def mend(
     journal = Journal(store, generation=generation, session=session, head=saved.head, last=None)
     run = Held(world, store, journal, root, None)
     said = run.append(event, *afterwards(session, damage), actor="user")
-    run.emit("repaired", seq=said[0].seq, kind=damage.kind, quarantined=list(saved.seqs), backup=str(backup))
+    repaired = notices.Repaired(kind=damage.kind, quarantined=list(saved.seqs), backup=str(backup))
+    run.emit(repaired, seq=said[0].seq)
     done = report(damage, done=True)
     return msgspec.structs.replace(
         done,

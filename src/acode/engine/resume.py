@@ -11,6 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from acode import lock as locks
+from acode.engine import notices
 from acode.engine.disk_full import carried_on
 from acode.engine.endings import complete, ending
 from acode.engine.environment import Report, validate
@@ -35,7 +36,7 @@ from acode.engine.shared_paths import author, with_sessions
 from acode.engine.step import FILES_IN_EVENT_MAX
 from acode.engine.survey import Survey, chosen_strategy, missing_artifacts, retries_unknown, survey
 from acode.engine.walk import Walk, perform_all
-from acode.engine.world import Options, Result, World, introduction, short
+from acode.engine.world import Options, Result, World, short
 from acode.errors import (
     AcodeError,
     CannotContinue,
@@ -126,9 +127,9 @@ def refuse_to_walk_alone(run: Held, walk: Walk) -> None:
 
 
 def announce(run: Held) -> None:
-    run.emit("session_start", **introduction(run.session))
+    run.emit(notices.reopened(run.session))
     for warning in run.warnings:
-        run.emit("warning", message=warning)
+        run.emit(notices.RunWarning(message=warning))
 
 
 def accept_unknown_events(run: Held, options: Options) -> None:
@@ -148,7 +149,7 @@ def back_up(run: Held) -> None:
     """A copy of the database before anything changes, where the user wants one; by SQLite's own means."""
     if run.world.config.settings.resume.backup:
         target = run.store.back_up()
-        run.emit("backup", path=str(target))
+        run.emit(notices.Backup(path=str(target)))
 
 
 def look_around(run: Held, options: Options) -> tuple[Survey, Options]:
@@ -243,8 +244,8 @@ def escalate(run: Held, reason: str) -> None:
             context=context,
         )
     )
-    found = msgspec.to_builtins(remedy(run.session, drifted(run)))
-    run.emit("escalated", reason_code=str(reason), context=context, remedy=found)
+    found = remedy(run.session, drifted(run))
+    run.emit(notices.Escalated(reason_code=str(reason), context=context, remedy=found))
 
 
 def drifted(run: Held) -> tuple[ChangedFile, ...]:
@@ -287,7 +288,7 @@ def check_environment(run: Held, found: Survey, options: Options) -> Report | No
         pending=found.continuation.pending,
         lenient=options.lenient or settings.validation == "lenient",
     )
-    run.emit("environment", report=msgspec.to_builtins(report))
+    run.emit(notices.EnvironmentChecked(report=report))
     name = short(run.session.session_id)
     if report.errors and not options.force:
         raise EnvironmentInvalid(
@@ -318,7 +319,7 @@ def accept_changes(run: Held, report: Report, options: Options) -> None:
     pieces = [states[at : at + FILES_IN_EVENT_MAX] for at in range(0, len(states), FILES_IN_EVENT_MAX)]
     reason = options.reason or choice
     run.append(*(ev.ChangesAccepted(files=piece, reason=reason) for piece in pieces), actor=options.actor)
-    run.emit("changes_accepted", paths=[one.path for one in report.changed_files])
+    run.emit(notices.ChangesAccepted(paths=[one.path for one in report.changed_files]))
 
 
 def changed_by(changes: tuple[ChangedFile, ...]) -> str:
@@ -411,17 +412,16 @@ def start_on_record(run: Held, found: Survey, report: Report | None, options: Op
         executing = (ev.SessionExecuting(reason="resume"),)
     said = run.append(started, *executing, actor=options.actor)
     run.emit(
-        "resume_started",
+        notices.ResumeStarted(
+            started=started,
+            state=str(session.state),
+            skipped_task_ids=list(continuation.skipped_tasks),
+            skipped_step_ids=list(continuation.skipped_steps),
+            remaining_step_ids=list(continuation.pending),
+            sync=sync,
+            task_ms=dict(session.records.task_ms) if session.records else {},
+        ),
         seq=said[0].seq,
-        # Field by field: the stored form leaves defaults out, and whoever is told wants them.
-        **{name: msgspec.to_builtins(getattr(started, name)) for name in started.__struct_fields__ if name != "owner"},
-        state=str(session.state),
-        skipped_task_ids=list(continuation.skipped_tasks),
-        skipped_step_ids=list(continuation.skipped_steps),
-        remaining_step_ids=list(continuation.pending),
-        sync_status=sync.status,
-        sync=sync.as_json(),
-        task_ms=dict(session.records.task_ms) if session.records else {},
     )
 
 
@@ -454,9 +454,8 @@ def finish_resume(run: Held, skipped: int) -> Result:
     mismatches = with_sessions(run.store, run.session, run.root, differing)
     if not mismatches:
         result = complete(run, skipped, ev.ResumeCompleted(executed_steps=run.executed, skipped_steps=skipped))
-        run.emit(
-            "resume_completed", state=str(result.state), executed_steps=result.executed_steps, skipped_steps=skipped
-        )
+        executed = result.executed_steps
+        run.emit(notices.ResumeCompleted(state=str(result.state), executed_steps=executed, skipped_steps=skipped))
         return result
     names = ", ".join(one.path for one in mismatches[:5])
     error = EnvironmentInvalid(

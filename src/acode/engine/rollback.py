@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from acode import lock as locks
+from acode.engine import notices
 from acode.engine.held_session import Held, held
 from acode.engine.program_answers import settle_call
 from acode.engine.survey import step_named, whole_definition
@@ -368,7 +369,7 @@ def take_back(
 
     Before its files change, the log says so: whoever finds a rollback that was cut off is not told of strangers' edits.
     """
-    run.emit("step_taken_back", step=step.id, title=title_of(run.session, step, past))
+    run.emit(notices.StepTakenBack(title=title_of(run.session, step, past)), step=step.id)
     if step.undo is not None:
         run_undo(run, step, to)
     elif isinstance(step.action, Call) and step.action.undo is not None:

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from acode.engine import notices
 from acode.engine.endings import aborts, ending, pause_by_signal, stop_at_failure
 from acode.engine.held_session import Held
 from acode.engine.step import emit_restored, end, fail, start_of, with_restored
@@ -71,12 +72,13 @@ def settle_one(run: Held, settlement: Settlement, *, actor: str = "system", note
     has_failed = failed_by_itself(run, settlement)
     ends_with_it = has_failed and aborts(run) and step.retry is None
     run.emit(
-        "step_settled",
+        notices.StepSettled(
+            kind=settlement.kind,
+            outcome=str(settlement.outcome),
+            action="end" if ends_with_it else str(settlement.action),
+            evidence=settlement.evidence,
+        ),
         step=step.id,
-        kind=settlement.kind,
-        outcome=str(settlement.outcome),
-        action="end" if ends_with_it else str(settlement.action),
-        evidence=settlement.evidence,
     )
     if settlement.action is Action.SKIP:
         record_applied(run, step, started, evidence=settlement.evidence, note=note, actor=actor)
@@ -143,7 +145,7 @@ def wait_for_command(run: Held, settlement: Settlement, skipped: int) -> Result 
     """The command, or a transaction on a server, lives on without its acode: wait for it, visibly; never start it again
     beside itself."""
     step = step_named(run.session, settlement.step)
-    run.emit("step_waiting", step=step.id, evidence=settlement.evidence)
+    run.emit(notices.StepWaiting(evidence=settlement.evidence), step=step.id)
     started = run.session.in_flight[step.id].started
     if ends_in_time(step, run.site(), started):
         return None
@@ -220,14 +222,15 @@ def record_decision(run: Held, interruption: Interruption, decision: Decision) -
     """Every decision is an event, also a refusal; a refusal changes no counter."""
     said = run.append(decision_event(run, interruption, decision), actor=decision.actor)
     run.emit(
-        "resume_decision",
+        notices.ResumeDecision(
+            eligible=decision.eligible,
+            reason_code=str(decision.reason),
+            attempt=decision.attempt,
+            max_attempts=decision.attempts_max,
+            cooldown_seconds_remaining=decision.cooldown_s_remaining,
+            advice=[rule.because for rule in decision.advice],
+        ),
         seq=said[0].seq,
-        eligible=decision.eligible,
-        reason_code=str(decision.reason),
-        attempt=decision.attempt,
-        max_attempts=decision.attempts_max,
-        cooldown_seconds_remaining=decision.cooldown_s_remaining,
-        advice=[rule.because for rule in decision.advice],
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from acode import lock as locks
+from acode.engine import notices
 from acode.engine.held_session import Held
 from acode.engine.shared_paths import Attributed, attribute, warn_of_shared
 from acode.engine.survey import begun_elsewhere, leftovers_elsewhere
@@ -86,7 +87,8 @@ def lifecycle(run: Held, step: Step, request: Request) -> Lifecycle:
             if wait_s is None:
                 return Performed(started=started, outcome=outcome)
             accept_retry(run, started, outcome)
-            run.emit("step_retry", step=step.id, after_seconds=wait_s, attempt=run.session.next_attempt(step.id))
+            again = notices.StepRetry(after_seconds=wait_s, attempt=run.session.next_attempt(step.id))
+            run.emit(again, step=step.id)
         if (yield float(wait_s)):
             return Performed(started=started, outcome=outcome, stopped=True)
 
@@ -231,7 +233,7 @@ def begin(
     """Record what is going to happen; durably, unless a repeat of it would be harmless. Then this process may act."""
     started, blobs = start_of(run, step, prepared=prepared, asked=asked, shown=shown)
     if prepared.warning is not None and started.attempt == 1 and run.source.warns:
-        run.emit("step_warning", step=step.id, message=prepared.warning)
+        run.emit(notices.StepWarning(message=prepared.warning), step=step.id)
     if step.kind == "run" and make_place(run.world.agent_dir, started.key):
         started = msgspec.structs.replace(started, place_made=True)
     warn_of_shared(run, step.id, started.before)
@@ -297,26 +299,24 @@ def awake(run: Held, reason: str = "") -> tuple[ev.Known, ...]:
 
 
 def emit_started(run: Held, step: Step, started: ev.StepStarted) -> None:
-    if not is_heard(run, "step_started"):
+    if not is_heard(run, notices.StepStarted):
         return
     number, of = run.source.position(step)
-    asked: dict[str, Any] = {"shown": started.shown} if started.asked is not None else {}
-    run.emit(
-        "step_started",
-        step=step.id,
+    begun = notices.StepStarted(
         kind=step.kind,
         title=run.world.redactor.text(describe(step)),
         attempt=started.attempt,
+        shown=started.shown if started.asked is not None else msgspec.UNSET,
         number=number,
         of=of,
         key=started.key,
-        **asked,
     )
+    run.emit(begun, step=step.id)
 
 
-def is_heard(run: Held, event: str) -> bool:
+def is_heard(run: Held, body: type[notices.Body]) -> bool:
     """Whether anybody listens; a step is over so quickly that a notice to nobody would be felt."""
-    return event not in getattr(run.world.listener, "unheard", ())
+    return body not in getattr(run.world.listener, "unheard", ())
 
 
 # The end.
@@ -365,7 +365,7 @@ def end(
     warn_of(run, completed, own)
     emit_completed(run, completed, touched, said[-1].seq)
     for task in ending:
-        run.emit("task_completed", seq=said[-1].seq, task=task.task, duration_ms=task.duration_ms)
+        run.emit(notices.TaskCompleted(duration_ms=task.duration_ms), seq=said[-1].seq, task=task.task)
     return completed
 
 
@@ -420,17 +420,15 @@ def warn_of(run: Held, completed: ev.StepCompleted, own: Attributed) -> None:
 
 
 def emit_completed(run: Held, completed: ev.StepCompleted, touched: tuple[str, ...], seq: int) -> None:
-    if is_heard(run, "step_completed"):
-        run.emit(
-            "step_completed",
-            seq=seq,
-            step=completed.step,
+    if is_heard(run, notices.StepCompleted):
+        done = notices.StepCompleted(
             duration_ms=completed.duration_ms,
             settled=completed.settled,
             touched=list(touched),
             done=run.session.steps_done,
             total=run.session.steps_total,
         )
+        run.emit(done, seq=seq, step=completed.step)
 
 
 # The failure.
@@ -465,16 +463,14 @@ def fail(run: Held, started: ev.StepStarted, failed: Failed, took_ms: int = 0) -
     said = run.append(*events, blobs=failed.blobs)
     for warning in own.warnings:
         run.warn(warning)
-    run.emit(
-        "step_failed",
-        seq=said[-1].seq,
-        step=started.step,
+    told = notices.StepFailed(
         reason=failed.reason,
         message=failure.message,
         exit_status=failed.exit_status,
         output_tail=failed.output.tail if failed.output else "",
         touched=list(own.touched),
     )
+    run.emit(told, seq=said[-1].seq, step=started.step)
 
 
 def failures_of(run: Held, step_id: str) -> int:
@@ -521,10 +517,5 @@ def with_restored(settled: ev.StepSettled, rolled: RolledBack) -> tuple[ev.Known
 def emit_restored(run: Held, step: str, rolled: RolledBack) -> None:
     if rolled.restored:
         secret = sum(image.secret for image in rolled.saved)
-        run.emit(
-            "step_rolled_back",
-            step=step,
-            restored=list(rolled.restored),
-            saved=len(rolled.saved),
-            saved_until_end=secret,
-        )
+        restored = list(rolled.restored)
+        run.emit(notices.StepRolledBack(restored=restored, saved=len(rolled.saved), saved_until_end=secret), step=step)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -20,6 +20,7 @@ from acode.state import AGENT, LIBRARY, Session, State
 
 if TYPE_CHECKING:  # names of types only: a list of sessions must not load what it does not use
     from acode.config import Config
+    from acode.engine.notices import Notice
     from acode.plan import Settlement, Strategy
     from acode.redact import Redactor
     from acode.store.store import Store
@@ -27,19 +28,6 @@ if TYPE_CHECKING:  # names of types only: a list of sessions must not load what 
 
 
 NO_SERVER = "no server is configured here"
-
-
-class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to tell. `seq` names the event that makes it true; it may be acknowledged once that one is durable."""
-
-    event: str
-    at: datetime
-    session_id: str
-    seq: int | None = None
-    task: str | None = None
-    step: str | None = None
-    data: dict[str, Any] = {}
-    session: Session | None = None  # the session at this moment, for whoever shows its plan; no part of what is printed
 
 
 class Listener(Protocol):
@@ -215,18 +203,6 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
             automatic_max=resume.attempts_total_max,
             cooldown_s=msgspec.to_builtins(resume.cooldown_seconds),
         )
-
-
-def introduction(session: Session) -> dict[str, Any]:
-    """What the first line says of a session that is carried on."""
-    return {
-        "title": session.title,
-        "short_id": short(session.session_id),
-        "state": str(session.state),
-        "resumed": True,
-        "tasks": session.plan_tasks_total,
-        "steps": session.steps_total,
-    }
 
 
 def rollback_again(session: Session, event: UndoStarted) -> str:

@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from acode.config import Driver
+from acode.engine import notices
 from acode.engine.endings import Ending, ending, pause_by_signal
 from acode.engine.held_session import Held
 from acode.engine.plan_changes import RUN_CONTINUES, adopt_task, adopted, event_at, open_tasks, put_task
@@ -87,7 +88,7 @@ def take(run: Held, carried: Carried, driver: Driver, piece: Work | Gate, skippe
         if is_gate(other) and other.id != task.id:
             adopt_task(run, other, evidence="the run has gone past this gate")
     put_task(run, task, reason=f"the run's next piece: {piece.name}")
-    run.emit("plan_changed", task=task.id, title=task.title, tasks=run.session.tasks_total)
+    run.emit(notices.PlanChanged(title=task.title, tasks=run.session.tasks_total), task=task.id)
     step = task.steps[0]
     if isinstance(piece, Work):
         waking = awake(run, RUN_CONTINUES)

@@ -13,7 +13,7 @@ from typing import Any
 
 from acode import lock as locks
 from acode.config import Driver
-from acode.engine import session_commands
+from acode.engine import notices, session_commands
 from acode.engine.create import TITLE_CHARACTERS_MAX, session_created
 from acode.engine.disk_full import carried_on
 from acode.engine.endings import complete
@@ -67,15 +67,15 @@ def begin(world: World, run: Run, carried: Carried, driver: Driver) -> Result:
     planned = ev.SessionPlanned(tasks=0, steps=0, plan_digest=creation.plan_digest)
     with created(world, creation, planned, ev.SessionExecuting(reason="run"), blobs={}) as held:
         held.emit(
-            "session_start",
-            title=held.session.title,
-            short_id=short(held.session.session_id),
-            tasks=0,
-            steps=0,
-            resumed=False,
-            workspace=str(world.workspace),
-            source=run.source,
-            run_id=run.run_id,
+            notices.SessionStart(
+                title=held.session.title,
+                short_id=short(held.session.session_id),
+                tasks=0,
+                steps=0,
+                workspace=str(world.workspace),
+                source=run.source,
+                run_id=run.run_id,
+            )
         )
         return carried_on(held, lambda: walk(carried, driver)(held, 0, complete))
 

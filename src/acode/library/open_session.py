@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from acode import seal
+from acode.engine import notices
 from acode.engine.create import create_program, one_beginner
 from acode.engine.disk_full import lay_ballast, stop_for_disk
 from acode.engine.endings import complete, ending
@@ -264,13 +265,13 @@ def finished(world: World, session_id: str) -> Any:
 
 def announce(run: Held) -> None:
     run.emit(
-        "session_start",
-        title=run.session.title,
-        short_id=short(run.session.session_id),
-        tasks=0,
-        steps=0,
-        resumed=False,
-        workspace=str(run.world.workspace),
+        notices.SessionStart(
+            title=run.session.title,
+            short_id=short(run.session.session_id),
+            tasks=0,
+            steps=0,
+            workspace=str(run.world.workspace),
+        )
     )
 
 

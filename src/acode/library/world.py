@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from acode.config import effective, is_trusted, load_config, state_dir
 from acode.config.platforms import refuse_unsupported
-from acode.engine.world import Nobody, Notice, Options, Result, StopSwitch, World
+from acode.engine.notices import Notice, StepCompleted, StepOutput, StepStarted
+from acode.engine.world import Nobody, Options, Result, StopSwitch, World
 from acode.errors import UnsafeWorkspace, Usage
 
 
@@ -35,14 +36,14 @@ LENT: ContextVar[Lent | None] = ContextVar("acode_lent", default=None)
 class LogFile:
     """The log file hears what a person would look for; it is opened when there is something to write."""
 
-    unheard = frozenset({"step_started", "step_completed", "step_output"})  # the session's own events tell these
+    unheard = (StepStarted, StepCompleted, StepOutput)  # the session's own events tell these
 
     def __init__(self) -> None:
         self.world: World | None = None
         self._log: Any = None
 
     def emit(self, notice: Notice) -> None:
-        if notice.event in self.unheard or self.world is None:
+        if isinstance(notice.body, self.unheard) or self.world is None:
             return
         if self._log is None:
             from acode.log_file import log_of

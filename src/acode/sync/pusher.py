@@ -18,7 +18,8 @@ from typing import Literal
 import msgspec
 
 from acode import forked, seal
-from acode.engine.world import Listener, Notice, World
+from acode.engine.notices import Notice, ResumeStarted, SessionReopened, SessionStart, SyncChanged
+from acode.engine.world import Listener, World
 from acode.errors import AcodeError, SyncUnsupported
 from acode.log_file import Several
 from acode.store import sync_cursor
@@ -73,15 +74,16 @@ class Pusher:
     # The run's side.
 
     def emit(self, notice: Notice) -> None:
-        match notice.event:
-            case "session_start":
+        match notice.body:
+            case SessionStart(resumed=resumed) | SessionReopened(resumed=resumed):
                 self._begin(notice.session_id)
-                self._may_speak = not notice.data["resumed"]
-            case "resume_started":  # which tells how the sync stands
+                self._may_speak = not resumed
+            case ResumeStarted(sync=sync):  # which tells how the sync stands
                 self._may_speak = True
-                self._told = "degraded" if notice.data["sync_status"] == "degraded" else "restored"
-        if notice.event != "sync_changed":
-            self._speak()
+                self._told = "degraded" if sync.status == "degraded" else "restored"
+            case SyncChanged():  # our own
+                return
+        self._speak()
 
     def durable(self, seq: int) -> None:
         with self._news:
@@ -161,10 +163,9 @@ class Pusher:
         pending = max(0, self._durable - max(self._pushed, 0))
         self.speak_to.emit(
             Notice(
-                event="sync_changed",
+                body=SyncChanged(change=news, pending_events=pending, reason=self._reason or None),
                 at=self._world.clock(),
                 session_id=self._session_id,
-                data={"change": news, "pending_events": pending, "reason": self._reason or None},
             )
         )
 
