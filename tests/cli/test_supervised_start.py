@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from acode.cli.supervised_start import StartNote, SupervisedStart, unreported
-from acode.engine.create import PLANS, one_beginner
+from acode.engine.create import PLANS
+from acode.engine.start_lock import start_lock
 from tests.cli.plans import save, slow
 from tests.cli.test_supervise_killed import states
 from tests.driver import Acode
@@ -139,7 +140,7 @@ def test_a_child_that_is_about_to_make_its_session_is_waited_for(acode: Acode, w
     """The supervisor is killed before its child has made the session; a restart joins that one."""
     plan = save(workspace, slow())
     here = msgspec.structs.replace(world(tmp_path), workspace=workspace)
-    with one_beginner(here, PLANS, of="here", wait_s=0.0):  # the child waits for whoever is beginning a session
+    with start_lock(here, PLANS, wait_s=0.0, busy="", hint=""):  # the child waits for whoever is beginning a session
         first = acode.process("supervise", plan)
         while not any("run" in child.cmdline() for child in psutil.Process(first.pid).children()):
             pass

@@ -136,7 +136,7 @@ def runs_out_of_disk(stage: LockStage, process: Process) -> str:
 
     try:
         with held_session.held(stage.for_process(process), stage.id) as run:
-            disk_full.carried_on(run, work)
+            disk_full.paused_if_disk_fails(run, work)
         return "paused"
     except REFUSED:
         return "refused"

@@ -28,10 +28,12 @@ def run_task(flags: Flags, world: World, text: str, *, new: bool, approve_plan: 
         refuse_lost(world)
     unfinished = None if new else unfinished_of(world, goal)
     if unfinished is not None and resumes(world, Screen(flags, world.env), unfinished, "task"):
-        from acode.cli.resume import carry_on
+        from acode.cli.resume import by_its_kind
 
         session_id = unfinished.session_id
-        return Execution(flags, world, name=session_id).carry_out(lambda ready: carry_on(ready, session_id, Options()))
+        return Execution(flags, world, name=session_id).carry_out(
+            lambda ready: by_its_kind(ready, session_id, Options())
+        )
     return Execution(flags, world).carry_out(lambda ready: begin(ready, goal, approve_plan=approve_plan))
 
 

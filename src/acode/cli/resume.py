@@ -19,6 +19,7 @@ from acode.engine.workspace_store import opened, resolve_id
 from acode.engine.world import Options, Result, World
 from acode.errors import CheckpointMissing, Usage
 from acode.events.types import SessionCreated
+from acode.formats.interface import Run
 from acode.plan import Strategy
 
 LENIENT = (
@@ -86,33 +87,55 @@ def command(
         wait=wait,
     )
     if remote:
-        if session is None or dry_run:
-            raise Usage("--remote needs the ID of a session, and no --dry-run", hint="See: acode session list --remote")
-        from acode.cli.pull import brought_here, settle_files
-
-        brought = brought_here(world, screen, session, own=True, force=force, reason=reason or "")
-        settle_files(world, screen, brought, yes=yes)
-        session = brought.session_id
+        session = bring(world, screen, session, options, dry_run=dry_run, yes=yes)
     if (run := foreign.meant(world, screen, session, source, sure=last or yes or dry_run)) is not None:
-        if dry_run:
-            return foreign.show(world, screen, run, options, full=full, resuming=True)
-        carry_out = Execution(flags, world, asks=not auto, name=run.run_id).carry_out
-        return foreign.resume(world, screen, run, options, carry_out=carry_out)
+        return resume_foreign(flags, world, run, options, dry_run=dry_run, full=full)
     if dry_run:
-        from acode.cli.dry_run import show
-
-        name = session if session is not None else resumable_rows(world, screen)[0].session_id
-        return show(world, screen, name, options, full=full)
+        return preview(world, screen, session, options, full=full)
     name = session if session is not None else to_resume(world, screen, last=last, yes=yes, asks=not auto)
-    if force and reason is None and screen.can_ask and not auto:
+    return resume_native(flags, world, name, options)
+
+
+def bring(world: World, screen: Screen, session: str | None, options: Options, *, dry_run: bool, yes: bool) -> str:
+    """Take the session over from the shared copy; from here on it is one of this machine's."""
+    if session is None or dry_run:
+        raise Usage("--remote needs the ID of a session, and no --dry-run", hint="See: acode session list --remote")
+    from acode.cli.pull import brought_here, settle_files
+
+    brought = brought_here(world, screen, session, own=True, force=options.force, reason=options.reason or "")
+    settle_files(world, screen, brought, yes=yes)
+    return brought.session_id
+
+
+def resume_foreign(flags: Flags, world: World, run: Run, options: Options, *, dry_run: bool, full: bool) -> int:
+    """A run that another tool began."""
+    screen = Screen(flags, world.env)
+    if dry_run:
+        return foreign.show(world, screen, run, options, full=full, resuming=True)
+    carry_out = Execution(flags, world, asks=options.actor == "user", name=run.run_id).carry_out
+    return foreign.resume(world, screen, run, options, carry_out=carry_out)
+
+
+def preview(world: World, screen: Screen, session: str | None, options: Options, *, full: bool) -> int:
+    from acode.cli.dry_run import show
+
+    name = session if session is not None else resumable_rows(world, screen)[0].session_id
+    return show(world, screen, name, options, full=full)
+
+
+def resume_native(flags: Flags, world: World, name: str, options: Options) -> int:
+    """A session of acode's own; a person who forces it is asked for the reason."""
+    screen, asks = Screen(flags, world.env), options.actor == "user"
+    if options.force and options.reason is None and screen.can_ask and asks:
         given = ask_for_text(screen, "Why is it forced? (for the record; Enter for none given)")
         options = msgspec.structs.replace(options, reason=given or None)
-    execution = Execution(flags, world, asks=not auto, name=name)
-    return execution.carry_out(lambda ready: carry_on(announce_wait(ready, screen, name, wait=wait), name, options))
+    execution = Execution(flags, world, asks=asks, name=name)
+    wait = options.wait
+    return execution.carry_out(lambda ready: by_its_kind(announce_wait(ready, screen, name, wait=wait), name, options))
 
 
-def carry_on(world: World, name: str, options: Options) -> Result:
-    """A plan is walked by acode itself; a program's session is carried on by its program, which is called again."""
+def by_its_kind(world: World, name: str, options: Options) -> Result:
+    """acode itself walks a plan; a program's session is resumed by its program, which is called again."""
     with opened(world, look_only=True) as store:
         session_id = resolve_id(world, store, name)
         try:
@@ -124,6 +147,6 @@ def carry_on(world: World, name: str, options: Options) -> Result:
         return resume(world, name, options)
     if session.terminal:
         raise ended(session)
-    from acode.library.decorators import carry_on as call_program
+    from acode.library.decorators import resume_program
 
-    return call_program(world, session, created, options)
+    return resume_program(world, session, created, options)

@@ -6,22 +6,20 @@ The engine reads none of these itself.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from acode.cli.early_flags import Flags
 from acode.cli.screen import Screen, one_line
 from acode.config import Config, effective, is_trusted, load_config, state_dir, trust
-from acode.engine.world import Answers, Listener, Nobody, StopSwitch, World
+from acode.engine.make_world import make_world
+from acode.engine.world import Answers, Listener, World
 from acode.errors import NotWritable, UnsafeWorkspace, Usage
 from acode.workspacepath import OWN_DIRECTORY
 
 if TYPE_CHECKING:
     from acode.engine.notices import Notice
-    from acode.redact import Redactor, Stream
 
 
 class Silent:
@@ -32,38 +30,6 @@ class Silent:
 
     def durable(self, seq: int) -> None:
         pass
-
-
-class OnDemand:
-    """The redactor, made when it is first needed: its rules cost more than a short command takes."""
-
-    def __init__(self, env: Mapping[str, str], *, strict: bool) -> None:
-        self._env = env
-        self._strict = strict
-        self._made: Redactor | None = None
-        self.learned: tuple[str, ...] = ()
-
-    def learn(self, values: Iterable[str]) -> None:
-        self.learned = tuple(dict.fromkeys((*self.learned, *values)))
-        if self._made is not None:
-            self._made.learn(self.learned)
-
-    def _redactor(self) -> Redactor:
-        if self._made is None:
-            from acode.redact import looks_secret, redactor
-
-            self._made = redactor([value for name, value in self._env.items() if looks_secret(name)], self._strict)
-            self._made.learn(self.learned)
-        return self._made
-
-    def text(self, text: str) -> str:
-        return self._redactor().text(text)
-
-    def matches(self, text: str) -> bool:
-        return self._redactor().matches(text)
-
-    def stream(self) -> Stream:
-        return self._redactor().stream()
 
 
 # The place.
@@ -167,20 +133,12 @@ def build_world(
     if wants_trust:
         for warning in config.warnings:
             screen.warn(warning)
-    redactor: Any = OnDemand(env, strict=config.settings.redaction.strict)
-    world = World(
+    world = make_world(
         workspace=workspace,
-        state_dir=state_dir(env),
-        config=config,
         env=env,
-        clock=now,
-        monotonic=time.monotonic,
-        sleep=time.sleep,
-        new_id=new_id,
+        config=config,
         listener=listener or Silent(),
-        answers=answers or Nobody(),
-        stop=StopSwitch(time.monotonic, config.settings.steps.stop_grace_seconds),
-        redactor=redactor,
+        answers=answers,
         offline=_offline(flags),
         ask_offline=lambda stated: _asked_offline(screen, stated),
         on_waiting=screen.line,
@@ -207,13 +165,3 @@ def _asked_offline(screen: Screen, stated: str) -> str | None:
     if not confirm(screen, "Continue without the server?", default=False):
         return None
     return ask_for_text(screen, "Why? (for the record; Enter for none given)") or ""
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
-def new_id() -> str:
-    from uuid_utils.compat import uuid7
-
-    return str(uuid7())

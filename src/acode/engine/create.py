@@ -6,7 +6,7 @@ From its creation on, a session lives by its log alone: the plan file may change
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -14,21 +14,21 @@ import msgspec
 from acode import __version__
 from acode import lock as locks
 from acode.engine import notices
-from acode.engine.disk_full import carried_on
+from acode.engine.disk_full import paused_if_disk_fails
 from acode.engine.endings import complete
 from acode.engine.environment import git_position
 from acode.engine.held_session import Held, created
+from acode.engine.start_lock import start_lock
 from acode.engine.step import PLANNING
 from acode.engine.walk import perform_all
 from acode.engine.world import Result, World, short
-from acode.errors import BadPlan, SessionLocked
+from acode.errors import BadPlan
 from acode.events import types as ev
 from acode.events.definition import Plan, Run, digest
 from acode.redact import looks_secret
 from acode.state import AGENT
 from acode.steps.declared_secrets import declared_values
 from acode.store.journal import Blob
-from acode.workspace import Root, ensure_agent_dir
 
 if TYPE_CHECKING:  # a program's session has no plan file, and does not load what reads one
     from acode.planfile import PlanFile
@@ -37,6 +37,7 @@ PLAN_IN_LOG_BYTES_MAX = 524_288  # an event holds 1 MiB at the most; a larger pl
 TITLE_CHARACTERS_MAX = 200
 PLANS = "plans"  # the lock of whoever looks for an unfinished session of a plan, and begins one
 BEGIN_WAIT_S = 10.0
+WAIT_HINT = "Wait a moment, or end the process that is named, and try again."
 SECRET_CHARACTERS_MIN = 4  # shorter values cannot be told from ordinary text
 
 
@@ -51,8 +52,9 @@ def run_plan(world: World, planfile: PlanFile, *, refuse: Callable[[], None] | N
     planned = ev.SessionPlanned(tasks=len(plan.tasks), steps=steps, plan_digest=event.plan_digest)
     executing = ev.SessionExecuting(reason="run")
     with contextlib.ExitStack() as stack:
+        busy = "another process is just beginning a session here, and does not come to an end with it"
         with (
-            one_beginner(world, PLANS, of="here", wait_s=BEGIN_WAIT_S)
+            start_lock(world, PLANS, wait_s=BEGIN_WAIT_S, busy=busy, hint=WAIT_HINT)
             if refuse is not None
             else contextlib.nullcontext()
         ):
@@ -69,26 +71,7 @@ def run_plan(world: World, planfile: PlanFile, *, refuse: Callable[[], None] | N
                 workspace=str(world.workspace),
             )
         )
-        return carried_on(run, lambda: perform_all(run, 0, complete))
-
-
-@contextlib.contextmanager
-def one_beginner(world: World, name: str, *, of: str, wait_s: float) -> Iterator[None]:
-    """Two that both find no session, `of` a plan or a key, would begin two, and do the same work twice."""
-    with Root(world.workspace) as root:
-        directory = ensure_agent_dir(root)
-    try:
-        lock, _ = locks.acquire(directory / "locks", name, lambda: 1, wait_s=wait_s, now=world.clock)
-    except SessionLocked as error:
-        raise SessionLocked(
-            f"another process is just beginning a session {of}, and does not come to an end with it",
-            hint="Wait a moment, or end the process that is named, and try again.",
-            **error.details,
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
+        return paused_if_disk_fails(run, lambda: perform_all(run, 0, complete))
 
 
 def creation(world: World, planfile: PlanFile) -> tuple[ev.SessionCreated, dict[str, Blob]]:

@@ -23,7 +23,7 @@ from acode.store.store import Store
 BALLAST_BYTES = 65_536
 
 
-def carried_on(run: Held, work: Callable[[], Result]) -> Result:
+def paused_if_disk_fails(run: Held, work: Callable[[], Result]) -> Result:
     """Do the work; a full or failing disk ends it with a pause and a clear error instead of a traceback."""
     with contextlib.suppress(OSError):
         lay_ballast(run.world.agent_dir)

@@ -12,7 +12,7 @@ import msgspec
 
 from acode import lock as locks
 from acode.engine import notices
-from acode.engine.disk_full import carried_on
+from acode.engine.disk_full import paused_if_disk_fails
 from acode.engine.endings import complete, ending
 from acode.engine.environment import Report, validate
 from acode.engine.held_session import Held, held, refuse_unknown_events
@@ -66,7 +66,7 @@ def resume(world: World, text: str, options: Options, walk: Walk = perform_all) 
     with missing_checkpoint_on_record(world, options), held(world, text, wait=options.wait) as run:
         refuse_to_walk_alone(run, walk)
         found, options = make_ready(run, options)
-        return carried_on(run, lambda: settle_and_perform(run, found, options, walk))
+        return paused_if_disk_fails(run, lambda: settle_and_perform(run, found, options, walk))
 
 
 def make_ready(run: Held, options: Options) -> tuple[Survey, Options]:

@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
 from typing import Any
 
-from acode import lock as locks
 from acode.config import Driver
 from acode.engine import notices, session_commands
 from acode.engine.create import TITLE_CHARACTERS_MAX, session_created
-from acode.engine.disk_full import carried_on
+from acode.engine.disk_full import paused_if_disk_fails
 from acode.engine.endings import complete
 from acode.engine.held_session import created
 from acode.engine.resume import resume
+from acode.engine.start_lock import start_lock
 from acode.engine.workspace_store import carrier_of, has_database, opened, refuse_lost
 from acode.engine.world import Options, Result, World, short
-from acode.errors import MachineRefused, SessionLocked, TerminalState, Usage
+from acode.errors import MachineRefused, TerminalState, Usage
 from acode.events import types as ev
 from acode.events.definition import Plan, digest
 from acode.formats import format_of
 from acode.formats.drive_run import walk
 from acode.formats.interface import Carried, Run
 from acode.state import Session, State
-from acode.workspace import Root, ensure_agent_dir
 
 
 def driver_of(world: World, run: Run) -> Driver | None:
@@ -77,7 +75,7 @@ def begin(world: World, run: Run, carried: Carried, driver: Driver) -> Result:
                 run_id=run.run_id,
             )
         )
-        return carried_on(held, lambda: walk(carried, driver)(held, 0, complete))
+        return paused_if_disk_fails(held, lambda: walk(carried, driver)(held, 0, complete))
 
 
 def mend_run(world: World, run: Run, options: Options) -> tuple[str, ...]:
@@ -138,23 +136,9 @@ def origin_of(session: Session, step_id: str) -> dict[str, Any]:
     return next((task.origin for task in tasks if any(step.id == step_id for step in task.steps)), {})
 
 
-@contextlib.contextmanager
-def locked(world: World, run: Run, *, wait: bool) -> Iterator[None]:
+def locked(world: World, run: Run, *, wait: bool) -> contextlib.AbstractContextManager[None]:
     """One acode per run: two that both found no session for it would make two."""
-    with Root(world.workspace) as root:
-        ensure_agent_dir(root)
     name = f"{run.source}-{hashlib.sha256(run.run_id.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
     wait_s = world.config.settings.session.lock_timeout_seconds if wait else 0.0
-    try:
-        lock, _ = locks.acquire(world.agent_dir / "locks", name, lambda: 1, wait_s=wait_s, now=world.clock)
-    except SessionLocked as error:
-        owner = error.details.get("owner", {})
-        raise SessionLocked(
-            f"another acode works on the run {run.run_id}" + (f": pid {owner['pid']}" if owner else ""),
-            hint=f"Wait for it: acode resume {run.run_id} --wait",
-            **error.details,
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
+    busy, hint = f"another acode works on the run {run.run_id}", f"Wait for it: acode resume {run.run_id} --wait"
+    return start_lock(world, name, wait_s=wait_s, busy=busy, hint=hint)

@@ -264,7 +264,7 @@ def stored_default(default: Any) -> Any:
 # From the command line.
 
 
-def carry_on(world: World, session: State, created: SessionCreated, options: Options) -> Result:
+def resume_program(world: World, session: State, created: SessionCreated, options: Options) -> Result:
     """Call the session's program again; its session takes the world of this command, with its terminal."""
     name = short(session.session_id)
     if created.entry is None:

@@ -12,11 +12,9 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Literal
 
-import msgspec
-
 from acode import seal
 from acode.engine import notices
-from acode.engine.create import create_program, one_beginner
+from acode.engine.create import WAIT_HINT, create_program
 from acode.engine.disk_full import lay_ballast, stop_for_disk
 from acode.engine.endings import complete, ending
 from acode.engine.held_session import Held, ended, held, load_verified
@@ -26,6 +24,7 @@ from acode.engine.resume import escalate_if_due, finish_resume, make_ready
 from acode.engine.session_commands import refuse_running
 from acode.engine.settle import resolve as settle_by_person
 from acode.engine.settle import settle_flights
+from acode.engine.start_lock import start_lock
 from acode.engine.survey import chosen_strategy, retries_unknown
 from acode.engine.undo_command import answer_undo, is_being_undone
 from acode.engine.workspace_store import has_database, opened
@@ -50,7 +49,7 @@ from acode.library.step_identity import COUNTER, CURRENT, Current
 from acode.library.world import LENT, world_of
 from acode.state import State
 from acode.store.step_index import sessions_of_key
-from acode.workspace import Root, ensure_agent_dir
+from acode.workspace import Root
 
 KEY_CHARACTERS_MAX = 200
 OnCompleted = Literal["return", "new"]
@@ -162,11 +161,10 @@ def open_session(
     if lent is not None:
         options = lent.options
     stack.enter_context(missing_checkpoint_on_record(world, options))
-    with Root(world.workspace) as root:
-        ensure_agent_dir(root)
     name = f"key-{hashlib.sha256(key.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
     wait_s = max(world.config.settings.session.lock_timeout_seconds if options.wait else 0.0, 1.0)
-    with one_beginner(world, name, of=f"under the key {key}", wait_s=wait_s):
+    busy = f"another process is just beginning a session under the key {key}, and does not come to an end with it"
+    with start_lock(world, name, wait_s=wait_s, busy=busy, hint=WAIT_HINT):
         known = find_lent(world, lent.session_id) if model is not None and lent else find_session(world, key)
         if known is None or (known[1].terminal and on_completed == "new" and lent is None):
             checked_key(world, key)
@@ -186,7 +184,7 @@ def open_session(
         return made(ready, on_change, resumed=True)
     run = stack.enter_context(held(world, session_id, wait=options.wait))
     note = check(run) if check is not None else None  # a call that is refused is no attempt to resume
-    carry_on(run, options, probes)
+    settle_and_resume(run, options, probes)
     if note is not None:
         run.append(note, actor="user", durable=False)
     return made(run, on_change, resumed=True)
@@ -194,18 +192,11 @@ def open_session(
 
 def with_second_tier(stack: contextlib.ExitStack, world: World) -> World:
     """Where a server is configured, the log is pushed in the background; without one nothing of it is loaded."""
-    url = world.config.settings.sync.url
-    if url is None:
+    if world.config.settings.sync.url is None:
         return world
-    from acode.log_file import Several
-    from acode.sync.pusher import Pusher
+    from acode.sync.pusher import pushing
 
-    pusher = Pusher(world, url)
-    pusher.speak_to = world.listener
-    stack.callback(pusher.close)
-    return msgspec.structs.replace(
-        world, listener=Several(world.listener, pusher), confirm_ownership=pusher.confirm_ownership
-    )
+    return stack.enter_context(pushing(world))
 
 
 def made(run: Held, on_change: OnChange, *, resumed: bool) -> Session:
@@ -275,7 +266,7 @@ def announce(run: Held) -> None:
     )
 
 
-def carry_on(run: Held, options: Options, probes: Mapping[str, Probe]) -> None:
+def settle_and_resume(run: Held, options: Options, probes: Mapping[str, Probe]) -> None:
     """The same way back as that of a plan: settle what is open, decide, validate, and on."""
     for step_id, flight in list(run.session.in_flight.items()):
         probe = probes.get(step_id.rpartition(".")[2].partition(COUNTER)[0])

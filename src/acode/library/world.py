@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Iterable
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from acode.config import effective, is_trusted, load_config, state_dir
 from acode.config.platforms import refuse_unsupported
+from acode.engine.make_world import make_world
 from acode.engine.notices import Notice, StepCompleted, StepOutput, StepStarted
-from acode.engine.world import Nobody, Options, Result, StopSwitch, World
+from acode.engine.world import Options, Result, World
 from acode.errors import UnsafeWorkspace, Usage
 
 
@@ -55,33 +53,7 @@ class LogFile:
         """The log file promises nothing."""
 
 
-class Rules:
-    """The redactor, made when it is first needed: its rules cost more than a short program takes."""
-
-    def __init__(self, strict: bool) -> None:
-        self._strict = strict
-        self._made: Any = None
-        self.learned: tuple[str, ...] = ()
-
-    def learn(self, values: Iterable[str]) -> None:
-        self.learned = tuple(dict.fromkeys((*self.learned, *values)))
-        if self._made is not None:
-            self._made.learn(self.learned)
-
-    def __getattr__(self, name: str) -> Any:
-        if self._made is None:
-            from acode.redact import looks_secret, redactor
-
-            self._made = redactor([value for key, value in os.environ.items() if looks_secret(key)], self._strict)
-            self._made.learn(self.learned)
-        found = getattr(self._made, name)
-        setattr(self, name, found)  # asked for at every step: from now on it is found without asking here
-        return found
-
-
 def world_of(workspace: str | os.PathLike[str]) -> World:
-    from uuid_utils import uuid7
-
     env = dict(os.environ)
     refuse_unsupported(sys.platform, env)
     place = find_place(workspace, env)
@@ -89,22 +61,8 @@ def world_of(workspace: str | os.PathLike[str]) -> World:
     sha256 = config.workspace_file_sha256
     if config.executes and sha256 is not None and is_trusted(state_dir(env), place, sha256):
         config = effective(config, trusted=True)
-    listener, rules = LogFile(), Rules(config.settings.redaction.strict)
-    redactor: Any = rules
-    world = World(
-        workspace=place,
-        state_dir=state_dir(env),
-        config=config,
-        env=env,
-        clock=lambda: datetime.now(UTC),
-        monotonic=time.monotonic,
-        sleep=time.sleep,
-        new_id=lambda: str(uuid7()),
-        listener=listener,
-        answers=Nobody(),
-        stop=StopSwitch(time.monotonic, config.settings.steps.stop_grace_seconds),
-        redactor=redactor,
-    )
+    listener = LogFile()
+    world = make_world(workspace=place, env=env, config=config, listener=listener)
     listener.world = world
     return world
 

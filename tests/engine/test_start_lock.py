@@ -11,6 +11,7 @@ import pytest
 from acode.cli.run import refuse_second
 from acode.engine import create
 from acode.engine.create import run_plan
+from acode.engine.start_lock import start_lock
 from acode.errors import InputRequired, SessionLocked
 from acode.planfile import PlanFile
 from acode.workspace import Directory, Root, ensure_agent_dir, files
@@ -72,7 +73,7 @@ def test_two_that_both_found_no_unfinished_session_do_not_begin_two(life: Life) 
 
 def test_whoever_never_comes_to_an_end_with_beginning_is_named(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(create, "BEGIN_WAIT_S", 0.05)
-    taken = create.one_beginner(life.world(), create.PLANS, of="here", wait_s=1.0)
+    taken = start_lock(life.world(), create.PLANS, wait_s=1.0, busy="", hint="")
     with taken, pytest.raises(SessionLocked, match="just beginning a session") as caught:
         run_plan(life.world(), life.plan(WORK), refuse=lambda: None)
     assert caught.value.exit_code == 16
