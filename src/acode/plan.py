@@ -96,7 +96,7 @@ def continue_plan(
         for step, flight in session.in_flight.items()
     )
     applied = {settlement.step for settlement in settlements if settlement.action is Action.SKIP}
-    if session.by_program:
+    if session.steps_from.asked:
         # What is left to do, only the program knows; what it will be asked about is what it left open.
         failed = (name for name, record in session.records.steps.items() if record.status != "completed")
         again = (*(name for name in session.in_flight if name not in applied), *failed)

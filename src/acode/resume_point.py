@@ -71,7 +71,7 @@ def detect_scenario(session: Session, temp_left: bool = False) -> Scenario:
             return Scenario.FRESH_START
         case State.AWAITING_APPROVAL if not session.in_flight or _only_around_the_gate(session):
             return Scenario.CLEAN_SHUTDOWN
-        case State.PLANNING | State.AWAITING_APPROVAL if session.by_program:
+        case State.PLANNING | State.AWAITING_APPROVAL if session.steps_from.asked:
             return Scenario.MID_WRITE if writing else Scenario.MID_OPERATION
         case State.EXECUTING if not session.started_any:
             return Scenario.FRESH_START
@@ -91,7 +91,7 @@ def detect_scenario(session: Session, temp_left: bool = False) -> Scenario:
 def _only_around_the_gate(session: Session) -> bool:
     """Whether all that is in flight are steps of a program inside of which it asks: those wait with it."""
     gate = session.waiting_for.step if session.waiting_for is not None else ""
-    return session.by_program and all(gate.startswith(f"{step}{NESTED}") for step in session.in_flight)
+    return session.steps_from.asked and all(gate.startswith(f"{step}{NESTED}") for step in session.in_flight)
 
 
 def _paused_scenario(session: Session, reason: str) -> Scenario:

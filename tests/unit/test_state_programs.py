@@ -11,7 +11,8 @@ from acode.errors import CannotContinue
 from acode.events import types as ev
 from acode.plan import Strategy, continue_plan
 from acode.resume_point import Scenario, detect_scenario
-from acode.state import NESTED, PLANNING_TASKS, AcceptedPast, Session
+from acode.state import NESTED, AcceptedPast, Session
+from acode.state.source import AGENT
 from tests import builders
 from tests.builders import OWNER, created, paused, resumed, session
 
@@ -130,7 +131,7 @@ def test_a_changed_plan_brings_its_own_counts_and_is_read_by_its_name() -> None:
 
 def test_the_plan_of_an_agent_counts_the_planning_too_and_never_less_than_is_done() -> None:
     changed = ev.PlanChanged(plan_blob="f" * 64, plan_digest="d", tasks=2, steps=0)
-    assert by_a_program(changed, kind="agent").tasks_total == 2 + PLANNING_TASKS
+    assert by_a_program(changed, kind="agent").tasks_total == 2 + AGENT.planning_tasks
     many = [word for number in range(9) for word in did(f"t{number}")]
     assert by_a_program(many, changed, kind="agent").tasks_total == 9
 

@@ -14,7 +14,8 @@ from acode.engine.workspace_store import has_database, refuse_lost
 from acode.engine.world import Options, Result, World
 from acode.errors import ModelUnsupported
 from acode.events.types import SessionCreated
-from acode.state import AGENT, Session
+from acode.state import Session
+from acode.state.source import SOURCES
 
 
 def run_task(flags: Flags, world: World, text: str, *, new: bool, approve_plan: bool) -> int:
@@ -60,7 +61,7 @@ def unfinished_of(world: World, goal: str) -> Session | None:
 
 
 def same_task(created: SessionCreated, goal: str) -> bool:
-    return created.kind == AGENT and created.entry_arguments.get("args", [])[:1] == [goal]
+    return SOURCES[created.kind].follows_model and created.entry_arguments.get("args", [])[:1] == [goal]
 
 
 def with_model(world: World) -> World:

@@ -14,7 +14,7 @@ from acode.engine.preview import Preview, as_json, next_action, preview
 from acode.engine.shared_paths import author
 from acode.engine.world import Options, World, short
 from acode.redact import Redactor
-from acode.state import AGENT, Session
+from acode.state import Session
 
 
 def show(world: World, screen: Screen, name: str, options: Options, *, full: bool) -> int:
@@ -43,14 +43,14 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
         f"  Current state: {session.state}",
         f"  Last checkpoint: {checkpoint}",
     ]
-    if session.kind == AGENT:
+    if session.steps_from.follows_model:
         out += [f"  {line}" for line in agent_work(session, world.redactor)]
     else:
         out += [
             f"  Skipping: {count(len(continuation.skipped_steps), 'step')} (complete)",
             f"  Remaining: {count(len(continuation.pending), 'step')}",
         ]
-    if continuation.pending and session.kind != AGENT:
+    if continuation.pending and not session.steps_from.follows_model:
         out.append(f"  Starting from: {where(outline, continuation.pending[0])}")
     out.append(f"  Sync status: {sync_state.in_brief(found.sync.as_json())}")
     decision = survey.decision

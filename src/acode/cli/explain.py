@@ -25,7 +25,6 @@ from acode.events.definition import describe
 from acode.plan import Action, Settlement
 from acode.policy import ADVICE_FOR_PERSONS, Decision, Reason
 from acode.resume_point import Scenario
-from acode.state import AGENT
 
 LABEL_COLUMNS = 12
 PENDING_SHOWN_MAX = 6
@@ -148,7 +147,7 @@ class Explanation:
         open_steps = {one.step for one in flights}
         pending = [step for step in continuation.pending if step not in open_steps]
         shown = [self._step(step) for step in pending[:PENDING_SHOWN_MAX]]
-        if self.session.kind == AGENT:
+        if self.session.steps_from.follows_model:
             pending, shown = [], self._tasks_ahead()
         if len(pending) > PENDING_SHOWN_MAX:
             shown.append(f"… and {count(len(pending) - PENDING_SHOWN_MAX, 'more step')}")

@@ -24,7 +24,7 @@ from acode.engine.world import Answers, Listener, Nobody, Result, World, short
 from acode.errors import AcodeError, Interrupted
 from acode.log_file import Several, flush_metrics, log_of, meter
 from acode.notify import Alerts
-from acode.state import AGENT, TERMINAL, Session
+from acode.state import TERMINAL, Session
 
 SILENT_ENDINGS = (2, 3, 14, 15)  # refusals after which the same command would be refused again
 
@@ -161,7 +161,7 @@ class Execution:
 
     def _remaining(self, result: Result) -> str:
         session = self.follower.session
-        if session is not None and session.kind == AGENT:
+        if session is not None and session.steps_from.follows_model:
             return count(session.plan_tasks_total - session.plan_tasks_done, "task")
         return count(result.remaining_steps, "step")
 

@@ -33,7 +33,7 @@ def meant(world: World, screen: Screen, text: str | None, source: str | None, *,
     if not runs:
         return None
     native = [row.session for row in rows(world) if row.session is not None and not row.session.terminal]
-    native = [session for session in native if session.kind != "foreign"]
+    native = [session for session in native if not session.steps_from.carries_run]
     if not native:
         return to_resume(world, screen, None, sure=sure)
     if sure or screen.can_ask:

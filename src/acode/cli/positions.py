@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from acode.events.definition import Plan, Step, Task, describe, execution_order
-from acode.state import AGENT, Session
+from acode.state import Session
 
 LINES_MAX = 10  # more finished tasks than this are told as ranges
 
@@ -108,7 +108,7 @@ def _in_ranges(found: list[Skipped]) -> list[Skipped]:
 
 def position(session: Session, outline: Outline | None) -> str:
     """“Task 2/3, Step 3/5”, or how far it came where there is no plan to point into."""
-    if session.kind == AGENT:
+    if session.steps_from.follows_model:
         at = agent_place(session)
         return f"Task {at.task_number}/{session.plan_tasks_total}, Step {at.step_number}" if at else of_agent(session)
     place = outline.next_step(session) if outline is not None else None
@@ -162,4 +162,4 @@ def open_tasks(session: Session) -> list[Task]:
 
 def outline_of(session: Session) -> Outline | None:
     """The plan of a session that is walked by it; a program, an agent among them, finds its steps on the way."""
-    return Outline(session.plan) if session.plan is not None and not session.by_program else None
+    return Outline(session.plan) if session.plan is not None and not session.steps_from.asked else None

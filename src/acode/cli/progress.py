@@ -19,7 +19,7 @@ from acode.engine import notices
 from acode.engine.notices import Notice
 from acode.engine.world import short
 from acode.redact import Redactor
-from acode.state import AGENT, NESTED, PLANNING_TASKS, Session
+from acode.state import NESTED, Session
 
 PATHS_SHOWN_MAX = 5
 
@@ -128,14 +128,14 @@ class Progress:
             self._loaded(session)
         else:
             size = f"{count(session.tasks_total, 'task')}, {count(session.steps_total, 'step')}"
-            if session.kind == AGENT:
+            if session.steps_from.follows_model:
                 size = f"planned and done by {model_of(session)}"
-            if session.kind == "foreign":
+            if session.steps_from.carries_run:
                 size = f"carries the {session.source} run {one_line(session.run_id)}"
             self.screen.line(f"Session {self._bold(short(session.session_id))}: {title} ({size})")
 
     def _loaded(self, session: Session) -> None:
-        if session.kind == AGENT:
+        if session.steps_from.follows_model:
             for line in agent_lines(session):
                 self.screen.line(f"  {line}")
             return
@@ -205,7 +205,7 @@ class Progress:
         self.screen.line("\nEnvironment ready. Resuming..." if self._checked and self._ready else "\nResuming...")
         if notice.session is None:
             return
-        if notice.session.kind == AGENT:
+        if notice.session.steps_from.follows_model:
             at = agent_place(notice.session)
             self._skipped(agent_skipped(notice.session))
             self.screen.line(f"  Continuing from {at.name if at else of_agent(notice.session)}")
@@ -232,7 +232,7 @@ class Progress:
     def _step_settled(self, notice: Notice, body: notices.StepSettled) -> None:
         self.line.close()
         step = notice.step or ""
-        if notice.session is not None and notice.session.kind == AGENT and is_task(notice):
+        if notice.session is not None and notice.session.steps_from.follows_model and is_task(notice):
             self.screen.detail(f"\nTask {one_line(step)}: was in the middle, and goes on where the log ends")
             return
         self.screen.line(f"\nStep: {self._clean(self._outline.title(step) if self._outline else step)}")
@@ -273,7 +273,7 @@ class Progress:
     def _step_started(self, notice: Notice, body: notices.StepStarted) -> None:
         self._head(notice)
         self.step = notice.step
-        if notice.session is not None and notice.session.kind == AGENT:
+        if notice.session is not None and notice.session.steps_from.follows_model:
             self._titles[notice.step or ""] = title_of(notice, body)
             if is_task(notice):
                 self._task_of_agent(notice.session, title_of(notice, body))
@@ -301,7 +301,7 @@ class Progress:
     def _task_of_agent(self, session: Session, title: str) -> None:
         """A task is a step with steps inside: its name stands above them."""
         self.line.close()
-        if session.tasks_done < PLANNING_TASKS:  # making the plan is no task of the plan
+        if session.tasks_done < session.steps_from.planning_tasks:  # making the plan is no task of the plan
             self.screen.line(self._bold(f"\n{self._clean(title)}"))
             return
         number = session.plan_tasks_done + 1
@@ -316,7 +316,7 @@ class Progress:
     def _step_completed(self, notice: Notice, body: notices.StepCompleted) -> None:
         self._end_output()
         how = "already applied" if body.settled else took(body.duration_ms)
-        if notice.session is not None and notice.session.kind == AGENT:
+        if notice.session is not None and notice.session.steps_from.follows_model:
             if notice.step in self._titles and not is_task(notice):  # an answer that was just given needs no line
                 self.line.close(f"  {self._good('✓')} {self._label(notice, len(how) + 2)} {self._dim(f'({how})')}")
                 self._touched(body.touched)

@@ -9,7 +9,7 @@ from acode.engine.preview import Preview, next_action
 from acode.formats.agent_memory.messages import resume_report
 from acode.formats.interface import Standing
 from acode.redact import Redactor
-from acode.state import AGENT, Session
+from acode.state import Session
 
 
 def of_run(standing: Standing, *, waits_for: str | None = None) -> str:
@@ -35,7 +35,7 @@ def of_session(found: Preview, redactor: Redactor) -> str:
         completed = (last, one_line(redactor.text(outline.title(last))) if outline is not None else "")
     first = found.survey.continuation.pending[0] if found.survey and found.survey.continuation.pending else None
     upcoming = f"{first}: {one_line(redactor.text(outline.title(first)))}" if first and outline else "End the session"
-    if session.kind == AGENT:
+    if session.steps_from.follows_model:
         upcoming = next_of_agent(session, redactor)
     running = found.lock.held
     return resume_report(

@@ -142,7 +142,7 @@ def by_its_kind(world: World, name: str, options: Options) -> Result:
             session, _ = store.peek(session_id)
         except CheckpointMissing:  # whatever made it: the engine refuses, and records that
             return resume(world, session_id, options)
-        created = store.first_event(session_id, session)[0].event if session.by_program else None
+        created = store.first_event(session_id, session)[0].event if session.steps_from.asked else None
     if not isinstance(created, SessionCreated):
         return resume(world, name, options)
     if session.terminal:

@@ -85,7 +85,7 @@ def command(flags: Flags, *, session: str, to: str | None, dry_run: bool, yes: b
     signals = Signals(world.stop, grace_s=world.config.settings.steps.stop_grace_seconds, waits_for=lambda: None)
     ready = msgspec.structs.replace(world, listener=Several(Told(screen), log_of(world)))
     with signals, shared(ready) as pushed:
-        done = roll_back(pushed, session, to, undo_of_programs() if found.by_program else None)
+        done = roll_back(pushed, session, to, undo_of_programs() if found.steps_from.asked else None)
     if flags.json:
         screen.document({"session_id": found.session_id, **msgspec.to_builtins(done)})
     kept = f", {len(done.kept)} kept because somebody changed them" if done.kept else ""

@@ -40,7 +40,9 @@ def resumable_rows(world: World, screen: Screen) -> list[Session]:
     everything = rows(world)
     damaged = [row for row in everything if row.error is not None]
     found = [row.session for row in everything if row.session is not None and not row.session.terminal]
-    found = [session for session in found if session.kind != "foreign"]  # those are resumed as the runs they carry
+    found = [
+        session for session in found if not session.steps_from.carries_run
+    ]  # those are resumed as the runs they carry
     if not found:
         raise damaged_error(damaged) or _nothing_here(everything)
     for row in damaged:
@@ -76,7 +78,7 @@ def to_look_at(world: World, screen: Screen, text: str | None) -> str:
     if text is not None:
         return text
     everything = rows(world)
-    known = [row.session for row in everything if row.session is not None and row.session.kind != "foreign"]
+    known = [row.session for row in everything if row.session is not None and not row.session.steps_from.carries_run]
     unfinished = [session for session in known if not session.terminal]
     if not known:
         raise damaged_error(everything) or NoResumableSession("there is no session in this workspace")

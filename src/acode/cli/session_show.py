@@ -24,7 +24,7 @@ from acode.errors import Usage
 from acode.events import Envelope
 from acode.events.definition import describe, execution_order
 from acode.events.types import SessionCreated, Unknown
-from acode.state import AGENT, NESTED, Conversation, Session
+from acode.state import NESTED, Conversation, Session
 
 DETAIL_CHARACTERS_MAX = 200
 UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -75,7 +75,9 @@ def origin(session: Session) -> dict[str, Any]:
 def conversation(session: Session) -> dict[str, Any]:
     """What the model of an agent's session was asked, counted."""
     return (
-        {"conversation": msgspec.to_builtins(session.conversation or Conversation())} if session.kind == AGENT else {}
+        {"conversation": msgspec.to_builtins(session.conversation or Conversation())}
+        if session.steps_from.follows_model
+        else {}
     )
 
 
@@ -102,7 +104,7 @@ def tasks(world: World, session: Session) -> list[dict[str, Any]]:
 
 
 def step_status(session: Session, step: str) -> str:
-    if session.kind == AGENT:
+    if session.steps_from.follows_model:
         step = step.partition(NESTED)[0]  # a model does the steps of a task together
     if step in session.in_flight:
         return "in_flight"

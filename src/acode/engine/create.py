@@ -26,7 +26,7 @@ from acode.errors import BadPlan
 from acode.events import types as ev
 from acode.events.definition import Plan, Run, digest
 from acode.redact import looks_secret
-from acode.state import AGENT
+from acode.state.source import SOURCES
 from acode.steps.declared_secrets import declared_values
 from acode.store.journal import Blob
 
@@ -135,7 +135,7 @@ def create_program(
         entry_arguments=arguments,
         arguments_version=2,
     )
-    begun: tuple[ev.Known, ...] = () if kind == AGENT else (ev.SessionExecuting(reason="run"),)
+    begun: tuple[ev.Known, ...] = () if SOURCES[kind].follows_model else (ev.SessionExecuting(reason="run"),)
     return created(world, event, PLANNING, *begun, blobs={})
 
 

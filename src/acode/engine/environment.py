@@ -21,7 +21,7 @@ from acode.errors import AcodeError
 from acode.events import make_key
 from acode.events.definition import Read, Run, Sql, Step, Write, declared_outputs
 from acode.events.types import FileState, StepStarted
-from acode.state import AGENT, InFlight, Session
+from acode.state import InFlight, Session
 from acode.steps.interface import Site
 from acode.steps.keeper_notes import Status, end_on_disk, read_status, run_directory
 from acode.workspace import ChangedFile, changed, git_state, integrity_report, look, matching_paths, way_of
@@ -76,7 +76,7 @@ def validate(world: World, session: Session, site: Site, *, pending: tuple[str, 
         (errors if doubt.certain and not lenient else warnings).append(finding)
     if doubts:
         checks.append(Check(name="Databases hold what was applied", ok=False, detail=doubts[0].message))
-    if session.kind == AGENT and site.probes:
+    if session.steps_from.follows_model and site.probes:
         troubles = [Finding(code=code, message=message) for code, message in world.look_at_model(session)]
         (warnings if lenient else errors).extend(troubles)
         model = session.created.model if session.created is not None else None

@@ -113,12 +113,12 @@ def refuse_to_walk_alone(run: Held, walk: Walk) -> None:
 
     A program's session has no plan at all: only the program knows its steps.
     """
-    if run.session.by_program and walk is perform_all:
+    if run.session.steps_from.asked and walk is perform_all:
         raise CannotContinue(
             f"session {short(run.session.session_id)} belongs to a program, which asks for its steps itself",
             hint="Run the program again; with the same key it carries the session on.",
         )
-    if run.session.kind == "foreign" and walk is perform_all:
+    if run.session.steps_from.carries_run and walk is perform_all:
         raise CannotContinue(
             f"session {short(run.session.session_id)} carries the {run.session.source} run {run.session.run_id},"
             " and that run is not here",
@@ -264,7 +264,7 @@ def escalate_if_due(run: Held, result: Result) -> Result:
     if failed and counted(run.session, limits) >= limits.attempts_max and not run.session.escalated:
         escalate(run, Reason.LIMIT)
     unknown_too = retries_unknown(run.world)
-    if run.session.escalated and isinstance(result.error, StepFailed) and not run.session.by_program:
+    if run.session.escalated and isinstance(result.error, StepFailed) and not run.session.steps_from.asked:
         result.error.hint = mending(run.session, result.error, retries_unknown=unknown_too)
     way = way_on(run.session, result.error, retries_unknown=unknown_too)
     return msgspec.structs.replace(result, next_action=way)

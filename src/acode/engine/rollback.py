@@ -26,7 +26,7 @@ from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Call, Commit, Run, Sql, Step, Write, command_line, describe, execution_order
 from acode.resume_point import half_undone
-from acode.state import AGENT, NESTED, Session, State
+from acode.state import NESTED, Session, State
 from acode.store.store import Store
 from acode.store.sync_cursor import cursor_of
 from acode.workspace import Root, hash_file, is_back, needs_of, restore
@@ -108,7 +108,7 @@ def refuse_unsettled(session: Session) -> None:
 
 def steps_to_undo(store: Store, session: Session, to: str | None) -> tuple[Undoing, ...]:
     """Finished steps after `to`, the latest first; refused as a whole where one cannot be taken back."""
-    if session.by_program:
+    if session.steps_from.asked:
         return program_steps_to_undo(store, session, to)
     assert session.plan is not None
     order = [step for task in execution_order(session.plan) for step in task.steps]
@@ -155,7 +155,7 @@ def changed_for_good(step: Step, past: Past | None) -> bool:
 
 
 def step_taken_back(session: Session, step: str, past: dict[str, Past]) -> Step:
-    defined = past[step].started.definition if session.by_program and step in past else None
+    defined = past[step].started.definition if session.steps_from.asked and step in past else None
     return defined if defined is not None else step_named(session, step)
 
 
@@ -199,12 +199,12 @@ def only_looked(session: Session, step: Step) -> bool:
     A call without a name was opened by a repair, and nobody knows what it was.
     """
     looked = isinstance(step.action, Call) and step.action.function != ""
-    return session.kind == AGENT and (looked or step.idempotent)
+    return session.steps_from.follows_model and (looked or step.idempotent)
 
 
 def title_of(session: Session, step: Step, past: Past | None) -> str:
     """What the step did, in the words in which it was shown when it was done."""
-    if session.kind != AGENT or not isinstance(step.action, Call):
+    if not session.steps_from.follows_model or not isinstance(step.action, Call):
         return describe(step)
     if NESTED not in step.id:
         return f"Task: {step.action.function}"
@@ -399,7 +399,7 @@ def asleep(run: Held) -> tuple[ev.Known, ...]:
 
 def tasks_opened(session: Session, step: Step) -> tuple[str, ...]:
     """The task that was complete and is no longer; in a program's session every step of its own is one."""
-    if session.by_program:
+    if session.steps_from.asked:
         return () if NESTED in step.id else (step.id,)
     assert session.plan is not None
     task = next(one for one in session.plan.tasks if one.id == step.task)

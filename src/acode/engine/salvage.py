@@ -16,7 +16,7 @@ from acode.events import Envelope, make_key
 from acode.events import types as ev
 from acode.events.definition import Approve, Call, Step, Write, definition_digest, execution_order
 from acode.seal import GENESIS
-from acode.state import AGENT, Session, advance, begin
+from acode.state import Session, advance, begin
 from acode.store import checkpoints as ck
 from acode.store.row_check import Gap, Judged, Past
 from acode.store.store import Store
@@ -157,8 +157,8 @@ class _Salvage:
     def _doubt(self, named: tuple[str, ...], first: int, last: int) -> None:
         """What the events up to here may have been about: one it names, one in flight, the next in line."""
         assert self.session is not None
-        if self.session.by_program and not named:
-            who = "model" if self.session.kind == AGENT else "program"
+        if self.session.steps_from.asked and not named:
+            who = "model" if self.session.steps_from.follows_model else "program"
             raise BeyondRepair(
                 f"events {first} to {last} of session {self.session_id[-8:]} cannot be read, and only its {who} knew"
                 " which steps they may have been about",
@@ -225,7 +225,7 @@ def steps_named(claimed: Envelope | None) -> tuple[str, ...]:
 
 def in_order(session: Session) -> list[Step]:
     """The steps that the plan prescribes. A program asks for its own one by one; the plan of an agent is words."""
-    if session.plan is None or session.by_program:
+    if session.plan is None or session.steps_from.asked:
         return []
     return [step for task in execution_order(session.plan) for step in task.steps]
 
@@ -254,7 +254,7 @@ def still_open(session: Session, step: str, seq: int) -> bool:
     if step in session.in_flight:
         return session.in_flight[step].seq <= seq
     record = session.record(step)
-    known = session.by_program or any(
+    known = session.steps_from.asked or any(
         one.id == step and not isinstance(one.action, Approve) for one in in_order(session)
     )
     return known and (record is None or record.seq <= seq)
@@ -265,7 +265,7 @@ def open_again(session: Session, steps: list[str]) -> tuple[ev.StepStarted, ...]
 
     Without a boot id nothing can be concluded from a command that left no trace.
     """
-    if session.by_program:
+    if session.steps_from.asked:
         calls = (Step(id=step, action=Call(function="")) for step in steps if step not in session.in_flight)
         return tuple(_as_started(session, step) for step in calls)
     return tuple(
@@ -295,7 +295,7 @@ def _as_started(session: Session, step: Step) -> ev.StepStarted:
 
 def counts_without(session: Session, opened: tuple[ev.StepStarted, ...]) -> ev.Counts | None:
     """Counted from the steps themselves, because the events that used to be counted are not all there."""
-    if session.plan is None or session.by_program:
+    if session.plan is None or session.steps_from.asked:
         return None
     gone = {one.step for one in opened}
     done = {step.id for step in in_order(session) if session.done(step.id)} - gone

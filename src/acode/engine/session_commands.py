@@ -94,7 +94,7 @@ def answer_gate(world: World, text: str, gate: str | None, *, granted: bool, not
         step = waiting_gate(run.session, gate)
         waiting = run.session.waiting_for
         # A program's gate is bound to what it asked when it stopped; only the program could ask again.
-        bound = Allowed(digest=waiting.action_digest) if run.session.by_program and waiting is not None else None
+        bound = Allowed(digest=waiting.action_digest) if run.session.steps_from.asked and waiting is not None else None
         answer = answer_event(
             gate_of(run, step, allowed=bound), Answer(granted=granted, note=world.redactor.text(note))
         )
@@ -112,7 +112,7 @@ def after_denial(run: Held, step: Step) -> tuple[ev.Known, ...]:
 
 def waiting_gate(session: Session, gate: str | None) -> Step:
     """The gate that is asked about; a gate that is not the next open one cannot be answered in advance."""
-    if session.by_program:
+    if session.steps_from.asked:
         return gate_asked_for(session, gate)
     gates = [step for step in session.steps() if isinstance(step.action, Approve) and not session.done(step.id)]
     if session.state is State.AWAITING_APPROVAL and session.waiting_for is not None:

@@ -23,7 +23,7 @@ from acode.events.definition import Step
 from acode.plan import Action, Finding, Outcome, Settlement, Strategy, settle
 from acode.policy import Decision, Facts, decide
 from acode.resume_point import Interruption
-from acode.state import AGENT, State
+from acode.state import State
 from acode.steps import kind_of
 from acode.steps import run as commands
 from acode.steps.interface import Failed, Site
@@ -52,7 +52,7 @@ def settle_flights(
                 settlement.step, settlement.kind, finding, strategy=strategy, retry_unknown=retry_unknown
             )
             because = unsafe_to_repeat(run.session, settlement.step, finding)
-            if because is not None and actor == "system" and run.session.kind != AGENT:
+            if because is not None and actor == "system" and not run.session.steps_from.follows_model:
                 # The decision to resume was made while it ran, and allowed no second time.
                 settle_one(run, msgspec.structs.replace(settlement, action=Action.ASK))
                 return refuse_repeat(run, settlement, interruption, because, skipped)
@@ -85,7 +85,7 @@ def settle_one(run: Held, settlement: Settlement, *, actor: str = "system", note
         return
     forestall(run, started)
     failed = commands.collect(step, site, started) if has_failed else None
-    if isinstance(failed, Failed) and run.session.kind == AGENT:
+    if isinstance(failed, Failed) and run.session.steps_from.follows_model:
         record_ended(run, step, started, failed, evidence=settlement.evidence)
         return
     if isinstance(failed, Failed) and run.session.in_flight[step.id].stopped is None:

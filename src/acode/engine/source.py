@@ -171,7 +171,7 @@ class AskedSteps:
 
 
 def source_of(run: Held) -> Source:
-    return AskedSteps(run) if run.session.by_program else PlannedSteps(run)
+    return AskedSteps(run) if run.session.steps_from.asked else PlannedSteps(run)
 
 
 def without_secrets(run: Held, step: Step) -> Step:

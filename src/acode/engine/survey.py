@@ -148,7 +148,7 @@ def leftovers_elsewhere(step: str) -> str:
 
 
 def step_named(session: Session, step_id: str) -> Step:
-    if session.by_program:
+    if session.steps_from.asked:
         return step_asked_for(session, step_id)
     for step in session.steps():
         if step.id == step_id:
@@ -159,7 +159,7 @@ def step_named(session: Session, step_id: str) -> Step:
 def missing_artifacts(store: Store, session: Session) -> tuple[str, ...]:
     """Files or rows that the log says exist and that a resume would need."""
     assert session.records is not None
-    missing = [] if session.plan is not None or session.by_program else [PLAN_SNAPSHOT]
+    missing = [] if session.plan is not None or session.steps_from.asked else [PLAN_SNAPSHOT]
     for step, output in session.records.outputs.items():
         if output.blob is not None and not store.has_blob(session.session_id, output.blob):
             missing.append(f"output of {step}")
@@ -215,7 +215,7 @@ def _unsafe_failure(session: Session, findings: dict[str, Finding]) -> tuple[str
     last = session.last_attempted
     if last is None or session.done(last):
         return None, ""
-    if session.by_program and last not in session.in_flight and session.record(last) is None:
+    if session.steps_from.asked and last not in session.in_flight and session.record(last) is None:
         return None, ""  # it is finished: nothing is kept of it but that
     if session.plan is not None and session.plan.on_failure == "abort":
         return None, "the plan ends with its first failure, so that nothing would be repeated"

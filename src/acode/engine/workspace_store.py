@@ -26,6 +26,7 @@ from acode.errors import (
 from acode.events import types as ev
 from acode.seal import Anchor
 from acode.state import Session
+from acode.state.source import FOREIGN_RUN
 from acode.store.own_files import refuse_strange_files
 from acode.store.store import DATABASE, Store, find_session, refuse_unreadable
 
@@ -133,7 +134,7 @@ def carrier_of(store: Store, run_id: str, source: str | None = None) -> Session 
             if source is not None and may_be(store, session_id, lambda first: carries(first, run_id, source)):
                 raise
             continue
-        if session.kind == "foreign" and source in (None, session.source):
+        if session.steps_from.carries_run and source in (None, session.source):
             known.append(session)
     found = [one for one in known if one.run_id == run_id]
     if not found and source is None and len(run_id) >= ID_PART_CHARS_MIN:
@@ -144,7 +145,7 @@ def carrier_of(store: Store, run_id: str, source: str | None = None) -> Session 
 
 
 def carries(created: ev.SessionCreated, run_id: str, source: str) -> bool:
-    return (created.kind, created.source, created.task) == ("foreign", source, run_id)
+    return (created.kind, created.source, created.task) == (FOREIGN_RUN.kind, source, run_id)
 
 
 def may_be(store: Store, session_id: str, fits: Callable[[ev.SessionCreated], bool]) -> bool:

@@ -16,7 +16,8 @@ import msgspec
 from acode.errors import AcodeError
 from acode.events.types import Settled, UndoStarted
 from acode.policy import Limits
-from acode.state import AGENT, LIBRARY, Session, State
+from acode.state import Session, State
+from acode.state.source import AGENT, PROGRAM
 
 if TYPE_CHECKING:  # names of types only: a list of sessions must not load what it does not use
     from acode.config import Config
@@ -212,7 +213,7 @@ def rollback_again(session: Session, event: UndoStarted) -> str:
 
 def way_to_begin_anew(session: Session) -> str:
     """How more work of this kind is begun, when this session has ended."""
-    words = {AGENT: 'acode run --new "TASK"', LIBRARY: "run its program with another key"}
+    words = {AGENT.kind: 'acode run --new "TASK"', PROGRAM.kind: "run its program with another key"}
     return words.get(session.kind, "acode run --new PLAN.yml")
 
 

@@ -28,7 +28,7 @@ def find_run(world: World, text: str, source: str | None = None) -> Run | None:
     if len(text) >= ID_PART_CHARS_MIN:
         parts = [run for run in runs if run.run_id.startswith(text) or run.run_id.endswith(text)]
     session = session_named(world, text)
-    if session is not None and session.kind == "foreign":
+    if session is not None and session.steps_from.carries_run:
         return run_of(session, located)
     if session is not None and not parts and source is None:
         return None
@@ -81,7 +81,7 @@ def carriers(rows: list[Row]) -> dict[tuple[str, str], Row]:
     """The native sessions by the run they carry: the unfinished one, else the latest."""
     found: dict[tuple[str, str], Row] = {}
     for row in rows:
-        if row.session is None or row.session.kind != "foreign":
+        if row.session is None or not row.session.steps_from.carries_run:
             continue
         known = found.get((row.session.source, row.session.run_id))
         if known is None or (known.session is not None and known.session.terminal and not row.session.terminal):

@@ -27,6 +27,7 @@ from acode.formats import format_of
 from acode.formats.drive_run import walk
 from acode.formats.interface import Carried, Run
 from acode.state import Session, State
+from acode.state.source import FOREIGN_RUN
 
 
 def driver_of(world: World, run: Run) -> Driver | None:
@@ -60,7 +61,13 @@ def begin(world: World, run: Run, carried: Carried, driver: Driver) -> Result:
     title = world.redactor.text(run.title)[:TITLE_CHARACTERS_MAX]
     plan = Plan(title=title, tasks=())
     creation = session_created(
-        world, title=title, task=run.run_id, source=run.source, kind="foreign", plan=plan, plan_digest=digest(plan)
+        world,
+        title=title,
+        task=run.run_id,
+        source=run.source,
+        kind=FOREIGN_RUN.kind,
+        plan=plan,
+        plan_digest=digest(plan),
     )
     planned = ev.SessionPlanned(tasks=0, steps=0, plan_digest=creation.plan_digest)
     with created(world, creation, planned, ev.SessionExecuting(reason="run"), blobs={}) as held:

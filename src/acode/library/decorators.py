@@ -26,7 +26,6 @@ from acode.library.open_session import OPEN, OnCompleted, Opening
 from acode.library.session import Session
 from acode.library.step_identity import CURRENT, checked_name
 from acode.library.world import LENT, Lent
-from acode.state import AGENT
 from acode.state import Session as State
 
 P = ParamSpec("P")
@@ -275,7 +274,7 @@ def resume_program(world: World, session: State, created: SessionCreated, option
     here = os.fspath(world.workspace)
     # The agent's program is acode itself: a module that lies about in the workspace must not be loaded in its stead,
     # least of all one that the model wrote.
-    if session.kind != AGENT and here not in sys.path:
+    if not session.steps_from.follows_model and here not in sys.path:
         sys.path.insert(0, here)
     function = find_function(created.entry, "the program of this session")
     stored = created.entry_arguments

@@ -16,7 +16,7 @@ from acode.library import values
 from acode.library.arguments import Arguments
 from acode.library.declarations import OnChange
 from acode.library.step_identity import Scope, Taken
-from acode.state import AGENT, NESTED, State, StepRecord
+from acode.state import NESTED, State, StepRecord
 from acode.steps.interface import Done
 from acode.store.blobs import INLINE_BYTES_MAX
 from acode.store.step_index import Finished
@@ -141,7 +141,9 @@ class Record:
             self.run.append(note, actor="user", durable=False)
 
     def _way_out(self) -> str:
-        if self.run.session.kind == AGENT:  # nobody changed a program: a repair has changed what the model is told
+        if (
+            self.run.session.steps_from.follows_model
+        ):  # nobody changed a program: a repair has changed what the model is told
             name = short(self.run.session.session_id)
             return (
                 "What the model is told now is not what it was told then. Take its answer, and what came of it, back:"
@@ -186,7 +188,12 @@ class Record:
         A step that does something else is new in the middle, and simply done.
         """
         session, scope = self.run.session, question.scope
-        if self._known_before == 0 or scope.rerun or session.kind == AGENT or session.record(step.id) is not None:
+        if (
+            self._known_before == 0
+            or scope.rerun
+            or session.steps_from.follows_model
+            or session.record(step.id) is not None
+        ):
             return
         skipped = self._skipped(scope)
         if skipped is None or works_of(step, question.arguments).isdisjoint(map(self._works_on_record().get, skipped)):

@@ -1,10 +1,7 @@
 """The state of a session, derived from its log alone: the data in `session`, the fold that makes it in `folding`."""
 
 from acode.state.session import (
-    AGENT,
-    LIBRARY,
     NESTED,
-    PLANNING_TASKS,
     TERMINAL,
     TRANSITIONS,
     AcceptedPast,
@@ -19,10 +16,7 @@ from acode.state.session import (
 from acode.state.session_fold import advance, begin, fold
 
 __all__ = [
-    "AGENT",
-    "LIBRARY",
     "NESTED",
-    "PLANNING_TASKS",
     "TERMINAL",
     "TRANSITIONS",
     "AcceptedPast",

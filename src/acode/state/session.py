@@ -16,6 +16,7 @@ import msgspec
 from acode.errors import MissingArtifacts
 from acode.events import types as ev
 from acode.events.definition import Plan, Step
+from acode.state.source import PLAN, SOURCES, StepSource
 
 
 class State(StrEnum):
@@ -42,10 +43,6 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     _S.CANCELLED: frozenset(),
 }
 TERMINAL = frozenset({_S.COMPLETED, _S.FAILED, _S.CANCELLED})
-LIBRARY = "library"  # the kind of session whose steps a program asks for, one by one
-AGENT = "agent"  # likewise; the program is acode's own, and a model says what it asks for
-PROGRAMS = frozenset({LIBRARY, AGENT})
-PLANNING_TASKS = 1  # making the plan is itself the first task of an agent's session
 NESTED = "."  # in a step's id: what stands before it is the step, or branch, that asked for this one
 
 
@@ -190,21 +187,20 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.state in TERMINAL
 
     @property
-    def by_program(self) -> bool:
-        """Whether a program asks for its steps one by one, so that no plan holds them."""
-        return self.kind in PROGRAMS
+    def steps_from(self) -> StepSource:
+        return SOURCES.get(self.kind, PLAN)
 
     @property
     def plan_tasks_done(self) -> int:
         """Finished tasks of the plan: an agent's session counts the making of its plan as one more."""
-        return max(self.tasks_done - PLANNING_TASKS, 0) if self.kind == AGENT else self.tasks_done
+        return max(self.tasks_done - self.steps_from.planning_tasks, 0)
 
     @property
     def plan_tasks_total(self) -> int:
-        return max(self.tasks_total - PLANNING_TASKS, 0) if self.kind == AGENT else self.tasks_total
+        return max(self.tasks_total - self.steps_from.planning_tasks, 0)
 
     def is_open_task(self, step: str) -> bool:  # an agent's, in the middle: what became of it, the steps inside say
-        return self.kind == AGENT and step in self.in_flight and NESTED not in step
+        return self.steps_from.follows_model and step in self.in_flight and NESTED not in step
 
     def record(self, step: str) -> StepRecord | None:
         return self.records.steps.get(step) if self.records else None
@@ -220,7 +216,7 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     def steps(self) -> Iterable[Step]:
         from acode.events.definition import execution_order
 
-        if self.by_program:
+        if self.steps_from.asked:
             return ()  # its steps are known when its program asks for them
         if self.plan is None:
             raise MissingArtifacts(

@@ -18,10 +18,7 @@ from acode.events import types as ev
 from acode.events.codec import Envelope
 from acode.events.definition import Run
 from acode.state.session import (
-    AGENT,
     NESTED,
-    PLANNING_TASKS,
-    PROGRAMS,
     TRANSITIONS,
     AcceptedPast,
     Approval,
@@ -34,6 +31,7 @@ from acode.state.session import (
     State,
     StepRecord,
 )
+from acode.state.source import SOURCES
 
 
 def fold(events: Iterable[Envelope], start: Session | None = None) -> Session:
@@ -60,7 +58,7 @@ def begin(envelope: Envelope) -> Session:
         title=created.title,
         source=created.source,
         kind=created.kind,
-        run_id=created.task if created.kind in ("foreign", *PROGRAMS) else "",
+        run_id=created.task if SOURCES[created.kind].has_run_id else "",
         records=Records(),
         created=created,
         plan=created.plan,
@@ -127,8 +125,8 @@ def _planned(session: Session, event: ev.SessionPlanned, envelope: Envelope) -> 
 def _plan_changed(session: Session, event: ev.PlanChanged, envelope: Envelope) -> None:
     session.plan_blob = event.plan_blob
     session.plan = None  # whoever needs it loads it by its name
-    if session.by_program:
-        session.tasks_total = max(event.tasks + PLANNING_TASKS, session.tasks_done)
+    if session.steps_from.asked:
+        session.tasks_total = max(event.tasks + session.steps_from.planning_tasks, session.tasks_done)
         return
     session.tasks_total, session.steps_total = event.tasks, event.steps
 
@@ -169,7 +167,7 @@ def _step_started(session: Session, event: ev.StepStarted, envelope: Envelope) -
     session.in_flight[event.step] = InFlight(
         started=event, seq=envelope.seq, at=envelope.at, failures=before.failures if before else 0
     )
-    if session.by_program:
+    if session.steps_from.asked:
         session.steps_total = max(session.steps_total, session.steps_done + len(session.in_flight))
         if event.definition is not None and isinstance(event.definition.action, Run):
             session.secret_env = tuple(dict.fromkeys((*session.secret_env, *event.definition.action.secret_env)))
@@ -183,12 +181,12 @@ def _step_completed(session: Session, event: ev.StepCompleted, envelope: Envelop
     session.steps_done += 1
     if session.steps_done > session.furthest:  # new furthest progress: the attempts begin to count anew
         session.furthest = session.steps_done
-        if session.kind != AGENT or _is_progress(event, flight):
+        if not session.steps_from.follows_model or _is_progress(event, flight):
             session.resumes_since_progress = 0
             session.escalated = False
     if event.spent is not None:
         _spend(session, event.step, event.spent)
-    if session.by_program:
+    if session.steps_from.asked:
         _library_step_completed(session, event, envelope)
         return
     if session.records is None:
@@ -236,11 +234,11 @@ def _library_step_completed(session: Session, event: ev.StepCompleted, envelope:
     if session.records is None:
         return
     _see_files(session.records, event.files)
-    if session.kind == AGENT and NESTED in event.step:
+    if session.steps_from.follows_model and NESTED in event.step:
         task = event.step.partition(NESTED)[0]
         session.records.inner_done[task] = session.records.inner_done.get(task, 0) + 1
         session.records.task_ms[task] = session.records.task_ms.get(task, 0) + event.duration_ms
-    if event.step in session.records.steps or (session.kind == AGENT and NESTED not in event.step):
+    if event.step in session.records.steps or (session.steps_from.follows_model and NESTED not in event.step):
         session.records.steps[event.step] = StepRecord(status="completed", attempt=event.attempt, seq=envelope.seq)
 
 
@@ -318,7 +316,9 @@ def _left_behind(
     """
     if failed and flight is not None:
         return (
-            flight.started if flight.started.before or may_have_outputs(flight.started) or session.by_program else None
+            flight.started
+            if flight.started.before or may_have_outputs(flight.started) or session.steps_from.asked
+            else None
         )
     if envelope.actor != "user" or event.outcome is ev.Settled.ROLLED_BACK:
         return None

@@ -220,7 +220,7 @@ class Journal:
             self._execute(INSERT_EVENT, (self._base + seq, session_id, seq, body.decode(), self._head))
         except apsw.ConstraintError as error:  # somebody else has written this number already
             raise self._fenced(session_id, None) from error
-        if isinstance(event, ev.StepCompleted) and self.session.by_program:
+        if isinstance(event, ev.StepCompleted) and self.session.steps_from.asked:
             self._execute(INSERT_FINISHED, (self._base // SEQ_SPAN, event.step, seq))
         return envelope
 

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from acode.errors import AcodeError, KeyMissing
 from acode.events import decode
 from acode.events import types as ev
-from acode.state import LIBRARY, NESTED
+from acode.state import NESTED
+from acode.state.source import PROGRAM
 from acode.store import database
 from acode.store.schema import SEQ_SPAN
 from acode.store.store import Store, verify_row
@@ -159,6 +160,6 @@ def sessions_of_key(store: Store, key: str) -> list[str]:
                 created = decode(body).event
             except AcodeError:
                 continue  # it is named where sessions are listed, and can be repaired under its own id
-            if isinstance(created, ev.SessionCreated) and created.kind == LIBRARY and created.task == key:
+            if isinstance(created, ev.SessionCreated) and created.kind == PROGRAM.kind and created.task == key:
                 found.append(session_id)
     return found
