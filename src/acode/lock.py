@@ -313,6 +313,15 @@ class Recorded(Protocol):
     def pid_namespace(self) -> str: ...
 
 
+class RecordedProcess(Recorded, Protocol):
+    """One that can be told from a later process with the same pid."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def started(self) -> float: ...
+
+
 def is_judged_here(recorded: Recorded) -> bool:
     """Whether its pid means the same here: elsewhere it is another process's, and shows nothing."""
     return recorded.boot_id == boot_id() and not is_in_another_container(recorded)
@@ -362,7 +371,7 @@ def process_started(pid: int) -> float | None:
         return None
 
 
-def alive(holder: Holder) -> bool:
+def alive(holder: RecordedProcess) -> bool:
     """Whether the very process is seen to live: same boot, same namespace, same pid, same start.
 
     False says nothing of a process in another container: that it holds its lock does.

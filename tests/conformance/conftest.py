@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.sources import SOURCES, Source, living
+from tests.conformance.every_source import SOURCES
+from tests.conformance.sources import Source, living
 
 
 @pytest.fixture

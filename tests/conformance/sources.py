@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
-import pytest
 
 import acode
 from acode.engine.workspace_store import opened
@@ -425,32 +424,6 @@ class ForeignSource(Source):
         return self.first()
 
 
-SOURCES: tuple[type[Source], ...] = (
-    PlanSource,
-    CommandSource,
-    FunctionSource,
-    AsyncSource,
-    ThreadSource,
-    DurableSource,
-    AgentSource,
-    ForeignSource,
-)
-
-
-def every_source(*features: str, fails: dict[type[Source], str] | None = None) -> Any:
-    """Run a guarantee against every source that has these features; `fails`: known faults, each with its reason."""
-    chosen = [
-        pytest.param(
-            one,
-            id=one.name,
-            marks=[pytest.mark.xfail(reason=fails[one], strict=True)] if fails and one in fails else [],
-        )
-        for one in SOURCES
-        if not any(feature in one.lacks for feature in features)
-    ]
-    return pytest.mark.parametrize("source", chosen, indirect=True)
-
-
 @contextlib.contextmanager
 def living(kind: type[Source], place: Path) -> Iterator[Source]:
     made = kind(place)
@@ -460,4 +433,4 @@ def living(kind: type[Source], place: Path) -> Iterator[Source]:
         made.close()
 
 
-__all__ = ["SOURCES", "Source", "ev", "every_source", "living"]
+__all__ = ["Source", "ev", "living"]

@@ -14,7 +14,8 @@ import pytest
 
 from acode.events import types as ev
 from acode.store.journal import Journal
-from tests.conformance.sources import Source, every_source
+from tests.conformance.every_source import every_source
+from tests.conformance.sources import Source
 from tests.conformance.steps import KILL_ACODE, KILL_ALL, Step, note
 from tests.driver import WAIT_S_MAX
 from tests.tampering import Attack
@@ -108,15 +109,16 @@ def test_an_owner_whose_lock_was_broken_does_not_act(source: Source) -> None:
 
 
 def break_lock_after_start(source: Source, *, number: int) -> None:
-    """Planted in the process of the session: its lock is broken right after it has recorded the start of a step."""
+    """Planted in the processes of the session: its lock is broken right after one has recorded the start of a step."""
     append = Journal.append
-    seen: list[str] = []
+    seen = source.place / "starts-seen"  # a step may be begun by a process of its own
 
     def planted(self: Journal, *events: ev.Known, **how: object) -> object:
         appended = append(self, *events, **how)  # type: ignore[arg-type]
-        seen.extend(one.step for one in events if isinstance(one, ev.StepStarted) and source.acts(one))
-        if len(seen) == number:
-            seen.append("broken")
+        begun = sum(isinstance(one, ev.StepStarted) and source.acts(one) for one in events)
+        with open(seen, "a", encoding="utf-8") as file:
+            file.write("." * begun)
+        if begun and seen.stat().st_size == number:
             source.forget_wrappers()
             assert source.command("session", "unlock", self.session.session_id, "--force") == 0
         return appended

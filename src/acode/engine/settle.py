@@ -10,10 +10,11 @@ from typing import Literal
 
 import msgspec
 
+from acode import lock as locks
 from acode.engine import notices
 from acode.engine.endings import aborts, ending, pause_by_signal, stop_at_failure
 from acode.engine.held_session import Held
-from acode.engine.step import emit_restored, end, fail, start_of, with_restored
+from acode.engine.step import emit_restored, end, fail, start_of, wait, with_restored
 from acode.engine.survey import look_at, step_named, unsafe_to_repeat
 from acode.engine.walk import retry_after_s
 from acode.engine.world import SETTLED_BY_ANSWER, Result, short
@@ -26,7 +27,7 @@ from acode.resume_point import Interruption
 from acode.state import State
 from acode.steps import kind_of
 from acode.steps import run as commands
-from acode.steps.interface import Failed, Site
+from acode.steps.interface import Failed
 from acode.steps.keeper_notes import read_status, run_directory
 
 
@@ -147,7 +148,7 @@ def wait_for_command(run: Held, settlement: Settlement, skipped: int) -> Result 
     step = step_named(run.session, settlement.step)
     run.emit(notices.StepWaiting(evidence=settlement.evidence), step=step.id)
     started = run.session.in_flight[step.id].started
-    if ends_in_time(step, run.site(), started):
+    if ends_in_time(run, step, started):
         return None
     # Without this, waiting three times for a command that takes its time would look like three failures.
     run.append(ev.ResumeWithdrawn(step=step.id, evidence=settlement.evidence))
@@ -162,12 +163,25 @@ def wait_for_command(run: Held, settlement: Settlement, skipped: int) -> Result 
     return ending(run, error, "step_still_running", skipped)
 
 
-def ends_in_time(step: Step, site: Site, started: ev.StepStarted) -> bool:
+def ends_in_time(run: Held, step: Step, started: ev.StepStarted) -> bool:
+    site = run.site()
+    if started.performer is not None:
+        return performer_ends(run, step, started.performer)
     if started.kind == "sql":
         from acode.steps.sql import wait_for_end
 
         return wait_for_end(step, site, started)
     return commands.wait_for_end(step, site, started)
+
+
+def performer_ends(run: Held, step: Step, performer: ev.Performer) -> bool:
+    """Whether the process that performs the step ends within the step's time; a person who stops the wait is heard."""
+    until = run.world.monotonic() + (step.timeout_s or run.world.config.settings.steps.timeout_seconds)
+    while locks.alive(performer):
+        left = until - run.world.monotonic()
+        if left <= 0 or wait(run, min(left, 1.0)):
+            return False
+    return True
 
 
 def end_where_it_failed(run: Held, skipped: int) -> Result | None:

@@ -229,6 +229,7 @@ def begin(
     asked: ev.Asked | None = None,
     shown: str = "",
     before: tuple[ev.Known, ...] = (),
+    performer: ev.Performer | None = None,
 ) -> ev.StepStarted:
     """Record what is going to happen; durably, unless a repeat of it would be harmless. Then this process may act."""
     started, blobs = start_of(run, step, prepared=prepared, asked=asked, shown=shown)
@@ -236,6 +237,8 @@ def begin(
         run.emit(notices.StepWarning(message=prepared.warning), step=step.id)
     if step.kind == "run" and make_place(run.world.agent_dir, started.key):
         started = msgspec.structs.replace(started, place_made=True)
+    if performer is not None:
+        started = msgspec.structs.replace(started, performer=performer)
     warn_of_shared(run, step.id, started.before)
     run.append(*before, *awake(run), started, durable=careful(step, started), blobs=blobs)
     emit_started(run, step, started)

@@ -10,6 +10,7 @@ from datetime import datetime
 
 import msgspec
 
+from acode import lock as locks
 from acode.engine.world import Options, World
 from acode.errors import AcodeError, CannotContinue, IdempotencyConflict
 from acode.events import types as ev
@@ -115,6 +116,8 @@ def look_at(step: Step, site: Site, session: Session) -> Finding:
     elsewhere = begun_elsewhere(site, flight.seq, started)
     if elsewhere:  # that nothing is found here says nothing about what ran there, and its outputs are there too
         started = msgspec.structs.replace(started, boot_id="", before_complete=False)
+    if started.performer is not None and not elsewhere and (alive := seen_alive(started.performer)) is not None:
+        return alive
     try:
         whole = whole_definition(site.store, session, step, started)
         if whole is None:  # that its outputs can be put back proves nothing where its own probe cannot be asked
@@ -129,6 +132,16 @@ def look_at(step: Step, site: Site, session: Session) -> Finding:
         raise  # the same key with other content is no missing evidence but a wrong one
     except AcodeError as error:
         return Finding(outcome=Outcome.UNKNOWN, evidence=error.message)
+
+
+def seen_alive(performer: ev.Performer) -> Finding | None:
+    """What the process that performs a step shows of it while it lives; None where it is known to be dead."""
+    who = f"{performer.name or 'its process'}, pid {performer.pid}"
+    if locks.alive(performer):
+        return Finding(outcome=Outcome.UNKNOWN, evidence=f"{who}, is alive and performs it", still_running=True)
+    if locks.is_in_another_container(performer):
+        return Finding(outcome=Outcome.UNKNOWN, evidence=f"{who}, ran in another container: nothing shows its end")
+    return None
 
 
 def begun_elsewhere(site: Site, seq: int, started: ev.StepStarted) -> bool:

@@ -91,6 +91,16 @@ class Owner(Part, frozen=True, kw_only=True):
     boot_id: str
 
 
+class Performer(Part, frozen=True, kw_only=True):
+    """The process that performs a step which another one began; its pid means something only where it was recorded."""
+
+    pid: int
+    started: float
+    boot_id: str
+    pid_namespace: str = ""
+    name: str = ""
+
+
 # Lifecycle: how a run ended is judged by the last of these.
 
 
@@ -198,6 +208,7 @@ class StepStarted(Event, frozen=True, kw_only=True, tag="step_started"):
     definition: Step | None = None  # there is no plan to find it in
     definition_blob: str = ""  # the whole of it, where what may stand in the log is not enough to settle or undo it
     shown: str = ""  # the arguments, for people
+    performer: Performer | None = None  # None: the process that holds the session
 
 
 class StepCompleted(Event, frozen=True, kw_only=True, tag="step_completed"):
