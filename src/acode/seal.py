@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from acode.disk.fsync import sync_directory, sync_file, write_all
 from acode.errors import DiskFull, KeyMissing, KeyUnusable, NotWritable
 
 SECRET_VARIABLE = "ACODE_CHECKPOINT_SECRET"
@@ -200,7 +201,7 @@ def private_directory(path: Path) -> None:
                 level.mkdir(mode=0o700, exist_ok=True)
                 # Or a power cut takes the new directory away, and with it the key that everything is signed with.
                 with contextlib.suppress(PermissionError):  # one may write into a directory that one may not read
-                    _sync_directory(level.parent)
+                    sync_directory(level.parent)
     except OSError as error:
         raise NotWritable(
             f"the state directory {path} cannot be made: {error.strerror}",
@@ -217,9 +218,9 @@ def write_private(path: Path, data: bytes, *, exclusive: bool = False, durable: 
             os.unlink(temp)  # left by a process of the same id, or a link that somebody put there
         fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
         try:
-            _write_all(fd, data)
+            write_all(fd, data)
             if durable:
-                os.fsync(fd)
+                sync_file(fd)
         finally:
             os.close(fd)
         if exclusive and sys.platform != "win32":
@@ -232,29 +233,12 @@ def write_private(path: Path, data: bytes, *, exclusive: bool = False, durable: 
         else:
             os.replace(temp, path)
         if durable:
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(temp)
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise (DiskFull if full else NotWritable)(f"{path} cannot be written: {error.strerror}") from error
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    """A disk that fills up takes a part and reports success; half a key file must not replace a whole one."""
-    left = memoryview(data)
-    while left:
-        left = left[os.write(fd, left) :]
-
-
-def _sync_directory(path: Path) -> None:
-    if sys.platform == "win32":
-        return  # Windows has no descriptor of a directory to sync; its rename is journaled
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 # Anchors.

@@ -22,6 +22,7 @@ import msgspec
 import pytest
 
 from acode import plan, seal
+from acode.disk import fsync
 from acode.engine import gc, rollback, walk
 from acode.engine.held_session import Held
 from acode.errors import WriteFailed
@@ -32,7 +33,7 @@ from acode.state import Session
 from acode.steps import commit, write
 from acode.steps import run as commands
 from acode.steps.interface import Failed
-from acode.store import checkpoints, database, durable, wal_preallocation
+from acode.store import checkpoints, database, wal_preallocation
 from acode.store.journal import Journal
 from acode.workspace import files
 from acode.workspace.open_beneath import Directory
@@ -332,7 +333,7 @@ def tried_again_in_place(patch: Patch) -> None:
 
 
 def failed_sync_swallowed(patch: Patch) -> None:
-    right = durable.sync_file
+    right = fsync.sync_file
 
     def wrong(descriptor: int) -> None:
         with contextlib.suppress(OSError):

@@ -200,7 +200,7 @@ def test_a_full_or_read_only_disk_leaves_the_old_checkpoint(workspace: Path, mon
             raise OSError(number, os.strerror(number))
 
         with monkeypatch.context() as patch:
-            patch.setattr(arc_disk, "sync_descriptor", fails)
+            patch.setattr(arc_disk, "sync_file", fails)
             with pytest.raises(error):
                 write(path, arc(n=number), now=NOW)
         assert read(path).raw == arc()

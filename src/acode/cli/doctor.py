@@ -22,6 +22,7 @@ from acode.cli.screen import Screen, one_line
 from acode.cli.world import build_world, find_workspace
 from acode.config import load_config, state_dir
 from acode.config.platforms import UNPROVEN
+from acode.disk.fsync import sync_file
 from acode.engine.world import World
 from acode.errors import AcodeError
 from acode.store import database
@@ -159,7 +160,7 @@ def _writable(workspace: Path) -> Check:
         with tempfile.TemporaryFile(dir=place, prefix=".acode-tmp-") as file:  # without a name, where the system can
             file.write(bytes(WRITTEN_BYTES))
             file.flush()
-            os.fsync(file.fileno())
+            sync_file(file.fileno())
     except OSError as error:
         hint = "Check its permissions and its disk."
         return Check("workspace", False, f"{place} cannot be written: {error.strerror}", hint)

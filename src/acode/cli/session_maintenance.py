@@ -240,8 +240,8 @@ def export_session(flags: Flags, *, session: str | None, output: Path | None, ke
 
     With --kept, write what stood in a command's outputs when they were put back, from .agent/blobs.
     """
+    from acode.disk.fsync import sync_directory, sync_file
     from acode.engine.bundle import export
-    from acode.store.durable import sync_directory, sync_file
 
     world = build_world(flags)
     screen = Screen(flags, world.env)

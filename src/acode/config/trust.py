@@ -16,6 +16,7 @@ import stat
 import sys
 from pathlib import Path
 
+from acode.disk.fsync import sync_directory, sync_file
 from acode.errors import BadConfig
 
 TRUST_BYTES_MAX = 65_536
@@ -43,7 +44,7 @@ def _make_directory(directory: Path) -> None:
         if not level.exists():
             level.mkdir(mode=0o700, exist_ok=True)
             with contextlib.suppress(PermissionError):  # one may write into a directory that one may not read
-                _sync_directory(level.parent)
+                sync_directory(level.parent)
 
 
 def _write_private(place: Path, content: bytes) -> None:
@@ -53,12 +54,12 @@ def _write_private(place: Path, content: bytes) -> None:
         with open(descriptor, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(descriptor)
+            sync_file(descriptor)
         os.replace(temporary, place)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_directory(place.parent)
+    sync_directory(place.parent)
 
 
 def is_trusted(state_dir: Path, workspace: Path, sha256: str) -> bool:
@@ -94,14 +95,3 @@ def _is_ours(found: os.stat_result) -> bool:
     if sys.platform == "win32":
         return True
     return found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077 == 0
-
-
-def _sync_directory(directory: Path) -> None:
-    """Windows cannot open a directory, and writes the entry with the file."""
-    if sys.platform == "win32":
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from acode.config import Driver
+from acode.disk.write_errors import naming_what_failed
 from acode.engine.held_session import Held
 from acode.engine.plan_changes import adopt_task, adopted, awake, event_at, open_tasks, put_task
 from acode.engine.walk import Ending, Finish, Walk, ending, pause_by_signal, perform
@@ -24,7 +25,6 @@ from acode.events.definition import Approve, Step, Task
 from acode.events.definition import Run as RunAction
 from acode.formats.interface import Carried, Finished, Gate, Outcome, Stuck, Work
 from acode.state import State
-from acode.store.durable import naming_what_failed
 
 TASK_NAME_CHARS_MAX = 60
 TIMES_TAKEN_MAX = 3  # of one piece in one resume

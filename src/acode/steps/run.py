@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from acode import lock
+from acode.disk.write_errors import naming_what_failed
 from acode.errors import AcodeError, BlobDamaged, DiskFull, NotWritable, WriteFailed
 from acode.events import types as ev
 from acode.events.definition import Run, Step, command_line, declared_outputs
@@ -42,7 +43,6 @@ from acode.steps.keeper_notes import (
 )
 from acode.steps.set_aside import Aside
 from acode.steps.step_outputs import outputs_directory
-from acode.store.durable import naming_what_failed
 from acode.store.own_files import open_own, read_own
 from acode.workspace import (
     Captured,

@@ -18,8 +18,9 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from acode.disk.fsync import sync_directory, sync_file, write_all
+from acode.disk.write_errors import naming_what_failed
 from acode.errors import BlobDamaged, FileTooLarge
-from acode.store.durable import naming_what_failed, sync_directory, sync_file, write_all
 from acode.store.own_files import open_own
 
 CHUNK_BYTES = 1_048_576

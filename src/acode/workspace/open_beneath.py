@@ -16,8 +16,8 @@ import sys
 from functools import lru_cache
 from types import TracebackType
 
+from acode.disk.fsync import sync_entries
 from acode.errors import UnsafePath
-from acode.store.durable import sync_entries
 from acode.workspace.names import below, bytes_of, parts_of, text_of, visible
 
 # O_NONBLOCK, because opening a FIFO would wait for its other end for ever; regular files do not notice it.

@@ -17,9 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from acode.disk.fsync import sync_file
+from acode.disk.write_errors import naming_what_failed
 from acode.errors import BlobDamaged, UnsafePath
 from acode.events.types import FileState, PreImage
-from acode.store.durable import naming_what_failed, sync_file
 from acode.workspace.files import hash_file, look, open_regular, replace_file, temp_name
 from acode.workspace.names import parent_of, parts_of, visible
 from acode.workspace.open_beneath import Root

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from acode.disk.fsync import sync_entries, sync_file, write_all
 from acode.errors import DiskFull, EventTooLarge, NotWritable, UnsafePath, WriteFailed
 from acode.formats.agent_memory.diagnosis import Findings, NextAction, rfc3339, task_states
 from acode.formats.agent_memory.dialect import folded
@@ -24,7 +25,6 @@ from acode.formats.agent_memory.disk import Folder, lines
 from acode.formats.agent_memory.phase_numbers import Numbering, number_of
 from acode.formats.agent_memory.read_run import EVENTS_FOLDER
 from acode.formats.agent_memory.values import EVENT_LINE_BYTES_MAX, LAST_PHASE, OUR_ACTOR, STAGE_SLUGS, Run
-from acode.store.durable import sync_entries
 
 OwnEvent = dict[str, Any]
 Digests = Mapping[str, str]
@@ -221,9 +221,8 @@ def _append(run_path: str, name: str, data: bytes) -> None:
         # A crash of ours may have torn the last line: without a break the new event would be lost with it.
         if size and not _ends_with_newline(descriptor, size):
             data = b"\n" + data
-        while data:
-            data = data[os.write(descriptor, data) :]
-        os.fsync(descriptor)
+        write_all(descriptor, data)
+        sync_file(descriptor)
 
 
 def _descriptor(opened: ExitStack, descriptor: int) -> int:

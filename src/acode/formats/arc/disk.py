@@ -20,6 +20,7 @@ from typing import Final, Literal
 
 import psutil
 
+from acode.disk.fsync import sync_entries, sync_file
 from acode.errors import AcodeError, DiskFull, NotWritable, UnsafePath, WriteFailed
 
 Kind = Literal["absent", "file", "directory", "link", "other"]
@@ -89,7 +90,7 @@ class Directory:
 
     def sync(self) -> None:
         if self.fd is not None:
-            os.fsync(self.fd)
+            sync_entries(self.fd)
 
     def below(self, name: str) -> Directory:
         """The directory of this name inside this one; the caller closes it."""
@@ -201,17 +202,7 @@ def _write_synced(holder: Directory, name: str, data: bytes, mode: int) -> None:
             os.fchmod(file.fileno(), mode)  # the umask must not take away what the old file granted
         file.write(data)
         file.flush()
-        sync_descriptor(file.fileno())
-
-
-def sync_descriptor(fd: int) -> None:
-    """Down to the platter: macOS answers fsync before its drive has written."""
-    if sys.platform == "darwin":
-        import fcntl
-
-        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
-    else:
-        os.fsync(fd)
+        sync_file(file.fileno())
 
 
 def remove_tree(holder: Directory, name: str, *, depth_max: int = TREE_DEPTH_MAX) -> None:
