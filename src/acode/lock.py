@@ -24,6 +24,7 @@ from typing import Protocol
 import msgspec
 
 from acode import forked, seal
+from acode.disk.own_files import SAFE_FLAGS, read_own
 from acode.errors import (
     LockForeignOwner,
     LockForeignProcess,
@@ -33,7 +34,6 @@ from acode.errors import (
     SessionLocked,
 )
 from acode.events.types import Owner
-from acode.store.own_files import read_own
 
 HEARTBEAT_S = 5.0
 OWNER_BYTES_MAX = 4096
@@ -423,8 +423,7 @@ def _open_private(path: Path) -> int:
 def _open_checked(path: Path, flags: int) -> int:
     """Opened without following a link, and checked through the descriptor: what is checked is what is locked."""
     try:
-        careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-        fd = os.open(path, flags | careful | getattr(os, "O_NONBLOCK", 0), 0o600)  # a pipe there would never open
+        fd = os.open(path, flags | SAFE_FLAGS, 0o600)
     except FileNotFoundError:
         raise
     except OSError as error:

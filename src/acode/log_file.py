@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
+from acode.disk.own_files import open_own
 from acode.engine.world import Listener, Notice, World
 from acode.errors import AcodeError
 from acode.redact import Redactor
-from acode.store.own_files import open_own
 
 LOG_NAME = "acode.jsonl"
 LOG_BYTES_MAX = 5 * 1_048_576

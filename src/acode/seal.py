@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from acode.disk.fsync import sync_directory, sync_file, write_all
+from acode.disk.own_files import SAFE_FLAGS
 from acode.errors import DiskFull, KeyMissing, KeyUnusable, NotWritable
 
 SECRET_VARIABLE = "ACODE_CHECKPOINT_SECRET"
@@ -126,8 +127,7 @@ def _stored_keys(state_dir: Path) -> list[tuple[str, bytes]]:
     """Keys in the order they were made, the last one signs; the file must be ours alone."""
     path = key_file(state_dir)
     try:
-        careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
-        fd = os.open(path, os.O_RDONLY | careful)
+        fd = os.open(path, os.O_RDONLY | SAFE_FLAGS)
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -26,7 +26,7 @@ from acode.disk.fsync import sync_file
 from acode.engine.world import World
 from acode.errors import AcodeError
 from acode.store import database
-from acode.store.own_files import refuse_strange_files
+from acode.store.strange_files import refuse_strange_files
 
 DISK_FREE_BYTES_MIN = 256 * 1_048_576
 DISK_FULL_BYTES = 8 * 1_048_576

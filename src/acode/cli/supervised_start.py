@@ -19,10 +19,10 @@ import msgspec
 from acode import lock as locks
 from acode import seal
 from acode.disk.fsync import sync_directory
+from acode.disk.own_files import open_own, read_own
 from acode.disk.write_errors import naming_what_failed
 from acode.engine.world import World
 from acode.errors import LockUnsafe
-from acode.store.own_files import open_own, read_own
 from acode.workspace import Root, ensure_agent_dir
 
 LOOK_EVERY_S = 0.1

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from acode import lock
+from acode.disk.own_files import open_own
 from acode.disk.write_errors import naming_what_failed
 from acode.errors import NotWritable, StepFailed
 from acode.events import types as ev
@@ -40,7 +41,6 @@ from acode.steps.interface import Done, Failed, Prepared, RolledBack, Site
 from acode.steps.keeper_notes import alive_lock_held, named, pids_mean_the_same, read_mark, run_directory
 from acode.steps.repository import GitFailed, Repository
 from acode.steps.run import TAIL_BYTES, WITHHELD
-from acode.store.own_files import open_own
 from acode.workspace import restat
 
 WATCH_S = 0.1

@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 from acode import lock
 from acode.disk.fsync import sync_file
+from acode.disk.own_files import open_own
 from acode.events import parse_key
 from acode.steps.keeper_notes import run_directory
 from acode.steps.repository import KEY, GitFailed, Repository, ask, copy_index, find_commit, literally, own_lock
-from acode.store.own_files import open_own
 
 LOCK_WAIT_S = 5.0
 LOCK_EVERY_S = 0.05

@@ -16,8 +16,8 @@ from typing import TypeVar
 import msgspec
 
 from acode import lock
+from acode.disk.own_files import open_own, read_own
 from acode.steps.keeper import CLAIM
-from acode.store.own_files import open_own, read_own
 
 _T = TypeVar("_T")
 

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from acode import lock
+from acode.disk.own_files import open_own, read_own
 from acode.disk.write_errors import naming_what_failed
 from acode.errors import AcodeError, BlobDamaged, DiskFull, NotWritable, WriteFailed
 from acode.events import types as ev
@@ -43,7 +44,6 @@ from acode.steps.keeper_notes import (
 )
 from acode.steps.set_aside import Aside
 from acode.steps.step_outputs import outputs_directory
-from acode.store.own_files import open_own, read_own
 from acode.workspace import (
     Captured,
     Listing,
@@ -159,7 +159,7 @@ def start(step: Step, site: Site, started: ev.StepStarted, directory: Path) -> i
     assert isinstance(step.action, Run)
     with naming_what_failed(f"{directory} cannot be made"):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        alive = os.open(directory / "alive", os.O_RDWR | os.O_CREAT, 0o600)
+        alive = open_own(directory / "alive", os.O_RDWR | os.O_CREAT)
     watch, wake = os.pipe()
     try:
         with naming_what_failed(f"{directory / 'alive'} cannot be locked"):

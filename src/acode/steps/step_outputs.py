@@ -9,8 +9,8 @@ import hashlib
 import os
 from pathlib import Path
 
+from acode.disk.own_files import open_own
 from acode.steps.interface import Site
-from acode.store.own_files import open_own
 
 
 def outputs_directory(site: Site) -> Path:

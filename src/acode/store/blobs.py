@@ -19,9 +19,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from acode.disk.fsync import sync_directory, sync_file, write_all
+from acode.disk.own_files import open_own
 from acode.disk.write_errors import naming_what_failed
 from acode.errors import BlobDamaged, FileTooLarge
-from acode.store.own_files import open_own
 
 CHUNK_BYTES = 1_048_576
 LEFTOVER_AGE_S = 3600
@@ -29,8 +29,6 @@ INLINE_BYTES_MAX = 65_536  # larger blobs become files
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TEMP_PREFIX = ".writing-"
-_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 class Blobs:
@@ -114,7 +112,7 @@ class Blobs:
         """The blob in chunks. Only when the last one has come without an error are they known to be good."""
         digest = hashlib.sha256()
         try:
-            descriptor = open_own(self._path(sha256), _READ)
+            descriptor = open_own(self._path(sha256), os.O_RDONLY)
         except OSError as error:
             raise _damaged(sha256, error.strerror or str(error)) from error
         try:
@@ -198,7 +196,7 @@ def _make_private(directory: Path) -> None:
 
 def _write_hashed(path: Path, chunks: Iterable[bytes]) -> str:
     digest = hashlib.sha256()
-    descriptor = os.open(path, _WRITE, 0o600)
+    descriptor = open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         for chunk in chunks:
             digest.update(chunk)

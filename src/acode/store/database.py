@@ -14,6 +14,7 @@ from types import TracebackType
 
 import apsw
 
+from acode.disk.own_files import open_own
 from acode.errors import (
     AcodeError,
     DatabaseCorrupt,
@@ -27,7 +28,7 @@ from acode.errors import (
 )
 from acode.store import schema
 from acode.store.inherited import refuse_inherited
-from acode.store.own_files import refuse_strange_files
+from acode.store.strange_files import refuse_strange_files
 
 SQLITE_MIN = (3, 51, 3)  # earlier ones can corrupt a WAL when two connections write and checkpoint at once
 BUSY_TIMEOUT_MS = 10_000
@@ -162,7 +163,7 @@ def refuse_newer(db: apsw.Connection, path: Path) -> None:
 def _make_private(path: Path) -> None:
     """Made by us with mode 0600 before SQLite sees it: WAL and shared memory inherit that mode."""
     with contextlib.suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600))
+        os.close(open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
 
 
 def refuse_network_file_system(directory: Path) -> None:

@@ -17,10 +17,10 @@ from contextlib import suppress
 from types import TracebackType
 
 from acode.disk.fsync import FULL_SYNC, hand_over, sync_file, write_all
+from acode.disk.own_files import kind_in_words
 from acode.disk.write_errors import naming_what_failed
 from acode.errors import BlobDamaged, FileModified, FileTooLarge, NotWritable, UnsafePath
 from acode.events.types import FileState
-from acode.store.own_files import kind_in_words
 from acode.workspace.names import below, bytes_of, parent_of, parts_of, visible
 from acode.workspace.open_beneath import Directory, Root
 

@@ -17,17 +17,10 @@ from functools import lru_cache
 from types import TracebackType
 
 from acode.disk.fsync import sync_entries
+from acode.disk.own_files import SAFE_FLAGS
 from acode.errors import UnsafePath
 from acode.workspace.names import below, bytes_of, parts_of, text_of, visible
 
-# O_NONBLOCK, because opening a FIFO would wait for its other end for ever; regular files do not notice it.
-_ALWAYS = (
-    getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_NOCTTY", 0)
-    | getattr(os, "O_BINARY", 0)
-)
 _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _MODE_NEW_DIRECTORY = 0o777  # less the umask
 _OPENAT2 = 437
@@ -64,7 +57,7 @@ class Directory:
         if sys.platform == "win32":
             _refuse_link(self._at(name), name)
         try:
-            return os.open(self._at(name), flags | _ALWAYS, mode, dir_fd=self._fd)
+            return os.open(self._at(name), flags | SAFE_FLAGS, mode, dir_fd=self._fd)
         except OSError as error:
             raise self._named(error, name) from error
 
@@ -162,7 +155,7 @@ class Root:
         if sys.platform == "linux" and _kernel_knows_openat2():
             return self._open_in_kernel(rel, flags, mode)
         if not parts:
-            return os.open(self._top._at("."), flags | _ALWAYS, mode, dir_fd=self._top._fd)
+            return os.open(self._top._at("."), flags | SAFE_FLAGS, mode, dir_fd=self._top._fd)
         with self._walk(parts[:-1]) as directory:
             return directory.open(parts[-1], flags, mode)
 
@@ -197,7 +190,7 @@ class Root:
     def _walk(self, parts: tuple[str, ...]) -> Directory:
         """Component by component, each opened beneath the one before: for kernels without openat2, and for making."""
         top = self._top
-        descriptor = None if top._fd is None else os.open(b".", _DIRECTORY | _ALWAYS, dir_fd=top._fd)
+        descriptor = None if top._fd is None else os.open(b".", _DIRECTORY | SAFE_FLAGS, dir_fd=top._fd)
         directory = Directory(".", descriptor, top._path)
         for name in parts:
             with directory:
@@ -208,7 +201,7 @@ class Root:
     def _open_in_kernel(self, rel: str, flags: int, mode: int) -> int:
         assert self._top._fd is not None
         for _ in range(_TRIES_MAX):
-            descriptor = _openat2(self._top._fd, bytes_of(rel), flags | _ALWAYS, mode)
+            descriptor = _openat2(self._top._fd, bytes_of(rel), flags | SAFE_FLAGS, mode)
             if descriptor >= 0:
                 return descriptor
             if -descriptor not in (errno.EAGAIN, errno.EINTR):

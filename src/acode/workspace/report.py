@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from acode.store.own_files import kind_in_words
+from acode.disk.own_files import kind_in_words
 from acode.workspace.files import CHUNK_BYTES, look, open_regular
 from acode.workspace.manifest import ChangedFile
 from acode.workspace.names import visible

@@ -21,6 +21,7 @@ from typing import Final, Literal
 import psutil
 
 from acode.disk.fsync import sync_entries, sync_file
+from acode.disk.own_files import SAFE_FLAGS
 from acode.errors import AcodeError, DiskFull, NotWritable, UnsafePath, WriteFailed
 
 Kind = Literal["absent", "file", "directory", "link", "other"]
@@ -31,13 +32,6 @@ LEFTOVER_ENTRIES_MAX: Final = 10_000
 TEMPORARY_END: Final = ".acode-tmp"
 TEMPORARY: Final = re.compile(r"\..+\.([0-9]{1,9})\.acode-tmp")
 WINDOWS_JUNCTION: Final = 0xA0000003
-# Flags that a platform lacks count as nothing. NONBLOCK: a planted pipe must not make a reader wait for ever.
-SAFE_FLAGS: Final = (
-    getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_BINARY", 0)
-)
 
 
 @dataclass(frozen=True, slots=True)
