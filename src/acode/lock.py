@@ -9,7 +9,6 @@ is for people; nothing is decided by it except whose name is shown.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import stat
 import sys
@@ -24,6 +23,7 @@ from typing import Protocol
 import msgspec
 
 from acode import forked, seal
+from acode.disk import file_lock
 from acode.disk.own_files import SAFE_FLAGS, read_own
 from acode.errors import (
     LockForeignOwner,
@@ -125,7 +125,7 @@ class Lock:
         self._forget_requests()  # whom it was meant for, this one or an earlier one, works on the session no more
         forked.give_back(self)
         fd, self._fd = self._fd, -1
-        unlock(fd)
+        file_lock.unlock(fd)
         os.close(fd)
 
 
@@ -153,7 +153,7 @@ def acquire(
                 _write_holder(fd, holder)
                 return Lock(path, fd, holder, found_ns), wanted
             holder_found = None if granted else _read_holder(fd)
-            holding = None if granted else flock_pid(fd)
+            holding = None if granted else file_lock.holder_pid(fd)
         except BaseException:
             os.close(fd)
             raise
@@ -196,7 +196,7 @@ def look(locks: Path, session_id: str, generation: int) -> Seen:
         touched = datetime.fromtimestamp(os.fstat(fd).st_mtime, UTC)
         held = not _granted(path, fd)
         if not held:
-            unlock(fd)
+            file_lock.unlock(fd)
         return Seen(held=held, holder=_read_holder(fd), touched_at=touched)
     finally:
         os.close(fd)
@@ -397,19 +397,6 @@ def in_words(pid: int) -> str | None:
         return None
 
 
-def flock_pid(fd: int) -> int | None:
-    """Who holds the lock on this file, by the kernel's word; None where it does not say, or not in our namespace."""
-    if sys.platform != "linux":
-        return None
-    status = os.fstat(fd)
-    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    with contextlib.suppress(OSError, ValueError), open("/proc/locks", encoding="ascii", errors="replace") as file:
-        for fields in map(str.split, file):
-            if fields[1:2] == ["FLOCK"] and fields[5:6] == [device]:
-                return int(fields[4]) if int(fields[4]) > 0 else None
-    return None
-
-
 # The file.
 
 
@@ -487,42 +474,10 @@ def _read_holder(fd: int) -> Holder | None:
 def _granted(path: Path, fd: int) -> bool:
     """False only where somebody holds it: a file system without locks must not look like an owner to be waited for."""
     try:
-        return try_lock(fd)
+        return file_lock.try_lock(fd)
     except OSError as error:
         raise NotWritable(
             f"the lock file {path} cannot be locked: {error.strerror}",
             hint="Nobody holds it: the machine or its file system gives no lock. Keep the workspace where files can be"
             " locked.",
         ) from error
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def try_lock(fd: int) -> bool:
-        os.lseek(fd, 0x7FFFFFFE, os.SEEK_SET)  # beyond the text, so that others may read who holds it
-        try:
-            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EDEADLK):
-                raise
-            return False
-        return True
-
-    def unlock(fd: int) -> None:
-        os.lseek(fd, 0x7FFFFFFE, os.SEEK_SET)
-        with contextlib.suppress(OSError):
-            msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
-else:
-    import fcntl
-
-    def try_lock(fd: int) -> bool:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def unlock(fd: int) -> None:
-        with contextlib.suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_UN)

@@ -79,7 +79,9 @@ def test_the_keeper_starts_as_a_program_with_nothing_of_acode_but_these_files() 
     shown = subprocess.run(
         [sys.executable, "-S", "-c", script, os.fspath(place)], env=env, text=True, stdout=subprocess.PIPE, check=True
     ).stdout
-    assert shown.strip() == "['acode', 'acode.disk', 'acode.disk.fsync', 'acode.disk.own_files']"
+    assert (
+        shown.strip() == "['acode', 'acode.disk', 'acode.disk.file_lock', 'acode.disk.fsync', 'acode.disk.own_files']"
+    )
     alone = subprocess.run(
         [sys.executable, "-I", "-S", os.fspath(place)], input="", text=True, stderr=subprocess.PIPE, check=False
     )

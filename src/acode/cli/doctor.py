@@ -16,12 +16,13 @@ from typing import NamedTuple
 
 import click
 
-from acode import __version__, lock, seal
+from acode import __version__, seal
 from acode.cli.flags import Command, Flags
 from acode.cli.screen import Screen, one_line
 from acode.cli.world import build_world, find_workspace
 from acode.config import load_config, state_dir
 from acode.config.platforms import UNPROVEN
+from acode.disk import file_lock
 from acode.disk.fsync import sync_file
 from acode.engine.world import World
 from acode.errors import AcodeError
@@ -147,7 +148,7 @@ def _locks_keep_apart(workspace: Path) -> bool:
     """Whether a second one is refused a lock that is held. One that somebody else holds is refused to both."""
     first, second = (os.open(workspace, os.O_RDONLY) for _ in range(2))
     try:
-        return not lock.try_lock(first) or not lock.try_lock(second)
+        return not file_lock.try_lock(first) or not file_lock.try_lock(second)
     finally:
         os.close(second)
         os.close(first)

@@ -16,8 +16,8 @@ from datetime import datetime
 
 import msgspec
 
-from acode import lock as locks
 from acode import seal
+from acode.disk import file_lock
 from acode.disk.fsync import sync_directory
 from acode.disk.own_files import open_own, read_own
 from acode.disk.write_errors import naming_what_failed
@@ -73,7 +73,7 @@ class SupervisedStart:
         with naming_what_failed(f"{self._child} cannot be opened"):
             descriptor = open_own(self._child, os.O_RDWR | os.O_CREAT)
         try:
-            yield descriptor if sys.platform != "win32" and locks.try_lock(descriptor) else None
+            yield descriptor if sys.platform != "win32" and file_lock.try_lock(descriptor) else None
         finally:
             os.close(descriptor)  # never unlocked: the child may live on
 

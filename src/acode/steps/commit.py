@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from acode import lock
+from acode.disk import file_lock
 from acode.disk.own_files import open_own
 from acode.disk.write_errors import naming_what_failed
 from acode.errors import NotWritable, StepFailed
@@ -290,10 +291,8 @@ def alive(directory: Path) -> Iterator[int | None]:
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = open_own(directory / "alive", os.O_RDWR | os.O_CREAT)
-    until = time.monotonic() + ORPHAN_WAIT_S
     try:
-        while not (got := lock.try_lock(descriptor)) and time.monotonic() < until:
-            time.sleep(ORPHAN_EVERY_S)
+        got = file_lock.lock_within(descriptor, wait_s=ORPHAN_WAIT_S, every_s=ORPHAN_EVERY_S)
         yield descriptor if got else None
     finally:
         os.close(descriptor)

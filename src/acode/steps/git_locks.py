@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from acode import lock
+from acode.disk import file_lock
 from acode.disk.fsync import sync_file
 from acode.disk.own_files import open_own
 from acode.events import parse_key
@@ -229,7 +229,7 @@ def whose_end_is_certain(owner: str, agent_dir: Path, key: str) -> Iterator[int 
         return
     try:
         # The file is made when the attempt begins and never written to.
-        yield os.fstat(alive).st_mtime_ns if owner == key or lock.try_lock(alive) else None
+        yield os.fstat(alive).st_mtime_ns if owner == key or file_lock.try_lock(alive) else None
     finally:
         os.close(alive)
 

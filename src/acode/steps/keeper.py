@@ -25,6 +25,7 @@ if __name__ == "__main__":  # started without the paths that acode is found on; 
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 # Loaded before the command begins, because it may be one that replaces this very installation.
+from acode.disk.file_lock import try_lock
 from acode.disk.fsync import sync_directory, sync_file, write_all
 from acode.disk.own_files import open_own
 
@@ -316,10 +317,8 @@ def _claim(directory: str) -> int | None:
     except FileExistsError:
         return None
     if sys.platform != "win32":
-        import fcntl
-
         with contextlib.suppress(OSError):  # it is more evidence; the command can do without
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try_lock(fd)
     return fd
 
 
