@@ -22,9 +22,10 @@ from typing import Protocol
 
 import msgspec
 
-from acode import forked, seal
+from acode import forked
 from acode.disk import file_lock
 from acode.disk.own_files import SAFE_FLAGS, read_own
+from acode.disk.private_files import write_private
 from acode.errors import (
     LockForeignOwner,
     LockForeignProcess,
@@ -178,7 +179,7 @@ def ask_to_pause(locks: Path, session_id: str, generation: int, holder: Holder) 
     """
     # Not synced: a power cut that takes the request away also ends the process that it is meant for.
     request = _request_path(lock_path(locks, session_id, generation))
-    seal.write_private(request, msgspec.json.encode(holder), durable=False)
+    write_private(request, msgspec.json.encode(holder), durable=False)
 
 
 def _request_path(path: Path) -> Path:

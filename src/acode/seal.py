@@ -8,7 +8,6 @@ database is seen. Codes are compared in constant time; a key that others can rea
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import hmac
 import os
@@ -21,9 +20,9 @@ from pathlib import Path
 
 import msgspec
 
-from acode.disk.fsync import sync_directory, sync_file, write_all
 from acode.disk.own_files import SAFE_FLAGS
-from acode.errors import DiskFull, KeyMissing, KeyUnusable, NotWritable
+from acode.disk.private_files import write_private
+from acode.errors import KeyMissing, KeyUnusable
 
 SECRET_VARIABLE = "ACODE_CHECKPOINT_SECRET"
 SECRET_BYTES_MIN = 16
@@ -192,53 +191,6 @@ def import_keys(state_dir: Path, text: str) -> tuple[str, ...]:
     new = [key for key in map(bytes.fromhex, words) if key not in mine]
     write_private(key_file(state_dir), b"".join(key.hex().encode() + b"\n" for key in [*new, *mine]))
     return tuple(key_id(key) for key in new)
-
-
-def private_directory(path: Path) -> None:
-    try:
-        for level in [*reversed(path.parents), path]:
-            if not level.exists():
-                level.mkdir(mode=0o700, exist_ok=True)
-                # Or a power cut takes the new directory away, and with it the key that everything is signed with.
-                with contextlib.suppress(PermissionError):  # one may write into a directory that one may not read
-                    sync_directory(level.parent)
-    except OSError as error:
-        raise NotWritable(
-            f"the state directory {path} cannot be made: {error.strerror}",
-            hint="Set ACODE_HOME to a place you can write.",
-        ) from error
-
-
-def write_private(path: Path, data: bytes, *, exclusive: bool = False, durable: bool = True) -> None:
-    """0600, whole or not at all, through no link. `exclusive`: the first writer wins, quietly."""
-    private_directory(path.parent)
-    temp = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temp)  # left by a process of the same id, or a link that somebody put there
-        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
-        try:
-            write_all(fd, data)
-            if durable:
-                sync_file(fd)
-        finally:
-            os.close(fd)
-        if exclusive and sys.platform != "win32":
-            try:
-                os.link(temp, path)
-            except FileExistsError:
-                pass
-            finally:
-                os.unlink(temp)
-        else:
-            os.replace(temp, path)
-        if durable:
-            sync_directory(path.parent)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temp)
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise (DiskFull if full else NotWritable)(f"{path} cannot be written: {error.strerror}") from error
 
 
 # Anchors.

@@ -16,10 +16,10 @@ from datetime import datetime
 
 import msgspec
 
-from acode import seal
 from acode.disk import file_lock
 from acode.disk.fsync import sync_directory
 from acode.disk.own_files import open_own, read_own
+from acode.disk.private_files import write_private
 from acode.disk.write_errors import naming_what_failed
 from acode.engine.world import World
 from acode.errors import LockUnsafe
@@ -59,7 +59,7 @@ class SupervisedStart:
 
     def write(self, note: StartNote) -> None:
         """Durable before a child is started: from then on a session may be begun."""
-        seal.write_private(self.path, msgspec.json.encode(note))
+        write_private(self.path, msgspec.json.encode(note))
 
     def acknowledge(self) -> None:
         """The end is reported. Synced, or a power cut brings the note back and a nightly run is left out."""

@@ -7,7 +7,6 @@ read at all is an error: nobody is asked again for what they have answered.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import json
@@ -15,8 +14,8 @@ import os
 import stat
 from pathlib import Path
 
-from acode.disk.fsync import sync_directory, sync_file
 from acode.disk.own_files import SAFE_FLAGS, is_ours_alone
+from acode.disk.private_files import make_private_directory, put_private
 from acode.errors import BadConfig
 
 TRUST_BYTES_MAX = 65_536
@@ -26,36 +25,13 @@ def trust(state_dir: Path, workspace: Path, sha256: str) -> None:
     """Remember it, whole or not at all: a torn file would be no trust, but a person would be asked for no reason."""
     place = _place(state_dir, workspace, sha256)
     try:
-        _make_directory(place.parent)
-        _write_private(place, _content(workspace, sha256))
+        make_private_directory(place.parent)
+        put_private(place, (_content(workspace, sha256),))
     except OSError as error:
         raise BadConfig(
             f"{state_dir}: trust cannot be kept there: {error.strerror}",
             hint="Set ACODE_HOME to a directory that you can write.",
         ) from error
-
-
-def _make_directory(directory: Path) -> None:
-    for level in [*reversed(directory.parents), directory]:
-        if not level.exists():
-            level.mkdir(mode=0o700, exist_ok=True)
-            with contextlib.suppress(PermissionError):  # one may write into a directory that one may not read
-                sync_directory(level.parent)
-
-
-def _write_private(place: Path, content: bytes) -> None:
-    temporary = place.with_name(f"{place.name}.{os.urandom(8).hex()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE_FLAGS, 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            sync_file(descriptor)
-        os.replace(temporary, place)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_directory(place.parent)
 
 
 def is_trusted(state_dir: Path, workspace: Path, sha256: str) -> bool:

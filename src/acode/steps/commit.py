@@ -30,6 +30,7 @@ from typing import Any, Literal, NamedTuple
 from acode import lock
 from acode.disk import file_lock
 from acode.disk.own_files import open_own
+from acode.disk.private_files import put_private
 from acode.disk.write_errors import naming_what_failed
 from acode.errors import NotWritable, StepFailed
 from acode.events import types as ev
@@ -302,8 +303,7 @@ def mark_started(directory: Path, pid: int) -> None:
     """Who works here, for people, and for telling git from a child of a hook that has outlived it."""
     where = {"boot_id": lock.boot_id(), "pid_namespace": lock.pid_namespace()}
     mark = {"keeper": pid, "since": time.time(), "command": pid, "command_started": keeper.started(pid), **where}
-    (directory / "started.new").write_text(json.dumps(mark), encoding="utf-8")
-    os.replace(directory / "started.new", directory / "started")
+    put_private(directory / "started", (json.dumps(mark).encode(),), durable=False)
 
 
 def judge(site: Site, started: ev.StepStarted, repository: Repository, ended: Ended, notes: list[str]) -> Done | Failed:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from acode.disk.fsync import sync_directory, sync_file, write_all
 from acode.disk.own_files import open_own
+from acode.disk.private_files import make_private_directory
 from acode.disk.write_errors import naming_what_failed
 from acode.errors import BlobDamaged, FileTooLarge
 
@@ -54,7 +55,7 @@ class Blobs:
         """
         place = self.sensitive_directory if sensitive else self.directory
         with naming_what_failed("a blob cannot be stored"):
-            _make_private(place)
+            make_private_directory(place)
             temp = place / f"{_TEMP_PREFIX}{self.writer}-{os.urandom(8).hex()}"
             try:
                 sha256 = _write_hashed(temp, chunks)
@@ -83,7 +84,7 @@ class Blobs:
                     continue
                 shard = temp.parent / sha256[:2]
                 try:
-                    _make_private(shard)
+                    make_private_directory(shard)
                     # Renamed even where the blob exists: the bytes at hand are known to be good, those there are not.
                     os.replace(temp, shard / sha256)
                 except BaseException:
@@ -181,17 +182,6 @@ def _damaged(sha256: str, reason: str) -> BlobDamaged:
         hint="Look with: acode session verify; put the file back from a backup of .agent/blobs.",
         sha256=sha256,
     )
-
-
-def _make_private(directory: Path) -> None:
-    try:
-        directory.mkdir(mode=0o700)
-    except FileExistsError:
-        return
-    except FileNotFoundError:
-        _make_private(directory.parent)
-        directory.mkdir(mode=0o700, exist_ok=True)
-    sync_directory(directory.parent)
 
 
 def _write_hashed(path: Path, chunks: Iterable[bytes]) -> str:
