@@ -23,6 +23,7 @@ import pytest
 
 from acode import plan, seal
 from acode.disk import fsync, private_files
+from acode.disk.open_beneath import Directory
 from acode.engine import gc, rollback, walk
 from acode.engine.held_session import Held
 from acode.errors import WriteFailed
@@ -36,7 +37,6 @@ from acode.steps.interface import Failed
 from acode.store import checkpoints, database, wal_preallocation
 from acode.store.journal import Journal
 from acode.workspace import files
-from acode.workspace.open_beneath import Directory
 
 Patch = pytest.MonkeyPatch
 Plant = Callable[[Patch], None]

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from acode.disk import open_beneath as beneath_module
 from acode.errors import FileModified, FileTooLarge, NotWritable, UnsafePath, UnsafeWorkspace
 from acode.events.types import FileState
 from acode.workspace import (
@@ -32,7 +33,6 @@ from acode.workspace import (
     visible,
     write_atomic,
 )
-from acode.workspace import open_beneath as beneath_module
 from acode.workspace.files import provable_ctime
 
 

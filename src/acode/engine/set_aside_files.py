@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from acode.disk.path_names import parent_of
 from acode.disk.write_errors import naming_what_failed
 from acode.engine.workspace_store import opened, resolve_id
 from acode.engine.world import World
@@ -19,7 +20,6 @@ from acode.events import types as ev
 from acode.store.store import Store
 from acode.workspace import Root
 from acode.workspace.files import replace_file
-from acode.workspace.names import parent_of
 
 TEMP = ".acode-kept"
 

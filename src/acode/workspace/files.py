@@ -17,12 +17,12 @@ from contextlib import suppress
 from types import TracebackType
 
 from acode.disk.fsync import FULL_SYNC, hand_over, sync_file, write_all
+from acode.disk.open_beneath import Directory, Root
 from acode.disk.own_files import kind_in_words
+from acode.disk.path_names import below, bytes_of, parent_of, parts_of, visible
 from acode.disk.write_errors import naming_what_failed
 from acode.errors import BlobDamaged, FileModified, FileTooLarge, NotWritable, UnsafePath
 from acode.events.types import FileState
-from acode.workspace.names import below, bytes_of, parent_of, parts_of, visible
-from acode.workspace.open_beneath import Directory, Root
 
 CHUNK_BYTES = 1_048_576
 TEMP_PREFIX = ".acode-tmp-"

@@ -18,8 +18,8 @@ from types import TracebackType
 
 from acode.disk.fsync import sync_entries
 from acode.disk.own_files import SAFE_FLAGS
+from acode.disk.path_names import below, bytes_of, parts_of, text_of, visible
 from acode.errors import UnsafePath
-from acode.workspace.names import below, bytes_of, parts_of, text_of, visible
 
 _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _MODE_NEW_DIRECTORY = 0o777  # less the umask
