@@ -28,6 +28,8 @@ if sys.platform == "win32":
             if error.errno not in (errno.EACCES, errno.EDEADLK):
                 raise
             return False
+        finally:
+            os.lseek(descriptor, 0, os.SEEK_SET)
         return True
 
     def unlock(descriptor: int) -> None:

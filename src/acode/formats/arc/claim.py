@@ -52,7 +52,7 @@ def let_go_by(path: Path) -> int | None:
     root, relative = place_of(path)
     try:
         with disk.parent_of(root, relative) as (holder, _):
-            fd = holder.open(LOCK_NAME, os.O_RDWR, 0)
+            fd = holder.open_file(LOCK_NAME, os.O_RDWR, 0)
     except (FileNotFoundError, NotADirectoryError, AcodeError):
         return None
     try:
@@ -96,7 +96,7 @@ def _locked(holder: disk.Directory, own_pid: int) -> Iterator[int | None]:
     The file is never deleted: a lock on an unlinked file keeps nobody out who opens the name anew.
     """
     with disk.translated(os.path.join(holder.path, LOCK_NAME)):
-        fd = holder.open(LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        fd = holder.open_file(LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if not file_lock.try_lock(fd):
             os.lseek(fd, 0, os.SEEK_SET)
