@@ -35,7 +35,7 @@ class Directory(OpenDirectory):
         self.rel = rel
         self._path = path
 
-    def at(self, name: str) -> bytes:
+    def _at(self, name: str) -> bytes:
         return bytes_of(name) if self._fd is not None else os.path.join(self._path, bytes_of(name))
 
     def link_refusal(self, name: str, error: OSError) -> Exception:
@@ -48,32 +48,28 @@ class Directory(OpenDirectory):
         return sorted(text_of(os.fsencode(name)) for name in super().names(count_max))
 
     def readlink(self, name: str) -> str:
-        return text_of(os.readlink(self.at(name), dir_fd=self._fd))
+        return text_of(os.readlink(self._at(name), dir_fd=self._fd))
 
     def symlink(self, target: str, name: str) -> None:
-        os.symlink(bytes_of(target), self.at(name), dir_fd=self._fd)
-
-    def rename(self, old: str, new: str) -> None:
-        """Atomic, replacing what stands at `new`; a link there is replaced, not followed."""
-        os.replace(self.at(old), self.at(new), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        os.symlink(bytes_of(target), self._at(name), dir_fd=self._fd)
 
     def set_mtime(self, name: str, mtime_ns: int) -> None:
         follow = os.utime not in os.supports_follow_symlinks
-        os.utime(self.at(name), ns=(mtime_ns, mtime_ns), dir_fd=self._fd, follow_symlinks=follow)
+        os.utime(self._at(name), ns=(mtime_ns, mtime_ns), dir_fd=self._fd, follow_symlinks=follow)
 
     def set_mode(self, name: str, mode: int) -> None:
         """Change the permissions of a file or directory, never of what a link points to."""
         if sys.platform == "linux":
             # chmod follows links here, and an unreadable file cannot be opened for fchmod: a path descriptor can.
-            descriptor = os.open(self.at(name), os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+            descriptor = os.open(self._at(name), os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
             try:
                 os.chmod(f"/proc/self/fd/{descriptor}", mode)
             finally:
                 os.close(descriptor)
         elif os.chmod in os.supports_follow_symlinks:
-            os.chmod(self.at(name), mode, dir_fd=self._fd, follow_symlinks=False)
+            os.chmod(self._at(name), mode, dir_fd=self._fd, follow_symlinks=False)
         else:
-            os.chmod(self.at(name), mode)
+            os.chmod(self._at(name), mode)
 
 
 class Root:
@@ -101,7 +97,7 @@ class Root:
         if sys.platform == "linux" and _kernel_knows_openat2():
             return self._open_in_kernel(rel, flags, mode)
         if not parts:
-            return os.open(self._top.at("."), flags | SAFE_FLAGS, mode, dir_fd=self._top._fd)
+            return os.open(self._top._at("."), flags | SAFE_FLAGS, mode, dir_fd=self._top._fd)
         with self._walk(parts[:-1]) as directory:
             return directory.open(parts[-1], flags, mode)
 

@@ -52,7 +52,7 @@ class OpenDirectory:
             os.close(self._fd)
             self._fd = _CLOSED
 
-    def at(self, name: str) -> str | bytes:
+    def _at(self, name: str) -> str | bytes:
         """The name as the system calls of this directory take it."""
         return name if self._fd is not None else os.path.join(self.path, name)
 
@@ -64,7 +64,7 @@ class OpenDirectory:
         if sys.platform == "win32" and self.is_link(name):
             raise self.link_refusal(name, OSError(errno.ELOOP, os.strerror(errno.ELOOP), name))
         try:
-            return os.open(self.at(name), flags | SAFE_FLAGS, mode, dir_fd=self._fd)
+            return os.open(self._at(name), flags | SAFE_FLAGS, mode, dir_fd=self._fd)
         except OSError as error:
             if error.errno in _PERHAPS_A_LINK and self.is_link(name):
                 raise self.link_refusal(name, error) from error
@@ -86,7 +86,7 @@ class OpenDirectory:
     def stat(self, name: str) -> os.stat_result | None:
         """What stands at the name, links not followed; None: nothing."""
         try:
-            return os.stat(self.at(name), dir_fd=self._fd, follow_symlinks=False)
+            return os.stat(self._at(name), dir_fd=self._fd, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
@@ -102,17 +102,17 @@ class OpenDirectory:
             return sorted(entry.name for entry in some)
 
     def unlink(self, name: str) -> None:
-        os.unlink(self.at(name), dir_fd=self._fd)
+        os.unlink(self._at(name), dir_fd=self._fd)
 
     def rmdir(self, name: str) -> None:
-        os.rmdir(self.at(name), dir_fd=self._fd)
+        os.rmdir(self._at(name), dir_fd=self._fd)
 
     def mkdir(self, name: str, mode: int = _MODE_NEW_DIRECTORY) -> None:
-        os.mkdir(self.at(name), mode, dir_fd=self._fd)
+        os.mkdir(self._at(name), mode, dir_fd=self._fd)
 
     def rename(self, old: str, new: str) -> None:
         """Atomic, replacing what stands at `new`; a link there is replaced, not followed."""
-        os.replace(self.at(old), self.at(new), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        os.replace(self._at(old), self._at(new), src_dir_fd=self._fd, dst_dir_fd=self._fd)
 
     def sync(self) -> None:
         """The directory's entries are on the disk."""
