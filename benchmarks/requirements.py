@@ -57,7 +57,7 @@ GROUPS = {
             "validation_1000_files_ms": {"NFR-040b-02": 1_000, "NFR-011c-002": 2_000, "BENCH-011c-02": 2_000},
             "hash_one_file_ms": {"NFR-040b-04": 10},
         },
-        ("engine/environment.py", "workspace/manifest.py", "workspace/files.py", "workspace/open_beneath.py"),
+        ("engine/environment.py", "workspace/manifest.py", "workspace/files.py", "disk/open_beneath.py"),
     ),
     "cycle": Group(
         {

@@ -9,7 +9,6 @@ is for people; nothing is decided by it except whose name is shown.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import stat
 import sys
@@ -23,7 +22,10 @@ from typing import Protocol
 
 import msgspec
 
-from acode import forked, seal
+from acode import forked
+from acode.disk import file_lock
+from acode.disk.own_files import SAFE_FLAGS, read_own
+from acode.disk.private_files import write_private
 from acode.errors import (
     LockForeignOwner,
     LockForeignProcess,
@@ -33,7 +35,6 @@ from acode.errors import (
     SessionLocked,
 )
 from acode.events.types import Owner
-from acode.store.own_files import read_own
 
 HEARTBEAT_S = 5.0
 OWNER_BYTES_MAX = 4096
@@ -125,7 +126,7 @@ class Lock:
         self._forget_requests()  # whom it was meant for, this one or an earlier one, works on the session no more
         forked.give_back(self)
         fd, self._fd = self._fd, -1
-        unlock(fd)
+        file_lock.unlock(fd)
         os.close(fd)
 
 
@@ -153,7 +154,7 @@ def acquire(
                 _write_holder(fd, holder)
                 return Lock(path, fd, holder, found_ns), wanted
             holder_found = None if granted else _read_holder(fd)
-            holding = None if granted else flock_pid(fd)
+            holding = None if granted else file_lock.holder_pid(fd)
         except BaseException:
             os.close(fd)
             raise
@@ -178,7 +179,7 @@ def ask_to_pause(locks: Path, session_id: str, generation: int, holder: Holder) 
     """
     # Not synced: a power cut that takes the request away also ends the process that it is meant for.
     request = _request_path(lock_path(locks, session_id, generation))
-    seal.write_private(request, msgspec.json.encode(holder), durable=False)
+    write_private(request, msgspec.json.encode(holder), durable=False)
 
 
 def _request_path(path: Path) -> Path:
@@ -196,7 +197,7 @@ def look(locks: Path, session_id: str, generation: int) -> Seen:
         touched = datetime.fromtimestamp(os.fstat(fd).st_mtime, UTC)
         held = not _granted(path, fd)
         if not held:
-            unlock(fd)
+            file_lock.unlock(fd)
         return Seen(held=held, holder=_read_holder(fd), touched_at=touched)
     finally:
         os.close(fd)
@@ -406,19 +407,6 @@ def in_words(pid: int) -> str | None:
         return None
 
 
-def flock_pid(fd: int) -> int | None:
-    """Who holds the lock on this file, by the kernel's word; None where it does not say, or not in our namespace."""
-    if sys.platform != "linux":
-        return None
-    status = os.fstat(fd)
-    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    with contextlib.suppress(OSError, ValueError), open("/proc/locks", encoding="ascii", errors="replace") as file:
-        for fields in map(str.split, file):
-            if fields[1:2] == ["FLOCK"] and fields[5:6] == [device]:
-                return int(fields[4]) if int(fields[4]) > 0 else None
-    return None
-
-
 # The file.
 
 
@@ -432,8 +420,7 @@ def _open_private(path: Path) -> int:
 def _open_checked(path: Path, flags: int) -> int:
     """Opened without following a link, and checked through the descriptor: what is checked is what is locked."""
     try:
-        careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-        fd = os.open(path, flags | careful | getattr(os, "O_NONBLOCK", 0), 0o600)  # a pipe there would never open
+        fd = os.open(path, flags | SAFE_FLAGS, 0o600)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -497,42 +484,10 @@ def _read_holder(fd: int) -> Holder | None:
 def _granted(path: Path, fd: int) -> bool:
     """False only where somebody holds it: a file system without locks must not look like an owner to be waited for."""
     try:
-        return try_lock(fd)
+        return file_lock.try_lock(fd)
     except OSError as error:
         raise NotWritable(
             f"the lock file {path} cannot be locked: {error.strerror}",
             hint="Nobody holds it: the machine or its file system gives no lock. Keep the workspace where files can be"
             " locked.",
         ) from error
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def try_lock(fd: int) -> bool:
-        os.lseek(fd, 0x7FFFFFFE, os.SEEK_SET)  # beyond the text, so that others may read who holds it
-        try:
-            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EDEADLK):
-                raise
-            return False
-        return True
-
-    def unlock(fd: int) -> None:
-        os.lseek(fd, 0x7FFFFFFE, os.SEEK_SET)
-        with contextlib.suppress(OSError):
-            msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
-else:
-    import fcntl
-
-    def try_lock(fd: int) -> bool:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def unlock(fd: int) -> None:
-        with contextlib.suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_UN)

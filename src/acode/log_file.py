@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
+from acode.disk.own_files import open_own
 from acode.engine import notices
 from acode.engine.notices import Notice
 from acode.engine.world import Listener, World
 from acode.errors import AcodeError
 from acode.redact import Redactor
-from acode.store.own_files import open_own
 
 if TYPE_CHECKING:
     from acode.engine.environment import Report

@@ -8,7 +8,6 @@ database is seen. Codes are compared in constant time; a key that others can rea
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import hmac
 import os
@@ -21,7 +20,9 @@ from pathlib import Path
 
 import msgspec
 
-from acode.errors import DiskFull, KeyMissing, KeyUnusable, NotWritable
+from acode.disk.own_files import SAFE_FLAGS
+from acode.disk.private_files import write_private
+from acode.errors import KeyMissing, KeyUnusable
 
 SECRET_VARIABLE = "ACODE_CHECKPOINT_SECRET"
 SECRET_BYTES_MIN = 16
@@ -125,8 +126,7 @@ def _stored_keys(state_dir: Path) -> list[tuple[str, bytes]]:
     """Keys in the order they were made, the last one signs; the file must be ours alone."""
     path = key_file(state_dir)
     try:
-        careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
-        fd = os.open(path, os.O_RDONLY | careful)
+        fd = os.open(path, os.O_RDONLY | SAFE_FLAGS)
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -191,70 +191,6 @@ def import_keys(state_dir: Path, text: str) -> tuple[str, ...]:
     new = [key for key in map(bytes.fromhex, words) if key not in mine]
     write_private(key_file(state_dir), b"".join(key.hex().encode() + b"\n" for key in [*new, *mine]))
     return tuple(key_id(key) for key in new)
-
-
-def private_directory(path: Path) -> None:
-    try:
-        for level in [*reversed(path.parents), path]:
-            if not level.exists():
-                level.mkdir(mode=0o700, exist_ok=True)
-                # Or a power cut takes the new directory away, and with it the key that everything is signed with.
-                with contextlib.suppress(PermissionError):  # one may write into a directory that one may not read
-                    _sync_directory(level.parent)
-    except OSError as error:
-        raise NotWritable(
-            f"the state directory {path} cannot be made: {error.strerror}",
-            hint="Set ACODE_HOME to a place you can write.",
-        ) from error
-
-
-def write_private(path: Path, data: bytes, *, exclusive: bool = False, durable: bool = True) -> None:
-    """0600, whole or not at all, through no link. `exclusive`: the first writer wins, quietly."""
-    private_directory(path.parent)
-    temp = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temp)  # left by a process of the same id, or a link that somebody put there
-        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
-        try:
-            _write_all(fd, data)
-            if durable:
-                os.fsync(fd)
-        finally:
-            os.close(fd)
-        if exclusive and sys.platform != "win32":
-            try:
-                os.link(temp, path)
-            except FileExistsError:
-                pass
-            finally:
-                os.unlink(temp)
-        else:
-            os.replace(temp, path)
-        if durable:
-            _sync_directory(path.parent)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temp)
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise (DiskFull if full else NotWritable)(f"{path} cannot be written: {error.strerror}") from error
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    """A disk that fills up takes a part and reports success; half a key file must not replace a whole one."""
-    left = memoryview(data)
-    while left:
-        left = left[os.write(fd, left) :]
-
-
-def _sync_directory(path: Path) -> None:
-    if sys.platform == "win32":
-        return  # Windows has no descriptor of a directory to sync; its rename is journaled
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 # Anchors.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from acode import lock
+from acode.disk import file_lock
 from tests.disks import on_a_small_disk
 from tests.driver import Acode, Ended
 
@@ -78,14 +78,14 @@ def no_lock(descriptor: int) -> bool:
 def test_a_failing_lock_is_never_well(
     lock_of_the_system: object, used: Path, acode: Acode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lock, "try_lock", lock_of_the_system)
+    monkeypatch.setattr(file_lock, "try_lock", lock_of_the_system)
     assert failed(acode("doctor")) == ["locks"]
 
 
 def test_a_lock_that_somebody_holds_is_a_lock(used: Path, acode: Acode) -> None:
     held = os.open(used.parent, os.O_RDONLY)
     try:
-        assert lock.try_lock(held)
+        assert file_lock.try_lock(held)
         assert acode("doctor").exit_code == 0
     finally:
         os.close(held)

@@ -20,6 +20,7 @@ import pytest
 import uuid_utils.compat as uuids
 
 from acode import lock, seal
+from acode.disk import file_lock
 from acode.engine import break_lock, disk_full, held_session, preview, session_commands
 from acode.engine.world import World
 from acode.errors import AcodeError
@@ -113,7 +114,8 @@ class LockStage:
     def _install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         conductor = self.conductor
         monkeypatch.setattr(lock, "os", Os(conductor, self.files))
-        monkeypatch.setattr(lock, "fcntl", Fcntl(conductor, self.files))
+        monkeypatch.setattr(file_lock, "os", Os(conductor, self.files))
+        monkeypatch.setattr(file_lock, "fcntl", Fcntl(conductor, self.files))
         monkeypatch.setattr(lock, "time", Time(conductor))
         monkeypatch.setattr(lock, "threading", Threads)
         monkeypatch.setattr(lock, "process_started", self.process_started)

@@ -190,7 +190,7 @@ def test_nobody_leaves_the_workspace_through_a_swapped_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, openat2: bool
 ) -> None:
     if not openat2:
-        monkeypatch.setattr("acode.workspace.open_beneath._kernel_knows_openat2", lambda: False)
+        monkeypatch.setattr("acode.disk.open_beneath._kernel_knows_openat2", lambda: False)
     counts = try_to_escape(tmp_path, tries=400)
     assert counts["escaped"] == 0 and counts["refused"] and counts["reached"], counts
 
@@ -202,7 +202,7 @@ def test_nobody_leaves_the_workspace_through_a_swapped_link_in_many_tries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, openat2: bool
 ) -> None:
     if not openat2:
-        monkeypatch.setattr("acode.workspace.open_beneath._kernel_knows_openat2", lambda: False)
+        monkeypatch.setattr("acode.disk.open_beneath._kernel_knows_openat2", lambda: False)
     began = time.monotonic()
     counts = try_to_escape(tmp_path, tries=500_000)
     print(f"{counts} in {time.monotonic() - began:.0f} s")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from acode import lock
+from acode.disk import file_lock
 from acode.engine import held_session
 from acode.engine.held_session import Held
 from acode.engine.world import World
@@ -133,7 +134,7 @@ def looking_then_taking(monkeypatch: pytest.MonkeyPatch) -> None:
         holder = lock._read_holder(fd)
         return holder is None or not lock.alive(holder)
 
-    monkeypatch.setattr(lock, "try_lock", take)
+    monkeypatch.setattr(file_lock, "try_lock", take)
 
 
 def no_fence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,8 @@ import msgspec
 import pytest
 
 from acode import plan, seal
+from acode.disk import fsync, private_files
+from acode.disk.open_beneath import Directory
 from acode.engine import gc, rollback
 from acode.engine import step as lifecycle
 from acode.engine.held_session import Held
@@ -33,10 +35,9 @@ from acode.state import Session
 from acode.steps import commit, write
 from acode.steps import run as commands
 from acode.steps.interface import Failed
-from acode.store import checkpoints, database, durable, wal_preallocation
+from acode.store import checkpoints, database, wal_preallocation
 from acode.store.journal import Journal
 from acode.workspace import files
-from acode.workspace.open_beneath import Directory
 
 Patch = pytest.MonkeyPatch
 Plant = Callable[[Patch], None]
@@ -110,19 +111,19 @@ def told_before_synced(patch: Patch) -> None:
 
 
 def key_not_synced(patch: Patch) -> None:
-    right = seal.write_private
+    right = private_files.write_private
     patch.setattr(seal, "write_private", lambda path, data, **named: right(path, data, **{**named, "durable": False}))
 
 
 def trust_not_synced(patch: Patch) -> None:
-    def wrong(place: Path, content: bytes) -> None:
+    def wrong(place: Path, chunks: tuple[bytes]) -> None:
         beside = place.with_name("beside")
-        beside.write_bytes(content)
+        beside.write_bytes(b"".join(chunks))
         beside.chmod(0o600)
         os.replace(beside, place)
 
     # By its full name: the package has a function of the same name.
-    patch.setattr(importlib.import_module("acode.config.trust"), "_write_private", wrong)
+    patch.setattr(importlib.import_module("acode.config.trust"), "put_private", wrong)
 
 
 # The order of things.
@@ -272,7 +273,9 @@ def result_not_found(patch: Patch) -> None:
 def old_keys_forgotten(patch: Patch) -> None:
     def wrong(state_dir: Path) -> str:
         key = os.urandom(32)
-        seal.write_private(seal.key_file(state_dir), key.hex().encode() + b"\n" + os.urandom(32).hex().encode() + b"\n")
+        private_files.write_private(
+            seal.key_file(state_dir), key.hex().encode() + b"\n" + os.urandom(32).hex().encode() + b"\n"
+        )
         return seal.key_id(key)
 
     patch.setattr(seal, "rotate_key", wrong)
@@ -333,7 +336,7 @@ def tried_again_in_place(patch: Patch) -> None:
 
 
 def failed_sync_swallowed(patch: Patch) -> None:
-    right = durable.sync_file
+    right = fsync.sync_file
 
     def wrong(descriptor: int) -> None:
         with contextlib.suppress(OSError):

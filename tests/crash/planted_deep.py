@@ -18,6 +18,7 @@ import pytest
 
 import acode
 from acode.cli import world as cli_world
+from acode.disk.open_beneath import Directory
 from acode.engine import break_lock, environment, resume, settle, survey, undo_command
 from acode.engine import rollback as engine_rollback
 from acode.engine.held_session import ENDINGS, Held
@@ -36,7 +37,6 @@ from acode.store import database, journal
 from acode.store.journal import Journal
 from acode.store.step_index import Finished
 from acode.workspace import files, rollback
-from acode.workspace.open_beneath import Directory
 from tests.crash import grounds
 from tests.crash.case import Case
 from tests.crash.place import Place

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from acode import lock
+from acode.disk import file_lock
 from acode.engine import session_commands
 from acode.engine.create import run_plan
 from acode.engine.preview import rows
@@ -219,7 +219,7 @@ STEP = Step(id="main.a", action=Run(command='echo done >> "$LEDGER"'), timeout_s
 def keep(bench: Bench, directory: Path, started: object, step: Step = STEP) -> None:
     """What the program of the keeper does, in a process that can be killed at a system call."""
     alive = os.open(directory / "alive", os.O_RDWR | os.O_CREAT, 0o600)
-    assert lock.try_lock(alive)
+    assert file_lock.try_lock(alive)
     os.chdir(bench.workspace)
     os.environ.update(commands.command_env(step, bench.site(), started))  # type: ignore[arg-type]
     request = commands._request(step, bench.site(), directory, 0) | {"wake_fd": None}

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from acode import seal
 from acode.config import load_config
+from acode.disk.private_files import write_private
 from acode.engine.bundle import verify_bundle
 from acode.errors import AcodeError
 from acode.events import decode, encode
@@ -101,7 +102,7 @@ def bundle(data: bytes) -> None:
 def keys(data: bytes) -> None:
     place = PLACE / "keys"
     place.mkdir(parents=True, exist_ok=True)
-    seal.write_private(seal.key_file(place), data, durable=False)
+    write_private(seal.key_file(place), data, durable=False)
     seal.load_keyring(place, {}, create=False)
 
 

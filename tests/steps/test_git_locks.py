@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from acode import lock
+from acode.disk import file_lock
 from acode.engine.environment import git_position
 from acode.events.definition import Commit, Step
 from acode.plan import Outcome
@@ -145,7 +145,7 @@ def test_the_locks_of_an_attempt_on_which_somebody_still_works_are_not_removed(b
     put(repo, a="two\n")
     kill_git(bench, repo)
     alive = os.open(git_locks.alive_file(bench.agent_dir, f"{bench.session_id}:main.1:1"), os.O_RDWR)
-    assert lock.try_lock(alive)
+    assert file_lock.try_lock(alive)
     refused(bench.run(CHANGE, 2), *BOTH)
     assert left(repo) == sorted(BOTH)
     os.close(alive)

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from acode.errors import BlobDamaged, DiskFull, FileTooLarge, WriteFailed
+from acode.errors import BlobDamaged, FileTooLarge, WriteFailed
 from acode.store.blobs import Blobs
-from acode.store.durable import naming_what_failed, write_all
 
 
 @pytest.fixture
@@ -132,16 +131,6 @@ def test_a_failing_source_leaves_nothing_behind(blobs: Blobs) -> None:
         blobs.put(source())
     assert list(blobs.all()) == []
     assert list(blobs.directory.iterdir()) == []
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
-def test_a_full_disk_is_said_to_be_full() -> None:
-    with (
-        open("/dev/full", "wb", buffering=0) as full,
-        pytest.raises(DiskFull, match="a blob cannot be stored: No space"),
-        naming_what_failed("a blob cannot be stored"),
-    ):
-        write_all(full.fileno(), b"x")
 
 
 def test_a_write_that_fails_half_way_leaves_no_blob(blobs: Blobs) -> None:

@@ -50,6 +50,20 @@ def test_the_log_is_in_wal_mode_with_full_sync(store: Store) -> None:
     assert store.db.pragma("secure_delete") == 1
 
 
+def test_on_macos_sqlite_empties_the_drives_cache_and_elsewhere_it_need_not(store: Store) -> None:
+    database.set_full_sync(store.db, platform="linux")
+    assert [store.db.pragma(name) for name in ("fullfsync", "checkpoint_fullfsync")] == [0, 0]
+    database.set_full_sync(store.db, platform="darwin")
+    assert [store.db.pragma(name) for name in ("fullfsync", "checkpoint_fullfsync")] == [1, 1]
+
+
+def test_a_database_that_does_not_take_the_full_sync_of_macos_is_refused() -> None:
+    db = apsw.Connection(":memory:")
+    db.set_authorizer(lambda action, name, *_: apsw.SQLITE_IGNORE if name == "fullfsync" else apsw.SQLITE_OK)
+    with pytest.raises(StoreUnusable, match="fullfsync"):
+        database.set_full_sync(db, platform="darwin")
+
+
 def test_a_durable_append_is_one_sync_of_the_log_and_the_others_none(syncs: WatchedSyncs, place: Place) -> None:
     writing = begun(place.open())
     for durable in (True, True, False, False, True, False):

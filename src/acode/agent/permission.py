@@ -30,7 +30,7 @@ from acode.agent.tool_schemas import (
     understand,
 )
 from acode.config.settings import ToolRule, Tools
-from acode.workspace.names import visible
+from acode.disk.path_names import visible
 
 Answer = Literal["ask", "allow", "deny"]
 SHOWN_CHARACTERS_MAX = 500

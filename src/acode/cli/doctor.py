@@ -16,16 +16,18 @@ from typing import NamedTuple
 
 import click
 
-from acode import __version__, lock, seal
+from acode import __version__, seal
 from acode.cli.flags import Command, Flags
 from acode.cli.screen import Screen, one_line
 from acode.cli.world import build_world, find_workspace
 from acode.config import load_config, state_dir
 from acode.config.platforms import UNPROVEN
+from acode.disk import file_lock
+from acode.disk.fsync import sync_file
 from acode.engine.world import World
 from acode.errors import AcodeError
 from acode.store import database
-from acode.store.own_files import refuse_strange_files
+from acode.store.strange_files import refuse_strange_files
 
 DISK_FREE_BYTES_MIN = 256 * 1_048_576
 DISK_FULL_BYTES = 8 * 1_048_576
@@ -146,7 +148,7 @@ def _locks_keep_apart(workspace: Path) -> bool:
     """Whether a second one is refused a lock that is held. One that somebody else holds is refused to both."""
     first, second = (os.open(workspace, os.O_RDONLY) for _ in range(2))
     try:
-        return not lock.try_lock(first) or not lock.try_lock(second)
+        return not file_lock.try_lock(first) or not file_lock.try_lock(second)
     finally:
         os.close(second)
         os.close(first)
@@ -159,7 +161,7 @@ def _writable(workspace: Path) -> Check:
         with tempfile.TemporaryFile(dir=place, prefix=".acode-tmp-") as file:  # without a name, where the system can
             file.write(bytes(WRITTEN_BYTES))
             file.flush()
-            os.fsync(file.fileno())
+            sync_file(file.fileno())
     except OSError as error:
         hint = "Check its permissions and its disk."
         return Check("workspace", False, f"{place} cannot be written: {error.strerror}", hint)

@@ -167,7 +167,7 @@ def one_line(text: str) -> str:
     """Text from elsewhere as it may stand in a line of ours: nothing in it steers the terminal."""
     if text.isprintable():
         return text
-    from acode.workspace.names import visible
+    from acode.disk.path_names import visible
 
     return visible(text)
 

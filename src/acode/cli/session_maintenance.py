@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from acode.cli.prompts import confirm
 from acode.cli.screen import Screen, is_terminal, one_line
 from acode.cli.session_picker import to_look_at
 from acode.cli.world import build_world
+from acode.disk.private_files import put_private
 from acode.engine.gc import OLDER_THAN_DAYS, GcPlan, collect, plan_gc
 from acode.engine.preview import verify
 from acode.engine.repair import Repaired, repair
@@ -241,7 +242,6 @@ def export_session(flags: Flags, *, session: str | None, output: Path | None, ke
     With --kept, write what stood in a command's outputs when they were put back, from .agent/blobs.
     """
     from acode.engine.bundle import export
-    from acode.store.durable import sync_directory, sync_file
 
     world = build_world(flags)
     screen = Screen(flags, world.env)
@@ -256,23 +256,37 @@ def export_session(flags: Flags, *, session: str | None, output: Path | None, ke
         for line in export(world, name):
             screen.data(line.decode().rstrip("\n"))
         return 0
-    size = 0
-    try:
-        with open(output, "wb", opener=lambda path, how: os.open(path, how, 0o600)) as file:
-            for line in export(world, name):
-                size += file.write(line)
-            file.flush()
-            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a bundle that a power cut takes away was not exported
-                sync_file(file.fileno())
-                sync_directory(output.absolute().parent)
-    except OSError as error:
-        raise NotWritable(f"{output} cannot be written: {error.strerror}") from error
+    size = write_bundle(output, export(world, name))
     if flags.json:
         screen.document({"path": str(output), "bytes": size})
     else:
         screen.data(f"{one_line(str(output))}: {size:,} bytes")
         screen.line(f"Verify it with: acode session verify --bundle {one_line(str(output))}")
     return 0
+
+
+def write_bundle(output: Path, lines: Iterable[bytes]) -> int:
+    """Private, and whole or not at all: half a bundle could be taken for one. Its size in bytes.
+
+    A device or a pipe gets the lines as they come; through a link the file is written that it leads to.
+    """
+    size = 0
+
+    def counted() -> Iterator[bytes]:
+        nonlocal size
+        for line in lines:
+            size += len(line)
+            yield line
+
+    try:
+        if output.exists() and not output.is_file():
+            with open(output, "wb") as file:
+                file.writelines(counted())
+        else:
+            put_private(Path(os.path.realpath(output)), counted())
+    except OSError as error:
+        raise NotWritable(f"{output} cannot be written: {error.strerror}") from error
+    return size
 
 
 def export_kept(flags: Flags, screen: Screen, world: World, session: str, directory: Path) -> int:

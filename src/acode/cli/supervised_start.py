@@ -16,12 +16,13 @@ from datetime import datetime
 
 import msgspec
 
-from acode import lock as locks
-from acode import seal
+from acode.disk import file_lock
+from acode.disk.fsync import sync_directory
+from acode.disk.own_files import open_own, read_own
+from acode.disk.private_files import write_private
+from acode.disk.write_errors import naming_what_failed
 from acode.engine.world import World
 from acode.errors import LockUnsafe
-from acode.store.durable import naming_what_failed, sync_directory
-from acode.store.own_files import open_own, read_own
 from acode.workspace import Root, ensure_agent_dir
 
 LOOK_EVERY_S = 0.1
@@ -58,7 +59,7 @@ class SupervisedStart:
 
     def write(self, note: StartNote) -> None:
         """Durable before a child is started: from then on a session may be begun."""
-        seal.write_private(self.path, msgspec.json.encode(note))
+        write_private(self.path, msgspec.json.encode(note))
 
     def acknowledge(self) -> None:
         """The end is reported. Synced, or a power cut brings the note back and a nightly run is left out."""
@@ -72,7 +73,7 @@ class SupervisedStart:
         with naming_what_failed(f"{self._child} cannot be opened"):
             descriptor = open_own(self._child, os.O_RDWR | os.O_CREAT)
         try:
-            yield descriptor if sys.platform != "win32" and locks.try_lock(descriptor) else None
+            yield descriptor if sys.platform != "win32" and file_lock.try_lock(descriptor) else None
         finally:
             os.close(descriptor)  # never unlocked: the child may live on
 

@@ -7,30 +7,26 @@ read at all is an error: nobody is asked again for what they have answered.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import json
 import os
 import stat
-import sys
 from pathlib import Path
 
+from acode.disk.own_files import SAFE_FLAGS, is_ours_alone
+from acode.disk.private_files import make_private_directory, put_private
 from acode.errors import BadConfig
 
 TRUST_BYTES_MAX = 65_536
-
-# Neither follow a link nor wait for a pipe; Windows knows neither, and needs to be told not to touch line ends.
-_AS_IT_IS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-_BINARY = getattr(os, "O_BINARY", 0)
 
 
 def trust(state_dir: Path, workspace: Path, sha256: str) -> None:
     """Remember it, whole or not at all: a torn file would be no trust, but a person would be asked for no reason."""
     place = _place(state_dir, workspace, sha256)
     try:
-        _make_directory(place.parent)
-        _write_private(place, _content(workspace, sha256))
+        make_private_directory(place.parent)
+        put_private(place, (_content(workspace, sha256),))
     except OSError as error:
         raise BadConfig(
             f"{state_dir}: trust cannot be kept there: {error.strerror}",
@@ -38,32 +34,9 @@ def trust(state_dir: Path, workspace: Path, sha256: str) -> None:
         ) from error
 
 
-def _make_directory(directory: Path) -> None:
-    for level in [*reversed(directory.parents), directory]:
-        if not level.exists():
-            level.mkdir(mode=0o700, exist_ok=True)
-            with contextlib.suppress(PermissionError):  # one may write into a directory that one may not read
-                _sync_directory(level.parent)
-
-
-def _write_private(place: Path, content: bytes) -> None:
-    temporary = place.with_name(f"{place.name}.{os.urandom(8).hex()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(temporary, place)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_directory(place.parent)
-
-
 def is_trusted(state_dir: Path, workspace: Path, sha256: str) -> bool:
     try:
-        descriptor = os.open(_place(state_dir, workspace, sha256), os.O_RDONLY | _AS_IT_IS | _BINARY)
+        descriptor = os.open(_place(state_dir, workspace, sha256), os.O_RDONLY | SAFE_FLAGS)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
     except OSError as error:
@@ -72,7 +45,7 @@ def is_trusted(state_dir: Path, workspace: Path, sha256: str) -> bool:
         raise
     try:
         found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or not _is_ours(found):
+        if not stat.S_ISREG(found.st_mode) or not is_ours_alone(found):
             return False
         return os.read(descriptor, TRUST_BYTES_MAX) == _content(workspace, sha256)
     finally:
@@ -87,21 +60,3 @@ def _place(state_dir: Path, workspace: Path, sha256: str) -> Path:
 def _content(workspace: Path, sha256: str) -> bytes:
     """What is agreed to, readable by whoever wonders what the file is. A link to the workspace is the workspace."""
     return json.dumps({"workspace": os.path.realpath(workspace), "config_sha256": sha256}).encode() + b"\n"
-
-
-def _is_ours(found: os.stat_result) -> bool:
-    """Windows keeps others out by the profile directory's access list instead."""
-    if sys.platform == "win32":
-        return True
-    return found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077 == 0
-
-
-def _sync_directory(directory: Path) -> None:
-    """Windows cannot open a directory, and writes the entry with the file."""
-    if sys.platform == "win32":
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

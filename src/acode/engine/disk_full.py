@@ -11,13 +11,13 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from acode.disk.own_files import open_own
 from acode.engine.endings import ending
 from acode.engine.held_session import Held
 from acode.engine.world import Result, short
 from acode.errors import AcodeError, DiskFull, WriteFailed
 from acode.events import types as ev
 from acode.state import State
-from acode.store.own_files import open_own
 from acode.store.store import Store
 
 BALLAST_BYTES = 65_536

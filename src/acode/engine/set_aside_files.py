@@ -11,15 +11,15 @@ from pathlib import Path
 
 import msgspec
 
+from acode.disk.path_names import parent_of
+from acode.disk.write_errors import naming_what_failed
 from acode.engine.workspace_store import opened, resolve_id
 from acode.engine.world import World
 from acode.errors import BlobDamaged, NotWritable, Usage
 from acode.events import types as ev
-from acode.store.durable import naming_what_failed
 from acode.store.store import Store
 from acode.workspace import Root
 from acode.workspace.files import replace_file
-from acode.workspace.names import parent_of
 
 TEMP = ".acode-kept"
 

@@ -27,8 +27,8 @@ from acode.events import types as ev
 from acode.seal import Anchor
 from acode.state import Session
 from acode.state.source import FOREIGN_RUN
-from acode.store.own_files import refuse_strange_files
 from acode.store.store import DATABASE, Store, find_session, refuse_unreadable
+from acode.store.strange_files import refuse_strange_files
 
 ID_PART_CHARS_MIN = 4
 # Of these none says anything of a log: it may be read in the next moment.

@@ -13,6 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from acode.config import Driver
+from acode.disk.own_files import open_own
+from acode.disk.write_errors import naming_what_failed
 from acode.engine import notices
 from acode.engine.endings import Ending, ending, pause_by_signal
 from acode.engine.held_session import Held
@@ -27,7 +29,6 @@ from acode.events.definition import Approve, Step, Task
 from acode.events.definition import Run as RunAction
 from acode.formats.interface import Carried, Finished, Gate, Outcome, Stuck, Work
 from acode.state import State
-from acode.store.durable import naming_what_failed
 
 TASK_NAME_CHARS_MAX = 60
 TIMES_TAKEN_MAX = 3  # of one piece in one resume
@@ -242,9 +243,9 @@ def prompt_file(run: Held, task_id: str) -> Path:
 
 def write_prompt(path: Path, text: str) -> None:
     """Private, and made anew for every attempt: a run's texts may hold what is nobody else's business."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
     with naming_what_failed(f"the prompt file {path} cannot be written"):
         for level in (path.parent.parent, path.parent):
             level.mkdir(mode=0o700, exist_ok=True)
-        with open(os.open(path, flags, 0o600), "wb") as file:
+        with open(open_own(path, os.O_WRONLY | os.O_CREAT), "wb") as file:
+            file.truncate(0)
             file.write(text.encode("utf-8", "replace"))

@@ -28,6 +28,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from acode import lock
+from acode.disk import file_lock
+from acode.disk.own_files import open_own
+from acode.disk.private_files import put_private
+from acode.disk.write_errors import naming_what_failed
 from acode.errors import NotWritable, StepFailed
 from acode.events import types as ev
 from acode.events.definition import Commit, Step
@@ -39,8 +43,6 @@ from acode.steps.interface import Done, Failed, Prepared, RolledBack, Site
 from acode.steps.keeper_notes import alive_lock_held, named, pids_mean_the_same, read_mark, run_directory
 from acode.steps.repository import GitFailed, Repository
 from acode.steps.run import TAIL_BYTES, WITHHELD
-from acode.store.durable import naming_what_failed
-from acode.store.own_files import open_own
 from acode.workspace import restat
 
 WATCH_S = 0.1
@@ -290,10 +292,8 @@ def alive(directory: Path) -> Iterator[int | None]:
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = open_own(directory / "alive", os.O_RDWR | os.O_CREAT)
-    until = time.monotonic() + ORPHAN_WAIT_S
     try:
-        while not (got := lock.try_lock(descriptor)) and time.monotonic() < until:
-            time.sleep(ORPHAN_EVERY_S)
+        got = file_lock.lock_within(descriptor, wait_s=ORPHAN_WAIT_S, every_s=ORPHAN_EVERY_S)
         yield descriptor if got else None
     finally:
         os.close(descriptor)
@@ -303,8 +303,7 @@ def mark_started(directory: Path, pid: int) -> None:
     """Who works here, for people, and for telling git from a child of a hook that has outlived it."""
     where = {"boot_id": lock.boot_id(), "pid_namespace": lock.pid_namespace()}
     mark = {"keeper": pid, "since": time.time(), "command": pid, "command_started": keeper.started(pid), **where}
-    (directory / "started.new").write_text(json.dumps(mark), encoding="utf-8")
-    os.replace(directory / "started.new", directory / "started")
+    put_private(directory / "started", (json.dumps(mark).encode(),), durable=False)
 
 
 def judge(site: Site, started: ev.StepStarted, repository: Repository, ended: Ended, notes: list[str]) -> Done | Failed:

@@ -19,12 +19,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from acode import lock
+from acode.disk import file_lock
+from acode.disk.fsync import sync_file
+from acode.disk.own_files import open_own
 from acode.events import parse_key
 from acode.steps.keeper_notes import run_directory
 from acode.steps.repository import KEY, GitFailed, Repository, ask, copy_index, find_commit, literally, own_lock
-from acode.store.durable import sync_file
-from acode.store.own_files import open_own
 
 LOCK_WAIT_S = 5.0
 LOCK_EVERY_S = 0.05
@@ -229,7 +229,7 @@ def whose_end_is_certain(owner: str, agent_dir: Path, key: str) -> Iterator[int 
         return
     try:
         # The file is made when the attempt begins and never written to.
-        yield os.fstat(alive).st_mtime_ns if owner == key or lock.try_lock(alive) else None
+        yield os.fstat(alive).st_mtime_ns if owner == key or file_lock.try_lock(alive) else None
     finally:
         os.close(alive)
 

@@ -21,14 +21,20 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+if __name__ == "__main__":  # started without the paths that acode is found on; behind the standard library's own
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+# Loaded before the command begins, because it may be one that replaces this very installation.
+from acode.disk.file_lock import try_lock
+from acode.disk.fsync import sync_directory, sync_file, write_all
+from acode.disk.own_files import open_own
+
 READ_BYTES = 65_536
 KILL_AFTER_S = 5.0
 DRAIN_S = 0.2  # a background child may hold the pipe open for ever; the command itself has ended
 TAIL_BYTES = 2_000
 NOTE_BYTES = 1_024
 CLAIM = "claimed"
-# A FIFO or a link that somebody placed where a note belongs is an error, and not waited for or written through.
-_CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class Stream(Protocol):
@@ -40,7 +46,8 @@ class Capture:
     """The output file with its limit: what is beyond it is counted, not kept."""
 
     def __init__(self, path: str, limit_bytes: int, redacted: Stream, wake: int | None) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _CAREFUL, 0o600)
+        self._fd = open_own(path, os.O_WRONLY | os.O_CREAT)
+        os.ftruncate(self._fd, 0)  # only now that it is known to be ours
         self._room = limit_bytes
         self._redacted = redacted
         self._wake = wake
@@ -84,7 +91,7 @@ class Capture:
     def close(self) -> str:
         self._keep(self._redacted.finish())
         with contextlib.suppress(OSError):  # how the command ended is worth more than what it said
-            os.fsync(self._fd)
+            sync_file(self._fd)
         os.close(self._fd)
         return self._hash.hexdigest()
 
@@ -310,10 +317,8 @@ def _claim(directory: str) -> int | None:
     except FileExistsError:
         return None
     if sys.platform != "win32":
-        import fcntl
-
         with contextlib.suppress(OSError):  # it is more evidence; the command can do without
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try_lock(fd)
     return fd
 
 
@@ -366,25 +371,19 @@ def _write(directory: str, name: str, value: dict[str, Any], *, durable: bool = 
     temp, place = os.path.join(directory, f"{name}.new"), os.path.join(directory, name)
     _put(temp, json.dumps(value).encode(), durable=durable)
     os.replace(temp, place)
-    if durable and sys.platform != "win32":
+    if durable:
         # The directory of this attempt is new: without its own name above it, all in it is lost to a power cut.
         for changed in (os.path.dirname(directory), directory):
-            fd = os.open(changed, os.O_RDONLY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            sync_directory(changed)
 
 
 def _put(path: str, note: bytes, *, durable: bool) -> None:
     """Over whatever stands there, with blanks up to the room that is taken for every note."""
-    left = note.ljust(NOTE_BYTES)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | _CAREFUL, 0o600)
+    fd = open_own(path, os.O_WRONLY | os.O_CREAT)
     try:
-        while left:  # a disk that is nearly full takes a part
-            left = left[os.write(fd, left) :]
+        write_all(fd, note.ljust(NOTE_BYTES))
         if durable:
-            os.fsync(fd)
+            sync_file(fd)
     finally:
         os.close(fd)
 

@@ -16,8 +16,9 @@ from typing import TypeVar
 import msgspec
 
 from acode import lock
+from acode.disk import file_lock
+from acode.disk.own_files import open_own, read_own
 from acode.steps.keeper import CLAIM
-from acode.store.own_files import open_own, read_own
 
 _T = TypeVar("_T")
 
@@ -196,9 +197,9 @@ def _is_locked(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     try:
-        if not lock.try_lock(fd):
+        if not file_lock.try_lock(fd):
             return True
-        lock.unlock(fd)
+        file_lock.unlock(fd)
         return False
     finally:
         os.close(fd)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from acode.workspace.names import bytes_of
+from acode.disk.path_names import bytes_of
 
 ASK_TIMEOUT_S = 60.0
 SAID_CHARS_MAX = 2_000

@@ -21,6 +21,9 @@ from typing import Any
 import msgspec
 
 from acode import lock
+from acode.disk import file_lock
+from acode.disk.own_files import open_own, read_own
+from acode.disk.write_errors import naming_what_failed
 from acode.errors import AcodeError, BlobDamaged, DiskFull, NotWritable, WriteFailed
 from acode.events import types as ev
 from acode.events.definition import Run, Step, command_line, declared_outputs
@@ -42,8 +45,6 @@ from acode.steps.keeper_notes import (
 )
 from acode.steps.set_aside import Aside
 from acode.steps.step_outputs import outputs_directory
-from acode.store.durable import naming_what_failed
-from acode.store.own_files import open_own, read_own
 from acode.workspace import (
     Captured,
     Listing,
@@ -63,7 +64,8 @@ OUTPUT_FILES_MAX = 10_000
 PREIMAGES_MAX = 1_000  # they stand in one event, the step's start; more of them count as over the budget
 TAIL_BYTES = 2_000
 WATCH_S = 0.2
-LOOKS_TAKE_S_MAX = 1.0
+LOOKS_TAKE_S_MAX = 1.0  # whoever looks whether a command lives holds its lock for an instant, and is no keeper
+LOOK_EVERY_S = 0.005
 IDLE_S = 1.0
 WITHHELD = ("ACODE_CHECKPOINT_SECRET", "ACODE_POSTGRES_URL")  # acode's own secrets are no command's business
 
@@ -158,11 +160,11 @@ def start(step: Step, site: Site, started: ev.StepStarted, directory: Path) -> i
     assert isinstance(step.action, Run)
     with naming_what_failed(f"{directory} cannot be made"):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        alive = os.open(directory / "alive", os.O_RDWR | os.O_CREAT, 0o600)
+        alive = open_own(directory / "alive", os.O_RDWR | os.O_CREAT)
     watch, wake = os.pipe()
     try:
         with naming_what_failed(f"{directory / 'alive'} cannot be locked"):
-            locked = _locked_soon(alive)
+            locked = file_lock.lock_within(alive, wait_s=LOOKS_TAKE_S_MAX, every_s=LOOK_EVERY_S)
         if not locked:
             raise AcodeError(f"the command of step {step.id} runs already under another keeper")
         os.set_inheritable(wake, True)
@@ -185,16 +187,6 @@ def start(step: Step, site: Site, started: ev.StepStarted, directory: Path) -> i
         os.close(alive)
         os.close(wake)
     return watch
-
-
-def _locked_soon(alive: int) -> bool:
-    """Whoever looks whether a command lives holds the lock for an instant; that is no other keeper."""
-    until = time.monotonic() + LOOKS_TAKE_S_MAX
-    while not lock.try_lock(alive):
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.005)
-    return True
 
 
 _KEEPERS: dict[int, subprocess.Popen[bytes]] = {}  # our children, so that they can be reaped

@@ -17,12 +17,13 @@ from pathlib import Path
 
 import apsw
 
+from acode.disk.path_names import bytes_of, parent_of, visible
+from acode.disk.write_errors import naming_what_failed
 from acode.errors import AcodeError, DiskFull, NotWritable, UnsafePath, WriteFailed
 from acode.steps.sql_scanner import PRAGMAS_ALLOWED, line_of, statements
 from acode.steps.sql_target import COLUMNS, TABLE, WAIT_FOR_OTHERS_S, Applied, Order, Refused, Unreachable
-from acode.store.durable import naming_what_failed
+from acode.store.database import set_full_sync
 from acode.workspace import Root, look
-from acode.workspace.names import bytes_of, parent_of, visible
 
 BUSY_TIMEOUT_S = 30.0
 BUSY_EVERY_S = 0.01
@@ -110,6 +111,7 @@ class Sqlite:
         bring it back and undo a commit that acode was told of."""
         with translated(self._rel):
             self._db.execute(f"PRAGMA synchronous={EXTRA}")
+            set_full_sync(self._db)
             self._db.execute("PRAGMA schema_version").fetchone()  # only now does SQLite open the file
 
     def make_table(self) -> None:

@@ -9,8 +9,9 @@ import hashlib
 import os
 from pathlib import Path
 
+from acode.disk.own_files import open_own
+from acode.disk.private_files import put_private
 from acode.steps.interface import Site
-from acode.store.own_files import open_own
 
 
 def outputs_directory(site: Site) -> Path:
@@ -27,12 +28,7 @@ def private_outputs(site: Site) -> Path:
 
 def put_output(directory: Path, step: str, data: bytes) -> None:
     """The output of a finished step as a file that only we can read, whatever the umask is; whole or not at all."""
-    flags = os.O_WRONLY | os.O_CREAT
-    temp = directory / f".{step}.new"
-    with open(open_own(temp, flags), "wb") as file:
-        file.truncate(0)
-        file.write(data)
-    os.replace(temp, directory / step)
+    put_private(directory / step, (data,), durable=False)
 
 
 def holds_output(directory: Path, step: str, sha256: str) -> bool:

@@ -18,9 +18,11 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from acode.disk.fsync import sync_directory, sync_file, write_all
+from acode.disk.own_files import open_own
+from acode.disk.private_files import make_private_directory
+from acode.disk.write_errors import naming_what_failed
 from acode.errors import BlobDamaged, FileTooLarge
-from acode.store.durable import naming_what_failed, sync_directory, sync_file, write_all
-from acode.store.own_files import open_own
 
 CHUNK_BYTES = 1_048_576
 LEFTOVER_AGE_S = 3600
@@ -28,8 +30,6 @@ INLINE_BYTES_MAX = 65_536  # larger blobs become files
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TEMP_PREFIX = ".writing-"
-_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 class Blobs:
@@ -55,7 +55,7 @@ class Blobs:
         """
         place = self.sensitive_directory if sensitive else self.directory
         with naming_what_failed("a blob cannot be stored"):
-            _make_private(place)
+            make_private_directory(place)
             temp = place / f"{_TEMP_PREFIX}{self.writer}-{os.urandom(8).hex()}"
             try:
                 sha256 = _write_hashed(temp, chunks)
@@ -84,7 +84,7 @@ class Blobs:
                     continue
                 shard = temp.parent / sha256[:2]
                 try:
-                    _make_private(shard)
+                    make_private_directory(shard)
                     # Renamed even where the blob exists: the bytes at hand are known to be good, those there are not.
                     os.replace(temp, shard / sha256)
                 except BaseException:
@@ -113,7 +113,7 @@ class Blobs:
         """The blob in chunks. Only when the last one has come without an error are they known to be good."""
         digest = hashlib.sha256()
         try:
-            descriptor = open_own(self._path(sha256), _READ)
+            descriptor = open_own(self._path(sha256), os.O_RDONLY)
         except OSError as error:
             raise _damaged(sha256, error.strerror or str(error)) from error
         try:
@@ -184,20 +184,9 @@ def _damaged(sha256: str, reason: str) -> BlobDamaged:
     )
 
 
-def _make_private(directory: Path) -> None:
-    try:
-        directory.mkdir(mode=0o700)
-    except FileExistsError:
-        return
-    except FileNotFoundError:
-        _make_private(directory.parent)
-        directory.mkdir(mode=0o700, exist_ok=True)
-    sync_directory(directory.parent)
-
-
 def _write_hashed(path: Path, chunks: Iterable[bytes]) -> str:
     digest = hashlib.sha256()
-    descriptor = os.open(path, _WRITE, 0o600)
+    descriptor = open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         for chunk in chunks:
             digest.update(chunk)

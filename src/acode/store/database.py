@@ -14,6 +14,7 @@ from types import TracebackType
 
 import apsw
 
+from acode.disk.own_files import open_own
 from acode.errors import (
     AcodeError,
     DatabaseCorrupt,
@@ -27,7 +28,7 @@ from acode.errors import (
 )
 from acode.store import schema
 from acode.store.inherited import refuse_inherited
-from acode.store.own_files import refuse_strange_files
+from acode.store.strange_files import refuse_strange_files
 
 SQLITE_MIN = (3, 51, 3)  # earlier ones can corrupt a WAL when two connections write and checkpoint at once
 BUSY_TIMEOUT_MS = 10_000
@@ -55,6 +56,7 @@ def connect(path: Path, at: str) -> apsw.Connection:
             raise StoreUnusable(f"{path} is in journal mode {mode}, not WAL: commits would not be durable")
         db.pragma("secure_delete", True)
         set_synchronous(db, FULL)
+        set_full_sync(db)
         schema.migrate(db, at)
         schema.check(db)
         harden(db)
@@ -131,6 +133,19 @@ def set_synchronous(db: apsw.Connection, level: int) -> None:
         raise StoreUnusable(f"the database answers synchronous={found} where {FULL} was set")
 
 
+def set_full_sync(db: apsw.Connection, *, platform: str = sys.platform) -> None:
+    """On macOS a sync leaves the bytes in the drive's cache unless SQLite is told to empty that too, as `fsync` does.
+
+    Read back, because a promise rests on it: without it a power cut takes away commits that were acknowledged.
+    """
+    if platform != "darwin":
+        return
+    for name in ("fullfsync", "checkpoint_fullfsync"):
+        found = db.execute(f"PRAGMA {name}=ON; PRAGMA {name}").fetchone()
+        if found is None or found[0] != 1:
+            raise StoreUnusable(f"the database answers {name}={found} where 1 was set")
+
+
 def refuse_old_sqlite() -> None:
     version = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
     if version < SQLITE_MIN:
@@ -148,7 +163,7 @@ def refuse_newer(db: apsw.Connection, path: Path) -> None:
 def _make_private(path: Path) -> None:
     """Made by us with mode 0600 before SQLite sees it: WAL and shared memory inherit that mode."""
     with contextlib.suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600))
+        os.close(open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
 
 
 def refuse_network_file_system(directory: Path) -> None:

@@ -19,6 +19,7 @@ import apsw
 import msgspec
 
 from acode import forked, seal
+from acode.disk.own_files import open_own
 from acode.errors import (
     BlobDamaged,
     ChainBroken,
@@ -387,7 +388,7 @@ class Store:
     def back_up(self) -> Path:
         """A copy of the whole database beside it, by SQLite's own means: it is consistent while others write."""
         target = self.path.with_name(f"{self.path.name}.{self.clock():%Y%m%dT%H%M%S}.bak")
-        os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o600))
+        os.close(open_own(target, os.O_WRONLY | os.O_CREAT))
         with database.translated(target):
             copy = apsw.Connection(os.fspath(target))
             with copy.backup("main", self.db, "main") as work:

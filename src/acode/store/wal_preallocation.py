@@ -13,6 +13,8 @@ from __future__ import annotations
 import os
 import sys
 
+from acode.disk.own_files import open_own
+
 APPENDS_BEFORE = 32  # a short session does without
 PIECE_BYTES = 64 * 4_120  # frames of the WAL; synced together with the next commit, in less than a millisecond
 LENGTH_BYTES_MAX = 1_000 * 4_120  # where SQLite moves the frames into the database and begins at the front again
@@ -43,7 +45,7 @@ class Room:
         if sys.platform == "win32":  # without pwrite, and with its own rules for a file that is open twice
             return False
         if self._file is None:
-            self._file = os.open(self._wal, os.O_WRONLY | os.O_NOFOLLOW)
+            self._file = open_own(self._wal, os.O_WRONLY)
         length = os.fstat(self._file).st_size
         if length >= LENGTH_BYTES_MAX:
             return False

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from acode import lock as locks
-from acode import seal
+from acode.disk.private_files import write_private
 from acode.engine.world import World
 from acode.errors import AcodeError
 from acode.state import State
@@ -38,11 +38,11 @@ def name_on(path: Path, machine: str) -> bytes:
     """A state directory that was copied here, with its keys, brings the name of the machine it comes from: two with
     one name would both hold its leases. Where a machine does not say who it is, the name stays with the directory."""
     if not path.exists():
-        seal.write_private(path, _named(os.urandom(NODE_BYTES).hex(), machine), exclusive=True)
+        write_private(path, _named(os.urandom(NODE_BYTES).hex(), machine), exclusive=True)
     name, noted = path.read_text(encoding="ascii").strip().partition(" ")[::2]
     if machine and noted != machine:
         name = os.urandom(NODE_BYTES).hex() if noted else name
-        seal.write_private(path, _named(name, machine))
+        write_private(path, _named(name, machine))
         return name_on(path, machine)  # as it stands there: another process may have named it at the same time
     return name.encode()
 
@@ -146,7 +146,7 @@ def doubted_since_s(state_dir: Path, server: str) -> float | None:
 
 def note_restored(state_dir: Path, server: str, at_s: float, missing: Collection[str] = ()) -> None:
     """Known to all workspaces of this user: of a session that was given back, such a server may know too little."""
-    seal.write_private(state_dir / "servers" / server, "\n".join([repr(at_s), *sorted(missing), ""]).encode("ascii"))
+    write_private(state_dir / "servers" / server, "\n".join([repr(at_s), *sorted(missing), ""]).encode("ascii"))
 
 
 def note_comparison(

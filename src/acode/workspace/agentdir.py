@@ -11,11 +11,11 @@ import stat
 import sys
 from pathlib import Path
 
+from acode.disk.open_beneath import Directory, Root
+from acode.disk.own_files import kind_in_words
+from acode.disk.write_errors import naming_what_failed
 from acode.errors import AcodeError, UnsafePath, UnsafeWorkspace
-from acode.store.durable import naming_what_failed
-from acode.store.own_files import kind_in_words
 from acode.workspace.files import hash_file, write_atomic
-from acode.workspace.open_beneath import Directory, Root
 from acode.workspacepath import OWN_DIRECTORY
 
 _PLACES = ("locks", "blobs", "run", "logs")

@@ -12,10 +12,10 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from acode.disk.open_beneath import Root
+from acode.disk.path_names import below, is_acodes_own, parent_of
 from acode.errors import UnsafePath
 from acode.workspace.files import TEMP_PREFIX
-from acode.workspace.names import below, is_acodes_own, parent_of
-from acode.workspace.open_beneath import Root
 
 _GLOB = frozenset("*?[\\")
 

@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from types import TracebackType
 
+from acode.disk.fsync import FULL_SYNC, hand_over, sync_file, write_all
+from acode.disk.open_beneath import Directory, Root
+from acode.disk.own_files import kind_in_words
+from acode.disk.path_names import below, bytes_of, parent_of, parts_of, visible
+from acode.disk.write_errors import naming_what_failed
 from acode.errors import BlobDamaged, FileModified, FileTooLarge, NotWritable, UnsafePath
 from acode.events.types import FileState
-from acode.store.durable import naming_what_failed, sync_file, write_all
-from acode.store.own_files import kind_in_words
-from acode.workspace.names import below, bytes_of, parent_of, parts_of, visible
-from acode.workspace.open_beneath import Directory, Root
 
 CHUNK_BYTES = 1_048_576
 TEMP_PREFIX = ".acode-tmp-"
@@ -225,7 +226,7 @@ def sync_paths(root: Root, paths: Iterable[str]) -> None:
         for rel in sorted(directories):
             with suppress(FileNotFoundError), root.directory(rel) as directory:
                 directory.sync()
-        if sys.platform == "darwin":
+        if FULL_SYNC is not None:
             descriptor = root.open_beneath(".", os.O_RDONLY)
             try:
                 sync_file(descriptor)
@@ -238,7 +239,7 @@ def _hand_over(root: Root, rel: str) -> None:
         rel, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY
     )  # there only writers sync
     try:
-        os.fsync(descriptor)
+        hand_over(descriptor)
     finally:
         os.close(descriptor)
 

@@ -10,9 +10,9 @@ import os
 import posixpath
 import stat
 
+from acode.disk.open_beneath import Root
+from acode.disk.path_names import parent_of, text_of, visible
 from acode.errors import UnsafePath
-from acode.workspace.names import parent_of, text_of, visible
-from acode.workspace.open_beneath import Root
 from acode.workspacepath import Outside, inside_workspace
 
 LINKS_MAX = 40  # as many as Linux follows

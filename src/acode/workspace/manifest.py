@@ -13,12 +13,12 @@ from typing import Literal
 
 import msgspec
 
+from acode.disk.open_beneath import Directory, Root
+from acode.disk.own_files import kind_in_words
+from acode.disk.path_names import parts_of, visible
 from acode.errors import EnvironmentInvalid, UnsafePath
 from acode.events.types import FileState
-from acode.store.own_files import kind_in_words
 from acode.workspace.files import same_stat, state_at
-from acode.workspace.names import parts_of, visible
-from acode.workspace.open_beneath import Directory, Root
 from acode.workspace.suspicious_text import PatternSearch
 
 _DEADLINE_EVERY_FILES = 256

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 import msgspec
 
+from acode.disk.open_beneath import Directory, Root
+from acode.disk.path_names import below, bytes_of, parent_of, text_of
 from acode.errors import UnsafePath
 from acode.events.types import PreImage
 from acode.store.blobs import Blobs
 from acode.workspace.declared_outputs import Patterns, matching_paths
 from acode.workspace.files import CHUNK_BYTES, chunks_of, hash_of_link, open_regular
-from acode.workspace.names import below, bytes_of, parent_of, text_of
-from acode.workspace.open_beneath import Directory, Root
 
 INLINE_BYTES_MAX = 65_536
 

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from acode.store.own_files import kind_in_words
+from acode.disk.open_beneath import Root
+from acode.disk.own_files import kind_in_words
+from acode.disk.path_names import visible
 from acode.workspace.files import CHUNK_BYTES, look, open_regular
 from acode.workspace.manifest import ChangedFile
-from acode.workspace.names import visible
-from acode.workspace.open_beneath import Root
 
 DIFF_FILE_BYTES_MAX = 1_048_576
 DIFF_COMPARED_LINES_MAX = 2_000

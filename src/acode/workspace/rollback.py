@@ -17,12 +17,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from acode.disk.fsync import sync_file
+from acode.disk.open_beneath import Root
+from acode.disk.path_names import parent_of, parts_of, visible
+from acode.disk.write_errors import naming_what_failed
 from acode.errors import BlobDamaged, UnsafePath
 from acode.events.types import FileState, PreImage
-from acode.store.durable import naming_what_failed, sync_file
 from acode.workspace.files import hash_file, look, open_regular, replace_file, temp_name
-from acode.workspace.names import parent_of, parts_of, visible
-from acode.workspace.open_beneath import Root
 from acode.workspace.preimages import image_at, image_now
 
 TEMP_TOKEN = "put back"  # one name per path, so that the next run finds what a killed one left

@@ -13,11 +13,11 @@ from acode.agent.context import Job
 from acode.agent.tool_schemas import CONTENT_BYTES_MAX, EditFile, WriteFile
 from acode.agent.tools.interface import BY_HAND, Answer, ending_of, execute, refused, root_of, text_in, why
 from acode.agent.tools.read import FILE_BYTES_MAX
+from acode.disk.own_files import kind_in_words
 from acode.errors import FileTooLarge, UnsafePath
 from acode.events import types as ev
 from acode.events.definition import Write
 from acode.library.declarations import Begun
-from acode.store.own_files import kind_in_words
 from acode.workspace import look, read_file, visible
 
 # write_file.

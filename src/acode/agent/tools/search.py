@@ -12,10 +12,10 @@ from acode.agent.permission import may_be_shown
 from acode.agent.tool_schemas import ListFiles, Search
 from acode.agent.tools.interface import Answer, looked, raise_if_of_the_machine, refused, root_of, text_in, why
 from acode.agent.tools.tree import ENTRIES_MAX, Names, Walk
+from acode.disk.own_files import kind_in_words
 from acode.errors import AcodeError, UnsafePath
 from acode.events import types as ev
 from acode.library.declarations import Begun
-from acode.store.own_files import kind_in_words
 from acode.workspace import read_file, visible
 
 LISTED_FILES_MAX = 1_000

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from pathspec import GitIgnoreSpec
 
 from acode.agent.tools.interface import raise_if_of_the_machine
+from acode.disk.path_names import below, parent_of
 from acode.errors import AcodeError, UnsafePath
 from acode.workspace import Root, look, read_file
 from acode.workspace.files import TEMP_PREFIX
-from acode.workspace.names import below, parent_of
 from acode.workspacepath import OWN_DIRECTORY
 
 ENTRIES_MAX = 100_000

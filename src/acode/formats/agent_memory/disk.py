@@ -1,7 +1,7 @@
 """Look at a foreign run on disk: folders and files opened one below the other, never through a link, never blocking.
 
 A folder is held by its descriptor, so that an attacker who swaps a component for a link between the look and the use
-changes nothing. Must never write; `record` does that.
+changes nothing. What is written, `own_events` writes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Self
 
 import msgspec
 
+from acode.disk.open_directory import OpenDirectory, descriptor_of, is_link
 from acode.errors import UnsafePath
 from acode.formats.agent_memory.values import NAME_CHARS_MAX
 
@@ -30,33 +31,40 @@ class Entry(msgspec.Struct, frozen=True):
     is_link: bool
 
 
-class Folder:
-    """A folder held open. On Windows, which has no descriptors for folders, a path that was checked for links."""
+class Folder(OpenDirectory):
+    """A folder of a run, or above one, held open."""
 
-    def __init__(self, path: str, descriptor: int) -> None:
-        self.path = path
-        self._descriptor = descriptor
+    __slots__ = ()
 
     @classmethod
     def at(cls, path: str) -> Folder:
         """The place a caller named himself; only what lies below it is held to the no-links rule."""
-        return cls(path, _open_folder(path, parent=None, follow=True))
+        if sys.platform == "win32" and not os.path.isdir(path):
+            raise NotADirectoryError(path)
+        return cls(path, descriptor_of(path))
+
+    def link_refusal(self, name: str, error: OSError) -> Exception:
+        if sys.platform == "win32":
+            return UnsafePath(f"{os.path.join(self.path, name)} is a link; links are not followed")
+        return OSError(error.errno, error.strerror, error.filename)
 
     def below(self, name: str) -> Folder:
         _check_name(name)
-        path = os.path.join(self.path, name)
-        if sys.platform == "win32":
-            return Folder(path, _open_folder(path, parent=None, follow=False))
-        return Folder(path, _open_folder(name, parent=self._descriptor, follow=False))
+        return Folder(os.path.join(self.path, name), self.open_below(name))
+
+    def make_below(self, name: str) -> Folder:
+        with suppress(FileExistsError):
+            self.mkdir(name)
+        return self.below(name)
 
     def entries(self) -> list[Entry]:
         """What lies in it, by name. More than FOLDER_ENTRIES_MAX are cut: the caller has lower limits and says so."""
         found: list[Entry] = []
-        with os.scandir(self.path if sys.platform == "win32" else self._descriptor) as scan:
+        with os.scandir(self.path if self._fd is None else self._fd) as scan:
             for item in scan:
                 if len(found) >= FOLDER_ENTRIES_MAX:
                     break
-                link = item.is_symlink() or _is_junction(item)
+                link = is_link(item.stat(follow_symlinks=False)) if sys.platform == "win32" else item.is_symlink()
                 found.append(
                     Entry(
                         item.name,
@@ -70,36 +78,15 @@ class Folder:
 
     def open_file(self, name: str) -> OpenFile:
         _check_name(name)
-        path = os.path.join(self.path, name)
-        if sys.platform == "win32":
-            if os.path.islink(path):
-                raise UnsafePath(f"{path} is a link; links are not followed")
-            descriptor = os.open(path, os.O_RDONLY | os.O_BINARY)
-        else:
-            # Without O_NONBLOCK a planted named pipe would hold acode up for ever.
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            descriptor = os.open(name, flags, dir_fd=self._descriptor)
+        descriptor = self.open(name, os.O_RDONLY)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise UnsafePath(f"{path} is no regular file")
+                raise UnsafePath(f"{os.path.join(self.path, name)} is no regular file")
         except BaseException:
             os.close(descriptor)
             raise
         return OpenFile(descriptor, status.st_size, status.st_mtime_ns // 1000)
-
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class OpenFile:
@@ -158,25 +145,6 @@ def lines(file: OpenFile, *, line_bytes_max: int) -> Iterator[tuple[bytes | None
             held.append(rest)
     if held_bytes:
         yield (None if held_bytes > line_bytes_max else b"".join(held)), False
-
-
-def _open_folder(path: str, *, parent: int | None, follow: bool) -> int:
-    if sys.platform == "win32":
-        if not follow and os.path.islink(path):
-            raise UnsafePath(f"{path} is a link; links are not followed")
-        if not os.path.isdir(path):
-            raise NotADirectoryError(path)
-        return -1
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
-    return os.open(path, flags, dir_fd=parent)
-
-
-def _is_junction(item: os.DirEntry[str]) -> bool:
-    """Windows' other kind of link; Python names it from 3.12 on, the reparse attribute says it in 3.11 too."""
-    if sys.platform == "win32":
-        attributes = item.stat(follow_symlinks=False).st_file_attributes
-        return bool(attributes & stat.FILE_ATTRIBUTE_REPARSE_POINT)
-    return False
 
 
 def _check_name(name: str) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import sys
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 import msgspec
 
+from acode.disk.fsync import sync_file, write_all
 from acode.errors import DiskFull, EventTooLarge, NotWritable, UnsafePath, WriteFailed
 from acode.formats.agent_memory.diagnosis import Findings, NextAction, rfc3339, task_states
 from acode.formats.agent_memory.dialect import folded
@@ -24,7 +24,6 @@ from acode.formats.agent_memory.disk import Folder, lines
 from acode.formats.agent_memory.phase_numbers import Numbering, number_of
 from acode.formats.agent_memory.read_run import EVENTS_FOLDER
 from acode.formats.agent_memory.values import EVENT_LINE_BYTES_MAX, LAST_PHASE, OUR_ACTOR, STAGE_SLUGS, Run
-from acode.store.durable import sync_entries
 
 OwnEvent = dict[str, Any]
 Digests = Mapping[str, str]
@@ -201,61 +200,25 @@ def _line(event: OwnEvent) -> bytes:
 
 def _append(run_path: str, name: str, data: bytes) -> None:
     with ExitStack() as opened:
-        if sys.platform == "win32":
-            descriptor = _open_by_path(run_path, name)
-        else:
-            folders = [_descriptor(opened, os.open(run_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))]
-            for part in (EVENTS_FOLDER, OUR_ACTOR):
-                folders.append(_descriptor(opened, _make_folder(part, folders[-1])))
-            descriptor = _open_file(name, folders[-1])
+        folders = [opened.enter_context(Folder.at(run_path))]
+        for part in (EVENTS_FOLDER, OUR_ACTOR):
+            folders.append(opened.enter_context(folders[-1].make_below(part)))
+        descriptor = folders[-1].open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         opened.callback(os.close, descriptor)
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
             # A second name for somebody else's log would let acode change what is not its own.
             raise UnsafePath(f"{EVENTS_FOLDER}/{OUR_ACTOR}/{name} is no file of acode's own; nothing is written there")
         size = status.st_size
-        if not size and sys.platform != "win32":
+        if not size:
             # Or a power cut takes the new names away together with the events. Who made them may have failed here.
             for folder in folders:
-                sync_entries(folder)
+                folder.sync()
         # A crash of ours may have torn the last line: without a break the new event would be lost with it.
         if size and not _ends_with_newline(descriptor, size):
             data = b"\n" + data
-        while data:
-            data = data[os.write(descriptor, data) :]
-        os.fsync(descriptor)
-
-
-def _descriptor(opened: ExitStack, descriptor: int) -> int:
-    opened.callback(os.close, descriptor)
-    return descriptor
-
-
-if sys.platform == "win32":
-
-    def _open_by_path(run_path: str, name: str) -> int:
-        """Windows has no descriptors for folders: every component is checked for being a link before it is used."""
-        here = run_path
-        for part in (EVENTS_FOLDER, OUR_ACTOR):
-            here = os.path.join(here, part)
-            os.makedirs(here, exist_ok=True)
-            if os.path.islink(here):
-                raise UnsafePath(f"{here} is a link; nothing is written through links")
-        path = os.path.join(here, name)
-        if os.path.islink(path):
-            raise UnsafePath(f"{path} is a link; nothing is written through links")
-        return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_BINARY, 0o644)
-
-else:
-
-    def _make_folder(name: str, parent: int) -> int:
-        with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=parent)
-        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-
-    def _open_file(name: str, parent: int) -> int:
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        return os.open(name, flags, 0o644, dir_fd=parent)
+        write_all(descriptor, data)
+        sync_file(descriptor)
 
 
 def _ends_with_newline(descriptor: int, size: int) -> bool:

@@ -6,15 +6,14 @@ the writing of the new one happen while the lock is held, and it stays held unti
 
 from __future__ import annotations
 
-import errno
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from acode.disk import file_lock
 from acode.errors import AcodeError, SessionLocked
 from acode.formats.arc import disk
 from acode.formats.arc.checkpoint import Checkpoint, Raw, stamp
@@ -30,7 +29,6 @@ from acode.formats.arc.surroundings import canonical, own_place, parent, process
 
 LOCK_NAME: Final = ".acode.lock"
 OWNER_BYTES_MAX: Final = 64
-LOCKED_BYTE: Final = 1 << 30  # far behind the text, so that Windows, whose locks are mandatory, lets others read it
 
 
 @contextmanager
@@ -54,11 +52,11 @@ def let_go_by(path: Path) -> int | None:
     root, relative = place_of(path)
     try:
         with disk.parent_of(root, relative) as (holder, _):
-            fd = holder.open(LOCK_NAME, os.O_RDWR, 0)
+            fd = holder.open_file(LOCK_NAME, os.O_RDWR, 0)
     except (FileNotFoundError, NotADirectoryError, AcodeError):
         return None
     try:
-        return _signed(fd) if _lock(fd) else None
+        return _signed(fd) if file_lock.try_lock(fd) else None
     finally:
         os.close(fd)
 
@@ -98,9 +96,9 @@ def _locked(holder: disk.Directory, own_pid: int) -> Iterator[int | None]:
     The file is never deleted: a lock on an unlinked file keeps nobody out who opens the name anew.
     """
     with disk.translated(os.path.join(holder.path, LOCK_NAME)):
-        fd = holder.open(LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        fd = holder.open_file(LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        if not _lock(fd):
+        if not file_lock.try_lock(fd):
             os.lseek(fd, 0, os.SEEK_SET)
             owner = os.read(fd, OWNER_BYTES_MAX)  # empty in the instant between the owner's lock and its signature
             named = f" (process {owner.decode('ascii')})" if owner.isdigit() else ""
@@ -112,26 +110,3 @@ def _locked(holder: disk.Directory, own_pid: int) -> Iterator[int | None]:
         yield before
     finally:
         os.close(fd)  # releases the lock; so does the death of the process
-
-
-def _lock(fd: int) -> bool:
-    """Take the kernel's lock on an open file at once, or say that somebody has it."""
-    if sys.platform == "win32":
-        import msvcrt
-
-        try:
-            os.lseek(fd, LOCKED_BYTE, os.SEEK_SET)
-            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-            os.lseek(fd, 0, os.SEEK_SET)
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EDEADLK):
-                raise  # a lock that the machine cannot give is none that somebody has
-            return False
-    else:
-        import fcntl
-
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True

@@ -8,63 +8,45 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import itertools
 import os
-import re
 import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import BinaryIO, Final, Literal
 
-import psutil
-
+from acode.disk.fsync import sync_file
+from acode.disk.leftovers import create_temporary, forget_leftovers
+from acode.disk.open_directory import OpenDirectory, descriptor_of, is_link
 from acode.errors import AcodeError, DiskFull, NotWritable, UnsafePath, WriteFailed
 
 Kind = Literal["absent", "file", "directory", "link", "other"]
 
 CHUNK_BYTES: Final = 1024 * 1024
 TREE_DEPTH_MAX: Final = 64
-LEFTOVER_ENTRIES_MAX: Final = 10_000
-TEMPORARY_END: Final = ".acode-tmp"
-TEMPORARY: Final = re.compile(r"\..+\.([0-9]{1,9})\.acode-tmp")
-WINDOWS_JUNCTION: Final = 0xA0000003
-# Flags that a platform lacks count as nothing. NONBLOCK: a planted pipe must not make a reader wait for ever.
-SAFE_FLAGS: Final = (
-    getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_BINARY", 0)
-)
 
 
-@dataclass(frozen=True, slots=True)
-class Directory:
-    """An open directory: every name is looked up in this very directory, not along a path."""
+class Directory(OpenDirectory):
+    """An open directory of a run, or above one."""
 
-    path: str
-    fd: int | None  # None only where the platform cannot open directories
-
-    def _at(self, name: str) -> str:
-        return name if self.fd is not None else os.path.join(self.path, name)
+    __slots__ = ()
 
     def kind(self, name: str) -> Kind:
         try:
-            status = os.stat(self._at(name), dir_fd=self.fd, follow_symlinks=False)
-        except (FileNotFoundError, NotADirectoryError):
+            found = self.stat(name)
+        except NotADirectoryError:
             return "absent"
-        if stat.S_ISLNK(status.st_mode) or getattr(status, "st_reparse_tag", 0) == WINDOWS_JUNCTION:
+        if found is None:
+            return "absent"
+        if is_link(found):
             return "link"
-        if stat.S_ISDIR(status.st_mode):
+        if stat.S_ISDIR(found.st_mode):
             return "directory"
-        return "file" if stat.S_ISREG(status.st_mode) else "other"
+        return "file" if stat.S_ISREG(found.st_mode) else "other"
 
-    def open(self, name: str, flags: int, mode: int = 0o600) -> int:
+    def open_file(self, name: str, flags: int, mode: int = 0o600) -> int:
         """A descriptor of a regular file; UnsafePath for a link or anything else."""
-        if self.kind(name) == "link":
-            raise UnsafePath(f"{os.path.join(self.path, name)} is a link; links are not followed.")
-        fd = os.open(self._at(name), flags | SAFE_FLAGS, mode, dir_fd=self.fd)
+        fd = self.open(name, flags, mode)
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise UnsafePath(f"{os.path.join(self.path, name)} is no regular file.")
@@ -73,42 +55,9 @@ class Directory:
             raise
         return fd
 
-    def names(self, count_max: int) -> list[str]:
-        """Up to count_max names, sorted; one more than the limit tells the caller that there are more."""
-        with os.scandir(self.fd if self.fd is not None else self.path) as listing:
-            return sorted(entry.name for entry in itertools.islice(listing, count_max + 1))
-
-    def replace(self, old: str, new: str) -> None:
-        os.replace(self._at(old), self._at(new), src_dir_fd=self.fd, dst_dir_fd=self.fd)
-
-    def unlink(self, name: str) -> None:
-        os.unlink(self._at(name), dir_fd=self.fd)
-
-    def rmdir(self, name: str) -> None:
-        os.rmdir(self._at(name), dir_fd=self.fd)
-
-    def sync(self) -> None:
-        if self.fd is not None:
-            os.fsync(self.fd)
-
     def below(self, name: str) -> Directory:
         """The directory of this name inside this one; the caller closes it."""
-        kind = self.kind(name)
-        path = os.path.join(self.path, name)
-        if kind == "link":
-            raise UnsafePath(f"{path} is a link; links are not followed.")
-        if kind == "absent":
-            raise FileNotFoundError(errno.ENOENT, "No such directory", path)
-        if kind != "directory":
-            raise NotADirectoryError(errno.ENOTDIR, "Not a directory", path)
-        if self.fd is None:
-            return Directory(path, None)
-        # Between the look above and this open a link may have been swapped in: O_NOFOLLOW refuses it.
-        return Directory(path, os.open(name, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | SAFE_FLAGS, dir_fd=self.fd))
-
-    def close(self) -> None:
-        if self.fd is not None:
-            os.close(self.fd)
+        return Directory(os.path.join(self.path, name), self.open_below(name))
 
 
 def parts_of(relative: str) -> tuple[str, ...]:
@@ -124,7 +73,7 @@ def parts_of(relative: str) -> tuple[str, ...]:
 @contextmanager
 def directory(root: str | os.PathLike[str], *parts: str) -> Iterator[Directory]:
     """The directory root/parts…, each part opened in its parent. The root itself is the caller's and may be a link."""
-    current = _root(os.fspath(root))
+    current = Directory(os.fspath(root), descriptor_of(os.fspath(root)))
     try:
         for part in parts:
             inner = current.below(part)
@@ -133,12 +82,6 @@ def directory(root: str | os.PathLike[str], *parts: str) -> Iterator[Directory]:
         yield current
     finally:
         current.close()
-
-
-def _root(path: str) -> Directory:
-    if sys.platform == "win32":
-        return Directory(path, None)
-    return Directory(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
 @contextmanager
@@ -151,7 +94,7 @@ def parent_of(root: str | os.PathLike[str], relative: str) -> Iterator[tuple[Dir
 
 def read_bounded(holder: Directory, name: str, bytes_max: int) -> tuple[bytes, os.stat_result]:
     """The content, at most one byte over the limit so that the caller can tell, and the file's status."""
-    with os.fdopen(holder.open(name, os.O_RDONLY), "rb") as file:
+    with os.fdopen(holder.open_file(name, os.O_RDONLY), "rb") as file:
         return file.read(bytes_max + 1), os.fstat(file.fileno())
 
 
@@ -159,7 +102,7 @@ def digest(holder: Directory, name: str, bytes_max: int) -> tuple[str | None, os
     """The SHA-256 of a file's bytes, or None when it is over the limit; and the file's status."""
     hasher = hashlib.sha256()
     left = bytes_max
-    with os.fdopen(holder.open(name, os.O_RDONLY), "rb") as file:
+    with os.fdopen(holder.open_file(name, os.O_RDONLY), "rb") as file:
         status = os.fstat(file.fileno())  # before the bytes: a writer in between makes the status too old, not too new
         while chunk := file.read(CHUNK_BYTES):
             left -= len(chunk)
@@ -171,14 +114,17 @@ def digest(holder: Directory, name: str, bytes_max: int) -> tuple[str | None, os
 
 def put(holder: Directory, name: str, data: bytes, *, mode: int) -> None:
     """Replace a file as a whole: a crash at any point leaves the old content or the new, never a mixture."""
-    temporary = f".{name}.{os.getpid()}{TEMPORARY_END}"
     with translated(os.path.join(holder.path, name)):
-        _forget_leftovers(holder)
+        forget_leftovers(holder)
+        temporary, fd = create_temporary(holder, name, mode)
         try:
-            _write_synced(holder, temporary, data, mode)
-            if read_bounded(holder, temporary, len(data))[0] != data:
-                raise WriteFailed(f"{name} was read back with other content than was written; the old file stands.")
-            holder.replace(temporary, name)
+            with os.fdopen(fd, "wb") as file:
+                _write_synced(file, data, mode)
+                if read_bounded(holder, temporary, len(data))[0] != data:
+                    raise WriteFailed(f"{name} was read back with other content than was written; the old file stands.")
+                if sys.platform == "win32":
+                    file.close()  # Windows renames no file that is open
+                holder.rename(temporary, name)
             holder.sync()
         except BaseException:
             with suppress(OSError):
@@ -186,32 +132,12 @@ def put(holder: Directory, name: str, data: bytes, *, mode: int) -> None:
             raise
 
 
-def _forget_leftovers(holder: Directory) -> None:
-    """Half-written files of writers that were killed. The name tells the writer: a living one keeps its file."""
-    for name in holder.names(LEFTOVER_ENTRIES_MAX):
-        match = TEMPORARY.fullmatch(name)
-        if match and (int(match[1]) == os.getpid() or not psutil.pid_exists(int(match[1]))):
-            with suppress(OSError):
-                holder.unlink(name)
-
-
-def _write_synced(holder: Directory, name: str, data: bytes, mode: int) -> None:
-    with os.fdopen(holder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        if sys.platform != "win32":
-            os.fchmod(file.fileno(), mode)  # the umask must not take away what the old file granted
-        file.write(data)
-        file.flush()
-        sync_descriptor(file.fileno())
-
-
-def sync_descriptor(fd: int) -> None:
-    """Down to the platter: macOS answers fsync before its drive has written."""
-    if sys.platform == "darwin":
-        import fcntl
-
-        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
-    else:
-        os.fsync(fd)
+def _write_synced(file: BinaryIO, data: bytes, mode: int) -> None:
+    if sys.platform != "win32":
+        os.fchmod(file.fileno(), mode)  # the umask must not take away what the old file granted
+    file.write(data)
+    file.flush()
+    sync_file(file.fileno())
 
 
 def remove_tree(holder: Directory, name: str, *, depth_max: int = TREE_DEPTH_MAX) -> None:

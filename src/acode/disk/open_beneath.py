@@ -10,108 +10,48 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import stat
 import struct
 import sys
 from functools import lru_cache
 from types import TracebackType
 
+from acode.disk.open_directory import DIRECTORY_FLAGS, OpenDirectory, descriptor_of
+from acode.disk.own_files import SAFE_FLAGS
+from acode.disk.path_names import below, bytes_of, parts_of, text_of, visible
 from acode.errors import UnsafePath
-from acode.store.durable import sync_entries
-from acode.workspace.names import below, bytes_of, parts_of, text_of, visible
 
-# O_NONBLOCK, because opening a FIFO would wait for its other end for ever; regular files do not notice it.
-_ALWAYS = (
-    getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_NOCTTY", 0)
-    | getattr(os, "O_BINARY", 0)
-)
-_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
-_MODE_NEW_DIRECTORY = 0o777  # less the umask
 _OPENAT2 = 437
 _RESOLVE = 0x02 | 0x04 | 0x08  # no magic links, no symbolic links, beneath
 _TRIES_MAX = 8
-_CLOSED = -1  # no call takes it; None would have them use the path, which a closed directory must not
 
 
-class Directory:
-    """An open directory of the workspace; names are looked up in it, not along a path."""
+class Directory(OpenDirectory):
+    """An open directory of the workspace, with names as `path_names` spells them."""
 
-    __slots__ = ("_fd", "_path", "rel")
+    __slots__ = ("_path", "rel")
 
     def __init__(self, rel: str, descriptor: int | None, path: bytes) -> None:
+        super().__init__(os.fsdecode(path), descriptor)
         self.rel = rel
-        self._fd = descriptor  # None on Windows, which has no such descriptors: there the path stands in
         self._path = path
-
-    def __enter__(self) -> Directory:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if self._fd is not None and self._fd != _CLOSED:
-            os.close(self._fd)
-            self._fd = _CLOSED
 
     def _at(self, name: str) -> bytes:
         return bytes_of(name) if self._fd is not None else os.path.join(self._path, bytes_of(name))
 
-    def open(self, name: str, flags: int, mode: int = 0) -> int:
-        if sys.platform == "win32":
-            _refuse_link(self._at(name), name)
-        try:
-            return os.open(self._at(name), flags | _ALWAYS, mode, dir_fd=self._fd)
-        except OSError as error:
-            raise self._named(error, name) from error
-
-    def _named(self, error: OSError, name: str) -> Exception:
-        # The kernels disagree on what a link in place of a directory is, so the entry itself is asked.
-        found = self.stat(name) if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK) else None
-        if found is not None and stat.S_ISLNK(found.st_mode):
-            return _through_link(below(self.rel, name))
-        return error
-
-    def stat(self, name: str) -> os.stat_result | None:
-        """What stands at the name, links not followed; None: nothing."""
-        try:
-            return os.stat(self._at(name), dir_fd=self._fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return None
+    def link_refusal(self, name: str, error: OSError) -> Exception:
+        return _through_link(below(self.rel, name))
 
     def directory(self, name: str) -> Directory:
-        path = os.path.join(self._path, bytes_of(name))
-        if sys.platform == "win32":
-            _refuse_link(path, name)
-            return Directory(below(self.rel, name), None, path)
-        else:
-            return Directory(below(self.rel, name), self.open(name, _DIRECTORY), path)
+        return Directory(below(self.rel, name), self.open_below(name), os.path.join(self._path, bytes_of(name)))
 
-    def names(self) -> list[str]:
-        with os.scandir(self._path if self._fd is None else self._fd) as entries:
-            return sorted(text_of(os.fsencode(entry.name)) for entry in entries)
-
-    def unlink(self, name: str) -> None:
-        os.unlink(self._at(name), dir_fd=self._fd)
-
-    def rmdir(self, name: str) -> None:
-        os.rmdir(self._at(name), dir_fd=self._fd)
-
-    def mkdir(self, name: str, mode: int = _MODE_NEW_DIRECTORY) -> None:
-        os.mkdir(self._at(name), mode, dir_fd=self._fd)
+    def names(self, count_max: int | None = None) -> list[str]:
+        return sorted(text_of(os.fsencode(name)) for name in super().names(count_max))
 
     def readlink(self, name: str) -> str:
         return text_of(os.readlink(self._at(name), dir_fd=self._fd))
 
     def symlink(self, target: str, name: str) -> None:
         os.symlink(bytes_of(target), self._at(name), dir_fd=self._fd)
-
-    def rename(self, old: str, new: str) -> None:
-        """Atomic, replacing what stands at `new`; a link there is replaced, not followed."""
-        os.replace(self._at(old), self._at(new), src_dir_fd=self._fd, dst_dir_fd=self._fd)
 
     def set_mtime(self, name: str, mtime_ns: int) -> None:
         follow = os.utime not in os.supports_follow_symlinks
@@ -131,18 +71,13 @@ class Directory:
         else:
             os.chmod(self._at(name), mode)
 
-    def sync(self) -> None:
-        """The directory's entries are on the disk."""
-        if self._fd is not None:
-            sync_entries(self._fd)
-
 
 class Root:
     """The workspace's root, opened once; all that is done beneath it goes through this descriptor."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.path.realpath(path)
-        self._top = Directory(".", _open_root(self.path), os.fsencode(self.path))
+        self._top = Directory(".", descriptor_of(self.path), os.fsencode(self.path))
 
     def __enter__(self) -> Root:
         return self
@@ -162,7 +97,7 @@ class Root:
         if sys.platform == "linux" and _kernel_knows_openat2():
             return self._open_in_kernel(rel, flags, mode)
         if not parts:
-            return os.open(self._top._at("."), flags | _ALWAYS, mode, dir_fd=self._top._fd)
+            return os.open(self._top._at("."), flags | SAFE_FLAGS, mode, dir_fd=self._top._fd)
         with self._walk(parts[:-1]) as directory:
             return directory.open(parts[-1], flags, mode)
 
@@ -170,7 +105,7 @@ class Root:
         """The directory at the path, open; the caller closes it."""
         if not _kernel_knows_openat2():
             return self._walk(parts_of(rel))
-        return Directory(rel, self.open_beneath(rel, _DIRECTORY), os.path.join(self._top._path, bytes_of(rel)))
+        return Directory(rel, self.open_beneath(rel, DIRECTORY_FLAGS), os.path.join(self._top._path, bytes_of(rel)))
 
     def at(self, rel: str) -> Place:
         """For a `with`: the open directory that the path stands in, and its name there."""
@@ -197,7 +132,7 @@ class Root:
     def _walk(self, parts: tuple[str, ...]) -> Directory:
         """Component by component, each opened beneath the one before: for kernels without openat2, and for making."""
         top = self._top
-        descriptor = None if top._fd is None else os.open(b".", _DIRECTORY | _ALWAYS, dir_fd=top._fd)
+        descriptor = None if top._fd is None else os.open(b".", DIRECTORY_FLAGS | SAFE_FLAGS, dir_fd=top._fd)
         directory = Directory(".", descriptor, top._path)
         for name in parts:
             with directory:
@@ -208,7 +143,7 @@ class Root:
     def _open_in_kernel(self, rel: str, flags: int, mode: int) -> int:
         assert self._top._fd is not None
         for _ in range(_TRIES_MAX):
-            descriptor = _openat2(self._top._fd, bytes_of(rel), flags | _ALWAYS, mode)
+            descriptor = _openat2(self._top._fd, bytes_of(rel), flags | SAFE_FLAGS, mode)
             if descriptor >= 0:
                 return descriptor
             if -descriptor not in (errno.EAGAIN, errno.EINTR):
@@ -221,8 +156,7 @@ class Root:
 
     def _is_link(self, rel: str) -> bool:
         with self.at(rel) as (directory, name):
-            found = directory.stat(name)
-        return found is not None and stat.S_ISLNK(found.st_mode)
+            return directory.is_link(name)
 
 
 class Place:
@@ -255,24 +189,6 @@ def _through_link(rel: str) -> UnsafePath:
         hint="acode follows no links inside the workspace: name the file itself.",
         path=visible(rel),
     )
-
-
-def _open_root(path: str) -> int | None:
-    if sys.platform == "win32":
-        return None
-    else:
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-
-def _refuse_link(path: bytes, name: str) -> None:
-    """Windows: look, then use. Weaker than the other platforms, because the entry may be swapped in between."""
-    try:
-        found = os.stat(path, follow_symlinks=False)
-    except OSError:
-        return  # the call that follows says what is wrong
-    attributes = getattr(found, "st_file_attributes", 0)
-    if stat.S_ISLNK(found.st_mode) or attributes & getattr(stat, "FILE_ATTRIBUTE_REPARSE_POINT", 0):
-        raise _through_link(name)
 
 
 @lru_cache(maxsize=1)

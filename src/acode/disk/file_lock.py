@@ -1,0 +1,75 @@
+"""The kernel's lock on an open file: one holder at a time, freed the moment the last process with it open is gone.
+
+It is asked for and never waited for inside the kernel, where no wish to stop would be heard. What a lock means, and
+whose name stands in its file, is the caller's business. A lock file is never deleted: whoever opens the name anew
+would hold another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+import time
+
+# Beyond any text in the file, because the locks of Windows are mandatory: others may read who holds it.
+_WINDOWS_BYTE = 0x7FFFFFFE
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def try_lock(descriptor: int) -> bool:
+        """Take the lock, or say that somebody has it. One that the machine cannot give is an OSError, and nobody's."""
+        os.lseek(descriptor, _WINDOWS_BYTE, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EDEADLK):
+                raise
+            return False
+        finally:
+            os.lseek(descriptor, 0, os.SEEK_SET)
+        return True
+
+    def unlock(descriptor: int) -> None:
+        os.lseek(descriptor, _WINDOWS_BYTE, os.SEEK_SET)
+        with contextlib.suppress(OSError):
+            msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+else:
+    import fcntl
+
+    def try_lock(descriptor: int) -> bool:
+        """Take the lock, or say that somebody has it. One that the machine cannot give is an OSError, and nobody's."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def unlock(descriptor: int) -> None:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def lock_within(descriptor: int, *, wait_s: float, every_s: float) -> bool:
+    """Take the lock as soon as its holder gives it back; False if that takes longer than `wait_s`."""
+    until = time.monotonic() + wait_s
+    while not try_lock(descriptor):
+        if time.monotonic() >= until:
+            return False
+        time.sleep(every_s)
+    return True
+
+
+def holder_pid(descriptor: int) -> int | None:
+    """Who holds the lock on this file, by the kernel's word; None where it does not say, or not in our namespace."""
+    if sys.platform != "linux":
+        return None
+    status = os.fstat(descriptor)
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    with contextlib.suppress(OSError, ValueError), open("/proc/locks", encoding="ascii", errors="replace") as file:
+        for fields in map(str.split, file):
+            if fields[1:2] == ["FLOCK"] and fields[5:6] == [device]:
+                return int(fields[4]) if int(fields[4]) > 0 else None
+    return None

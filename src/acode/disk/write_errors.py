@@ -1,0 +1,26 @@
+"""Errors of the operating system while writing, as the refusals that tell the user what to do about them."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from acode.errors import DiskFull, NotWritable, WriteFailed
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR})
+
+
+@contextmanager
+def naming_what_failed(what: str) -> Iterator[None]:
+    """A system error while writing becomes the refusal that tells the user what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        reason = f"{what}: {error.strerror or error}"
+        if error.errno in NO_ROOM:
+            raise DiskFull(reason) from error
+        if error.errno in _NOT_ALLOWED:
+            raise NotWritable(reason) from error
+        raise WriteFailed(reason) from error
