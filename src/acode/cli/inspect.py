@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 TEXT_CHARS_MAX = 2_000
 LINE_CHARS_MAX = 200
+CALLS_MAX = 10
 STATES = {"alive": "alive", "dead": "dead", "no_process_found": "no process found", "unknown": "perhaps alive"}
 ENDINGS = {
-    "in_flight": "a call was in flight",
-    "unnamed_call": "a call may have been in flight",
-    "unfinished": "the last turn did not end",
+    "in_flight": "call in flight",
+    "unnamed_call": "perhaps a call in flight",
+    "unfinished": "last turn unfinished",
     "finished": "finished",
     "unknown": "not understood",
 }
@@ -86,7 +87,8 @@ def _summary(told: Inspection, everything: bool) -> str:
         return "No session of another agent was found. Agents: claude, codex, gemini, qwen, opencode, cline."
     words = f"{count(told.looked_at, 'session')} looked at: {shown} shown"
     if not everything:
-        words += f", {told.finished} finished, {told.alive} alive (--all shows them)"
+        others = f"{told.finished} finished, {told.alive} alive, {told.not_understood} not understood"
+        words += f", {others} (--all shows them)"
     if told.not_looked_at:
         words += f"; {count(told.not_looked_at, 'older transcript')} not looked at (--all, or name a PATH)"
     return f"{words}."
@@ -123,10 +125,10 @@ class Shown:
         yield f"  Directory: {self.text(session.directory, LINE_CHARS_MAX) or 'not in the transcript'}"
         if session.prompt:
             yield f"  Prompt: {self.text(session.prompt, LINE_CHARS_MAX)}"
-        for call in each.calls:
+        for call in each.calls[-CALLS_MAX:]:
             yield from self._call(screen, call, now)
-        if session.calls_left_out:
-            yield f"  {count(session.calls_left_out, 'older call')} without a result left out"
+        if hidden := session.calls_left_out + max(0, len(each.calls) - CALLS_MAX):
+            yield f"  {count(hidden, 'other call')} without a result"
         yield from (f"  · {self.text(one.text, 2 * LINE_CHARS_MAX)}" for one in each.traces)
         yield from (f"  Note: {self.text(note, 2 * LINE_CHARS_MAX)}" for note in session.notes)
         for check in each.checks:
@@ -144,7 +146,8 @@ class Shown:
         yield f"  {label}{helper}: {self.text(call.tool, 60)}{when}"
         yield from (f"    {self.text(line, LINE_CHARS_MAX)}" for line in map(_words, call.effects) if line)
         yield from (f"    · {self.text(one.text, 2 * LINE_CHARS_MAX)}" for one in each.evidence)
-        yield f"    → {screen.paint_data(OUTCOMES[each.outcome], 'bold')}"
+        if not call.abandoned:
+            yield f"    → {screen.paint_data(OUTCOMES[each.outcome], 'bold')}"
 
     # For programs.
 
@@ -155,6 +158,7 @@ class Shown:
             "not_looked_at": told.not_looked_at,
             "alive": told.alive,
             "finished": told.finished,
+            "not_understood": told.not_understood,
             "problems": [
                 {"path": self.text(str(one.path)), "message": self.text(one.message)} for one in told.problems
             ],
@@ -192,10 +196,11 @@ class Shown:
 
     def _call_json(self, each: InspectedCall) -> dict[str, Any]:
         from acode.observed.session import Command as ShellCommand
+        from acode.observed.session import Delete, Edit, Write
 
         call = each.call
         commands = [self.text(one.text) for one in call.effects if isinstance(one, ShellCommand)]
-        paths = [self.text(one.path) for one in call.effects if hasattr(one, "path")]
+        paths = [self.text(one.path) for one in call.effects if isinstance(one, Write | Edit | Delete)]
         return {
             "call_id": self.text(call.call_id) or None,
             "tool": self.text(call.tool),

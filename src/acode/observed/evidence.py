@@ -36,6 +36,8 @@ NAMED_FILES_MAX: Final = 10
 NAMED_PROCESSES_MAX: Final = 5
 STATUS_ENTRIES_MAX: Final = 20_000
 WORDS_CHARS_MAX: Final = 120
+FINE_SECONDS: Final = 0.02  # by which the kernel's clock for files may be behind
+COARSE_SECONDS: Final = 2.0
 _OPEN = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 
 
@@ -233,7 +235,9 @@ def _changed(directory: str, since: datetime, scene: Scene, words: str) -> Itera
 
 def _is_newer(path: str, since: datetime) -> bool:
     try:
-        return os.lstat(path).st_mtime >= since.timestamp() - 1.0
+        changed_ns = os.lstat(path).st_mtime_ns
+        coarse = changed_ns % 1_000_000_000 == 0  # some file systems keep whole seconds
+        return changed_ns / 1e9 >= since.timestamp() - (COARSE_SECONDS if coarse else FINE_SECONDS)
     except (OSError, ValueError):
         return True  # a file that is gone has no time; that git finds it missing is all there is
 

@@ -25,7 +25,7 @@ from acode.observed.transcript import Problem, read_head
 SHOWN_MAX: Final = 10
 LOOKED_AT_MAX: Final = 300
 PROBLEMS_MAX: Final = 100
-INTERRUPTED: Final = ("in_flight", "unnamed_call", "unfinished", "unknown")
+INTERRUPTED: Final = ("in_flight", "unnamed_call", "unfinished")
 # Nothing that a shell or the agent's own parser could take for more than an id.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
@@ -37,6 +37,7 @@ class Target:
     configs: tuple[tuple[str, Path], ...] = ()
     transcripts: tuple[tuple[str, Path], ...] = ()
     within: Path | None = None
+    whatever: bool = False  # a single session that was asked for is shown however it ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +83,7 @@ class Inspection:
     not_looked_at: int = 0  # transcripts that are older than all that were looked at
     alive: int = 0
     finished: int = 0
+    not_understood: int = 0
     problems: list[Problem] = field(default_factory=list)
 
     def problem(self, path: Path, message: str) -> None:
@@ -104,7 +106,8 @@ def find_target(text: str | None, environment: Mapping[str, str]) -> Target:
         own = tuple((name, path) for name in AGENTS if _keeps_sessions(name, path))
         return Target(configs=own) if own else Target(configs=everywhere, within=path)
     if os.path.lexists(path):
-        return Target(transcripts=((_agent_of(path), path),))
+        name = _agent_of(path)
+        return Target(transcripts=((name, path),), whatever=name != "opencode")  # its database holds many
     hint = (
         f"Agents: {', '.join(AGENTS)}. Or name a transcript, a project's directory, an agent's configuration directory."
     )
@@ -139,16 +142,17 @@ def _agent_of(path: Path) -> str:
 
 def inspect(target: Target, *, environment: Mapping[str, str], all_sessions: bool) -> Inspection:
     """The newest first: dead sessions whose last turn did not end, or every session."""
-    told = Inspection()
-    scene = Scene()
+    told, scene = Inspection(), Scene()
+    all_sessions = all_sessions or target.whatever
     for session in _sessions(target, told, all_sessions=all_sessions):
         told.looked_at += 1
         told.finished += session.ending == "finished"
-        if session.ending == "finished" and not all_sessions:
+        told.not_understood += session.ending == "unknown"
+        if session.ending not in INTERRUPTED and not all_sessions:
             continue
         liveness = scene.processes.liveness(AGENTS[session.agent], session)
         told.alive += liveness.state == "alive"
-        if all_sessions or (session.ending in INTERRUPTED and liveness.state != "alive"):
+        if all_sessions or liveness.state != "alive":
             told.sessions.append(_examine(session, liveness, scene, environment))
     told.sessions.sort(key=lambda one: one.session.updated_at, reverse=True)
     return told
@@ -191,9 +195,13 @@ def _examine(
     session: ObservedSession, liveness: Liveness, scene: Scene, environment: Mapping[str, str]
 ) -> InspectedSession:
     if liveness.state == "alive":
-        calls = tuple(InspectedCall(call=call, outcome="running", evidence=()) for call in session.calls)
+        calls = tuple(
+            InspectedCall(call=call, outcome="unknown" if call.abandoned else "running", evidence=())
+            for call in session.calls
+        )
         return InspectedSession(session=session, liveness=liveness, calls=calls)
-    found = [(call, evidence_of(call, session, scene)) for call in session.calls]
+    # The session went on after a call that it has given up: what changed since tells nothing of that one.
+    found = [(call, () if call.abandoned else evidence_of(call, session, scene)) for call in session.calls]
     calls = tuple(InspectedCall(call=call, outcome=outcome_of(said), evidence=said) for call, said in found)
     traces = traces_since(session, scene) if session.ending == "unnamed_call" else ()
     return InspectedSession(
@@ -215,8 +223,8 @@ def _checks(
         yield f"Make sure that it is dead ({liveness.reason})."
     seen = [*traces, *(one for each in calls for one in each.evidence)]
     if pids := sorted({one.pid for one in seen if one.pid is not None}):
-        names = ", ".join(f"pid {pid}" for pid in pids)
-        yield f"Wait until {names} has ended, or end it: the command may still be at work."
+        names = ", ".join(map(str, pids))
+        yield f"Wait for pid {names} to end, or end it: the command may still be at work."
     open_calls = [each for each in calls if not each.call.abandoned]
     if any(each.outcome in ("unknown", "partial", "running") for each in open_calls):
         yield f"Find out what the call did and say so in your next prompt: {title} cannot tell its model."
@@ -236,7 +244,7 @@ def _resume_command(session: ObservedSession, environment: Mapping[str, str]) ->
     ids = [one for one in (session.session_id, session.parent_id) if one]
     if session.ending == "finished" or not session.session_id or not all(map(_ID.fullmatch, ids)):
         return None
-    if session.config is None or not session.directory.isprintable():
+    if session.config is None or not (session.directory + str(session.config)).isprintable():
         return None
     usual = session.config in agent.config_directories(environment)
     variables = () if usual else (agent.configuration_variable(session.config),)

@@ -142,6 +142,7 @@ def _session(
         calls=tally.calls,
         calls_left_out=tally.left_out,
         last_message_at=last_at,
+        shares_transcript=True,
         parent_id=parent[:ID_CHARS_MAX],
         notes=tuple(notes),
     )

@@ -25,7 +25,7 @@ from acode.observed.session import Liveness, ObservedSession, RecordedProcess
 ARGUMENTS_CHARS_MAX: Final = 100_000
 STARTED_SECONDS_MAX: Final = 300.0  # between the start of a process and its own note of it
 BOOT_SECONDS_MAX: Final = 120.0  # by which clock and boot time may disagree
-CALL_SECONDS_MAX: Final = 5.0  # a command may begin a little before its call is written down
+CALL_SECONDS_MAX: Final = 1.5  # the start of a process is known to a second; a call is written down before it
 WORDS_CHARS_MIN: Final = 6
 INITIAL_PID_NAMESPACE: Final = "pid:[4026531836]"
 
@@ -63,7 +63,7 @@ class Processes:
                 return Liveness(
                     state="alive", reason=f"pid {one.pid} names the session on its command line", pid=one.pid
                 )
-            if _has_open(one.pid, session.transcript):
+            if not session.shares_transcript and _has_open(one.pid, session.transcript):
                 return Liveness(state="alive", reason=f"pid {one.pid} has its transcript open", pid=one.pid)
         # A process that began after the last word of the transcript did not write it.
         near = [one for one in owned if _may_be(one, session)]
@@ -84,6 +84,8 @@ class Processes:
 
     def _since(self, since: datetime | None) -> Iterator[Running]:
         for one in self.running:
+            if is_an_agent(one):
+                continue
             early = since is not None and (since - one.started_at).total_seconds() > CALL_SECONDS_MAX
             if one.pid != os.getpid() and not early:
                 yield one
@@ -137,6 +139,13 @@ def is_program(agent: Agent, process: Running) -> bool:
         process.name == program or any(Path(word).name == program or f"/{program}/" in word for word in first)
         for program in agent.PROGRAMS
     )
+
+
+def is_an_agent(process: Running) -> bool:
+    """An agent is not the command that it runs, though it may stand on its command line."""
+    from acode.observed import AGENTS
+
+    return any(is_program(agent, process) for agent in AGENTS.values())
 
 
 def _may_be(process: Running, session: ObservedSession) -> bool:

@@ -9,15 +9,13 @@ writer at work meanwhile can make a page look torn; then SQLite reports damage, 
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acode.observed.transcript import NotRegular
-from acode.store.own_files import kind_in_words
+from acode.observed.transcript import open_regular
 
 if TYPE_CHECKING:
     import apsw
@@ -32,11 +30,12 @@ def open_to_read(path: Path) -> Iterator[apsw.Connection]:
     """A connection that cannot change anything. Raises apsw.Error where it is no database."""
     import apsw
 
-    for each in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-journal"))):
-        if os.path.lexists(each) and not stat.S_ISREG((found := os.lstat(each)).st_mode):
-            raise NotRegular(0, f"it is {kind_in_words(found.st_mode)}", os.fspath(each))
     _register()
-    connection = apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READONLY, vfs=VFS_NAME)
+    # A database that was closed in order has no WAL, and SQLite would make one: it is told that nobody writes.
+    closed = not os.path.lexists(path.with_name(f"{path.name}-wal"))
+    name = f"{path.absolute().as_uri()}?immutable=1" if closed else os.fspath(path)
+    flags = apsw.SQLITE_OPEN_READONLY | (apsw.SQLITE_OPEN_URI if closed else 0)
+    connection = apsw.Connection(name, flags=flags, vfs=VFS_NAME)
     try:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
@@ -52,6 +51,48 @@ def open_to_read(path: Path) -> Iterator[apsw.Connection]:
         connection.close()
 
 
+class _ReadFile:
+    """The file methods of SQLite over a descriptor of our own. SQLite's would give the WAL to the database's owner."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open_regular(path)
+
+    def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802
+        return os.pread(self._file.fileno(), amount, offset)
+
+    def xFileSize(self) -> int:  # noqa: N802
+        return os.fstat(self._file.fileno()).st_size
+
+    def xClose(self) -> None:  # noqa: N802
+        self._file.close()
+
+    def xLock(self, level: int) -> None:  # noqa: N802
+        """Its owner must not have to wait because somebody looks."""
+
+    def xUnlock(self, level: int) -> None:  # noqa: N802
+        pass
+
+    def xCheckReservedLock(self) -> bool:  # noqa: N802
+        return True  # whatever journal lies there is its owner's business, and is not rolled back from here
+
+    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
+        raise OSError("only reading")
+
+    xTruncate = xWrite  # noqa: N815
+
+    def xSync(self, flags: int) -> None:  # noqa: N802
+        pass
+
+    def xFileControl(self, op: int, pointer: int) -> bool:  # noqa: N802
+        return False
+
+    def xSectorSize(self) -> int:  # noqa: N802
+        return 4096
+
+    def xDeviceCharacteristics(self) -> int:  # noqa: N802
+        return 0
+
+
 _registered: list[Any] = []
 
 
@@ -61,36 +102,14 @@ def _register() -> None:
         return
     import apsw
 
-    class OnlyReadingFile(apsw.VFSFile):
-        def __init__(self, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
-            changing = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_DELETEONCLOSE
-            flags[0] = (flags[0] & ~changing) | apsw.SQLITE_OPEN_READONLY
-            super().__init__("", name, flags)
-
-        def xLock(self, level: int) -> None:  # noqa: N802
-            """Its owner must not have to wait because somebody looks."""
-
-        def xUnlock(self, level: int) -> None:  # noqa: N802
-            pass
-
-        def xCheckReservedLock(self) -> bool:  # noqa: N802
-            return True  # whatever journal lies there is its owner's business, and is not rolled back from here
-
-        def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
-            raise apsw.ReadOnlyError("only reading")
-
-        def xTruncate(self, newsize: int) -> None:  # noqa: N802
-            raise apsw.ReadOnlyError("only reading")
-
-        def xSync(self, flags: int) -> None:  # noqa: N802
-            pass
-
     class OnlyReading(apsw.VFS):
         def __init__(self) -> None:
             super().__init__(VFS_NAME, "")
 
         def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802
-            return OnlyReadingFile(name, flags)
+            flags[1] = apsw.SQLITE_OPEN_READONLY
+            path = name.filename() if isinstance(name, apsw.URIFilename) else name
+            return _ReadFile(Path(path or ""))  # type: ignore[return-value]
 
         def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
             pass

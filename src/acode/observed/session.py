@@ -101,6 +101,7 @@ class ObservedSession:
     calls_left_out: int = 0
     last_message_at: datetime | None = None
     process: RecordedProcess | None = None
+    shares_transcript: bool = False  # with other sessions: that a process has it open shows nothing of this one
     parent_id: str = ""  # the session that started this one as its helper
     notes: tuple[str, ...] = ()  # what makes the reading uncertain, in sentences
 
@@ -122,7 +123,7 @@ class Liveness:
 class Evidence:
     """One finding about a call: what it says of the outcome, and the sentence."""
 
-    kind: Literal["file", "process", "git", "arguments", "directory"]
+    kind: Literal["file", "process", "git", "arguments"]
     outcome: Outcome
     text: str
     pid: int | None = None

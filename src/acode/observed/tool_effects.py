@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from acode.observed.session import Command, Delete, Edit, Effect, Other, Reads, Write
-from acode.observed.transcript import Fields, list_of, object_of, text_of
+from acode.observed.transcript import Fields, decode, list_of, object_of, text_of
 
 Builder = Callable[[Fields], tuple[Effect, ...]]
 FILES_IN_A_PATCH_MAX: Final = 100
@@ -120,7 +120,5 @@ def _updated(path: str, lines: list[str]) -> Effect:
 
 def arguments_in(raw: msgspec.Raw | None) -> Fields:
     """Arguments that are an object, or an object written as text, as the OpenAI interfaces give them."""
-    from acode.observed.transcript import decode
-
     text = text_of(raw)
     return (decode(text.encode("utf-8", "surrogatepass")) or {}) if text else object_of(raw)
