@@ -231,6 +231,19 @@ def test_a_file_that_is_no_transcript_is_a_named_error(acode: Acode, tmp_path: P
     assert acode("inspect", tmp_path / "fifo").exit_code == 1
 
 
+def test_agents_and_files_are_completed_and_help_names_what_may_be_asked_for(acode: Acode) -> None:
+    for shell, words, number in (("bash", "acode inspect c", "2"), ("bash", "acode inspect claude", "2")):
+        env = {"_ACODE_COMPLETE": f"{shell}_complete", "COMP_WORDS": words, "COMP_CWORD": number}
+        ended = acode.process(env=env).finish()
+        assert "plain,claude" in ended.stdout
+        assert "file," in ended.stdout
+        assert "gemini" not in ended.stdout
+    told = acode("inspect", "--help")
+    assert told.exit_code == 0
+    assert all(agent in told.stdout for agent in AGENTS)
+    assert "--all" in told.stdout
+
+
 # Limits.
 
 

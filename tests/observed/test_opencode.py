@@ -41,3 +41,14 @@ def test_a_part_that_cannot_be_read_may_be_a_call_in_flight(acode: Acode, home: 
     (session,) = inspected(acode, "opencode")["sessions"]
     assert sum("may be a call in flight" in note for note in session["notes"]) == 3
     database.close()
+
+
+def test_text_that_is_no_text_is_shown_as_far_as_it_goes(acode: Acode, home: Path, project: Path) -> None:
+    path = home / ".local" / "share" / "opencode" / "opencode.db"
+    path.parent.mkdir(parents=True)
+    database = open_opencode(path)
+    fill_opencode(database, project, timed(DIED, 1), "ses_a")
+    database.execute("UPDATE session SET version = CAST(x'312ea2' AS TEXT), parent_id = CAST(x'ff' AS TEXT)")
+    (session,) = inspected(acode, "opencode")["sessions"]
+    assert (session["version"], session["ending"], session["resume"]) == ("1.\ufffd", "in_flight", None)
+    database.close()

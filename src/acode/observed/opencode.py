@@ -42,20 +42,26 @@ TOOLS: Final = {
     "apply_patch": tools.patch("patchText"),
 }
 
-SESSIONS = "SELECT id, parent_id, directory, version, time_updated FROM session ORDER BY time_updated DESC, id DESC"
+# Everything is asked for as bytes: a column may hold text that is no text.
+SESSIONS = """
+SELECT CAST(id AS BLOB), CAST(parent_id AS BLOB), CAST(directory AS BLOB), CAST(version AS BLOB), time_updated
+FROM session ORDER BY time_updated DESC, id DESC
+"""
 # A part that is too long to be looked at is counted as one that cannot be read, never as one that has ended.
 RUNNING = """
-SELECT id, time_created, CASE WHEN length(data) <= :bytes_max THEN data END FROM part
-WHERE session_id = :session AND instr(substr(data, 1, :bytes_max), '"running"') > 0
+SELECT CAST(id AS BLOB), CASE WHEN length(CAST(data AS BLOB)) <= :bytes_max THEN CAST(data AS BLOB) END FROM part
+WHERE session_id = CAST(:session AS TEXT)
+AND instr(substr(CAST(data AS BLOB), 1, :bytes_max), CAST('"running"' AS BLOB))
 ORDER BY time_created DESC, id DESC LIMIT :rows_max
 """
 LAST_MESSAGE = """
-SELECT substr(data, 1, :bytes_max), time_created FROM message
-WHERE session_id = :session ORDER BY time_created DESC, id DESC LIMIT 1
+SELECT substr(CAST(data AS BLOB), 1, :bytes_max), time_created FROM message
+WHERE session_id = CAST(:session AS TEXT) ORDER BY time_created DESC, id DESC LIMIT 1
 """
 LAST_PROMPT = """
-SELECT substr(part.data, 1, :bytes_max) FROM part JOIN message ON message.id = part.message_id
-WHERE part.session_id = :session AND instr(substr(message.data, 1, 2000), '"role":"user"') > 0
+SELECT substr(CAST(part.data AS BLOB), 1, :bytes_max) FROM part JOIN message ON message.id = part.message_id
+WHERE part.session_id = CAST(:session AS TEXT)
+AND instr(substr(CAST(message.data AS BLOB), 1, 2000), CAST('"role":"user"' AS BLOB))
 ORDER BY message.time_created DESC, part.id LIMIT 1
 """
 
@@ -107,7 +113,7 @@ def read(path: Path, config: Path | None, within: Path | None) -> Iterator[Obser
                         given += 1
                         yield found
             return
-        except apsw.Error as error:
+        except (apsw.Error, UnicodeDecodeError) as error:
             if given or attempt == READS_MAX or not isinstance(error, apsw.CorruptError):
                 reason = f"it cannot be read as opencode's database: {error}"
                 raise NotRegular(0, reason, str(path)) from error
@@ -116,16 +122,16 @@ def read(path: Path, config: Path | None, within: Path | None) -> Iterator[Obser
 def _session(
     connection: Any, row: tuple[Any, ...], path: Path, config: Path | None, within: Path | None
 ) -> ObservedSession | None:
-    """The columns hold whatever somebody put there: only text counts as text."""
-    session_id, parent, directory, version = (one if isinstance(one, str) else "" for one in row[:4])
+    session_id, parent, directory, version = ((one or b"").decode("utf-8", "replace") for one in row[:4])
     if within is not None and not (directory and is_within(directory, within)):
         return None
     tally, notes = CallTally(effects_of), []
     bound = {"session": row[0], "bytes_max": DATA_BYTES_MAX, "rows_max": CALLS_MAX}
-    for part_id, _, data in reversed(list(connection.execute(RUNNING, bound))):
-        fields = decode(data.encode("utf-8", "surrogatepass")) if isinstance(data, str) else None
+    for part_id, data in reversed(list(connection.execute(RUNNING, bound))):
+        fields = decode(data)
         if fields is None:
-            notes.append(f"The part {part_id!s:.40} cannot be read: it may be a call in flight.")
+            name = part_id.decode("utf-8", "replace")[:40]
+            notes.append(f"The part {name} cannot be read: it may be a call in flight.")
         else:
             _part(tally, fields)
     ending, last_at = _ending(connection, bound, tally)
@@ -158,8 +164,7 @@ def _part(tally: CallTally, fields: Fields) -> None:
 
 def _ending(connection: Any, bound: dict[str, Any], tally: CallTally) -> tuple[Ending, datetime | None]:
     for data, created in connection.execute(LAST_MESSAGE, bound):
-        fields = decode(data.encode("utf-8", "surrogatepass")) if isinstance(data, str) else None
-        at = _milliseconds(created)
+        fields, at = decode(data), _milliseconds(created)
         if tally.calls:
             return "in_flight", at
         if fields is None:
@@ -172,8 +177,7 @@ def _ending(connection: Any, bound: dict[str, Any], tally: CallTally) -> tuple[E
 
 def _prompt(connection: Any, bound: dict[str, Any]) -> str:
     for (data,) in connection.execute(LAST_PROMPT, bound):
-        fields = decode(data.encode("utf-8", "surrogatepass")) if isinstance(data, str) else None
-        return text_of((fields or {}).get("text"))[:PROMPT_CHARS_MAX]
+        return text_of((decode(data) or {}).get("text"))[:PROMPT_CHARS_MAX]
     return ""
 
 
