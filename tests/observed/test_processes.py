@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from acode import lock
-from acode.observed.processes import judge_record
+from acode.observed import AGENTS
+from acode.observed.processes import Running, is_program, judge_record
 from acode.observed.session import RecordedProcess
 from tests.driver import Acode
 from tests.observed.test_inspect import inspected, only
@@ -196,3 +197,41 @@ def test_an_open_database_shows_nothing_of_the_sessions_in_it(
         assert only(acode)["state"] == "no_process_found"
     finally:
         end(process)
+
+
+@pytest.mark.parametrize(
+    ("argv", "agent"),
+    [
+        (("claude", "--resume"), "claude"),
+        (("/x/bin/node", "/x/node_modules/.bin/gemini", "-p"), "gemini"),
+        (("node", "--no-warnings", "/x/node_modules/@openai/codex/bin/codex.js"), "codex"),
+        (("cat", "claude"), None),
+        (("sh", "-c", "gemini"), None),
+        (("vim", "notes/opencode/plan.md"), None),
+    ],
+)
+def test_an_agent_is_known_by_its_program_and_not_by_a_word_on_a_command_line(
+    argv: tuple[str, ...], agent: str | None
+) -> None:
+    process = Running(pid=1, name=Path(argv[0]).name, argv=argv, directory="/", started_at=now())
+    assert [name for name, one in AGENTS.items() if is_program(one, process)] == ([agent] if agent else [])
+
+
+@linux
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a namespace everywhere")
+def test_a_pid_without_a_start_is_not_called_dead_while_the_agent_runs_in_a_container(
+    acode: Acode, home: Path, project: Path, tmp_path: Path
+) -> None:
+    write_session("cline", home, project, DIED)
+    assert only(acode)["state"] == in_this_namespace("dead")
+    program = tmp_path / "cline"
+    shutil.copy(shutil.which("sleep") or "", program)
+    with subprocess.Popen(["unshare", "--pid", "--fork", program, "300"], cwd=tmp_path) as outer:
+        try:
+            while not (children := psutil.Process(outer.pid).children()) or children[0].name() != "cline":
+                pass
+            assert only(acode)["state"] == "no_process_found"
+        finally:
+            for child in psutil.Process(outer.pid).children():
+                child.kill()
+    assert only(acode)["state"] == in_this_namespace("dead")

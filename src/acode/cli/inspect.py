@@ -39,21 +39,17 @@ OUTCOMES = {
 }
 
 
-class _Target(click.ParamType[str]):
-    """An agent's name or a path; both are completed."""
+def _complete(_context: click.Context, _argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The agents' names, and paths."""
+    from acode.observed import AGENTS
 
-    name = "target"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from acode.observed import AGENTS
-
-        names = [name for name in AGENTS if name.startswith(incomplete)]
-        found = [CompletionItem(name, help=AGENTS[name].TITLE) for name in names]
-        return [*found, CompletionItem(incomplete, type="file")]
+    names = [name for name in AGENTS if name.startswith(incomplete)]
+    found = [CompletionItem(name, help=AGENTS[name].TITLE) for name in names]
+    return [*found, CompletionItem(incomplete, type="file")]
 
 
 @click.command(cls=Command, name="inspect")
-@click.argument("target", metavar="[AGENT|PATH]", required=False, type=_Target())
+@click.argument("target", metavar="[AGENT|PATH]", required=False, shell_complete=_complete)
 @click.option("--all", is_flag=True, help="Show every session, also finished and living ones.")
 @click.pass_obj
 def command(flags: Flags, *, target: str | None, all: bool) -> int:

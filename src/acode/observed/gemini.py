@@ -67,12 +67,15 @@ def effects_of(_tool: str, _arguments: Fields) -> tuple[Effect, ...]:
 
 
 def read(path: Path, config: Path | None, within: Path | None) -> Iterator[ObservedSession]:
+    root = _project_root(path)
+    if within is not None and not (root and is_within(root, within)):
+        return
     fold = _Fold(tally=CallTally(effects_of))
     counts = fold_file(path, fold, None)
     assert counts is not None
-    fold.directory = _project_root(path, fold.project_hash)
-    if within is None or (fold.directory and is_within(fold.directory, within)):
-        yield session_of("gemini", path, config, fold, counts, notes=(UNNAMED,))
+    if fold.project_hash in ("", hashlib.sha256(root.encode("utf-8", "surrogatepass")).hexdigest()):
+        fold.directory = root  # the transcript itself bears only the hash of its directory
+    yield session_of("gemini", path, config, fold, counts, notes=(UNNAMED,))
 
 
 @dataclass(slots=True)
@@ -122,10 +125,8 @@ def _joined(content: object) -> str:
     return " ".join(text_of(object_of(part).get("text")) for part in list_of(raw)).strip()
 
 
-def _project_root(path: Path, project_hash: str) -> str:
-    """The directory that the client noted beside the chats, if its hash is the one in the transcript."""
+def _project_root(path: Path) -> str:
+    """The directory that the client noted beside the chats."""
     with suppress(OSError, ValueError):
-        root = read_head(path.parent.parent / ".project_root").decode("utf-8").strip()
-        if not project_hash or hashlib.sha256(root.encode()).hexdigest() == project_hash:
-            return root
+        return read_head(path.parent.parent / ".project_root").decode("utf-8").strip()
     return ""

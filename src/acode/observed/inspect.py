@@ -37,7 +37,6 @@ class Target:
     configs: tuple[tuple[str, Path], ...] = ()
     transcripts: tuple[tuple[str, Path], ...] = ()
     within: Path | None = None
-    whatever: bool = False  # a single session that was asked for is shown however it ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +105,7 @@ def find_target(text: str | None, environment: Mapping[str, str]) -> Target:
         own = tuple((name, path) for name in AGENTS if _keeps_sessions(name, path))
         return Target(configs=own) if own else Target(configs=everywhere, within=path)
     if os.path.lexists(path):
-        name = _agent_of(path)
-        return Target(transcripts=((name, path),), whatever=name != "opencode")  # its database holds many
+        return Target(transcripts=((_agent_of(path), path),))
     hint = (
         f"Agents: {', '.join(AGENTS)}. Or name a transcript, a project's directory, an agent's configuration directory."
     )
@@ -143,16 +141,17 @@ def _agent_of(path: Path) -> str:
 def inspect(target: Target, *, environment: Mapping[str, str], all_sessions: bool) -> Inspection:
     """The newest first: dead sessions whose last turn did not end, or every session."""
     told, scene = Inspection(), Scene()
-    all_sessions = all_sessions or target.whatever
     for session in _sessions(target, told, all_sessions=all_sessions):
         told.looked_at += 1
         told.finished += session.ending == "finished"
         told.not_understood += session.ending == "unknown"
-        if session.ending not in INTERRUPTED and not all_sessions:
+        # A single session that was asked for by its file is shown however it ended.
+        shown_anyway = all_sessions or (bool(target.transcripts) and not session.shares_transcript)
+        if session.ending not in INTERRUPTED and not shown_anyway:
             continue
         liveness = scene.processes.liveness(AGENTS[session.agent], session)
         told.alive += liveness.state == "alive"
-        if all_sessions or liveness.state != "alive":
+        if shown_anyway or liveness.state != "alive":
             told.sessions.append(_examine(session, liveness, scene, environment))
     told.sessions.sort(key=lambda one: one.session.updated_at, reverse=True)
     return told

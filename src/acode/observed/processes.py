@@ -27,6 +27,7 @@ STARTED_SECONDS_MAX: Final = 300.0  # between the start of a process and its own
 BOOT_SECONDS_MAX: Final = 120.0  # by which clock and boot time may disagree
 CALL_SECONDS_MAX: Final = 1.5  # the start of a process is known to a second; a call is written down before it
 WORDS_CHARS_MIN: Final = 6
+INTERPRETERS: Final = ("node", "bun", "deno")
 INITIAL_PID_NAMESPACE: Final = "pid:[4026531836]"
 
 
@@ -55,9 +56,11 @@ class Processes:
     def liveness(self, agent: Agent, session: ObservedSession) -> Liveness:
         """Its own record first, then the agent's processes that show this session."""
         noted = judge_record(session.process) if session.process is not None else None
-        if noted is not None and noted.state in ("alive", "dead"):
+        if noted is not None and (noted.state == "alive" or (noted.state == "dead" and _is_exact(session.process))):
             return noted
         owned = [one for one in self.running if is_program(agent, one)]
+        if noted is not None and noted.state == "dead" and not any(_is_contained(one.pid) for one in owned):
+            return noted
         for one in owned:
             if session.session_id and session.session_id in one.argv:
                 return Liveness(
@@ -133,12 +136,12 @@ def _has_open(pid: int, path: Path) -> bool:
 
 
 def is_program(agent: Agent, process: Running) -> bool:
-    """Whether the process is this agent: by its name, or by the script that an interpreter runs."""
-    first = process.argv[:3]
-    return any(
-        process.name == program or any(Path(word).name == program or f"/{program}/" in word for word in first)
-        for program in agent.PROGRAMS
-    )
+    """Whether the process is this agent: by its own name, or by the script that an interpreter runs."""
+    words = process.argv[:1]
+    if words and Path(words[0]).name.startswith(INTERPRETERS):
+        words = process.argv[:3]
+    names = {process.name, *(Path(word).name for word in words)}
+    return any(program in names or any(f"/{program}/" in word for word in words) for program in agent.PROGRAMS)
 
 
 def is_an_agent(process: Running) -> bool:
@@ -171,6 +174,11 @@ def judge_record(noted: RecordedProcess) -> Liveness:
         reason = f"pid {elsewhere} began at the same moment, and may be pid {pid} of a container"
         return Liveness(state="unknown", reason=reason, pid=elsewhere)
     return Liveness(state="dead", reason=f"pid {pid} is gone", pid=pid)
+
+
+def _is_exact(noted: RecordedProcess | None) -> bool:
+    """Without an exact start a pid of a container cannot be told from one of here that has ended."""
+    return noted is not None and noted.start_ticks is not None
 
 
 def _is_same(noted: RecordedProcess, started: float) -> bool:

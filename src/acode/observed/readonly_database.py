@@ -83,7 +83,7 @@ class _ReadFile:
     def xSync(self, flags: int) -> None:  # noqa: N802
         pass
 
-    def xFileControl(self, op: int, pointer: int) -> bool:  # noqa: N802
+    def xFileControl(self, _op: int, _pointer: int) -> bool:  # noqa: N802
         return False
 
     def xSectorSize(self) -> int:  # noqa: N802
@@ -111,7 +111,7 @@ def _register() -> None:
             path = name.filename() if isinstance(name, apsw.URIFilename) else name
             return _ReadFile(Path(path or ""))  # type: ignore[return-value]
 
-        def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
+        def xDelete(self, filename: str, _sync: bool) -> None:  # noqa: N802
             pass
 
     _registered.append(OnlyReading())
