@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.driver import Acode
@@ -155,8 +156,23 @@ def test_a_command_that_outlived_its_agent_is_found_by_its_words(
             assert running.pid in [one["pid"] for one in call["evidence"]]
             assert str(running.pid) in session["check_first"][0]
         finally:
+            children = psutil.Process(running.pid).children()
             os.killpg(running.pid, signal.SIGKILL)
+            psutil.wait_procs(children)
     assert only(acode, agent)["calls"][0]["outcome"] == "unknown"
+
+
+@pytest.mark.parametrize(("prefix", "outcome"), [("", "unknown"), ("cd / && ", "running")])
+def test_the_same_command_in_another_directory_is_not_this_one_unless_it_went_there(
+    prefix: str, outcome: str, acode: Acode, project: Path, tmp_path: Path
+) -> None:
+    command = f"{prefix}sleep 300.125; echo elsewhere"
+    at = datetime.now(UTC) - timedelta(seconds=1)
+    with subprocess.Popen(["sh", "-c", command], cwd=tmp_path, start_new_session=True) as running:
+        try:
+            assert call_of(acode, "claude", project, Run("c1", command), at=at)["outcome"] == outcome
+        finally:
+            os.killpg(running.pid, signal.SIGKILL)
 
 
 def test_a_process_that_began_long_before_the_call_is_not_the_command(acode: Acode, home: Path, project: Path) -> None:

@@ -7,6 +7,7 @@ nothing proves that a session lives or is dead, that is what is said.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ STARTED_SECONDS_MAX: Final = 300.0  # between the start of a process and its own
 BOOT_SECONDS_MAX: Final = 120.0  # by which clock and boot time may disagree
 CALL_SECONDS_MAX: Final = 1.5  # the start of a process is known to a second; a call is written down before it
 WORDS_CHARS_MIN: Final = 6
+GOES_ELSEWHERE: Final = re.compile(r"(?:^|[\s;&|('\"])(?:cd|pushd)\s")
 INTERPRETERS: Final = ("node", "bun", "deno")
 INITIAL_PID_NAMESPACE: Final = "pid:[4026531836]"
 
@@ -227,13 +229,15 @@ def _beneath(directory: str, root: str) -> bool:
 
 
 def _looks_like(process: Running, command: str, directory: str) -> bool:
-    """Its words hold the command, or are a part of it: a shell gets it whole, what the shell starts gets a part."""
+    """Its words hold the command, or are a part of it: a shell gets it whole, what the shell starts gets a part.
+
+    The same words in another directory are somebody else's `make test`, unless the command itself goes elsewhere.
+    """
     line, wanted = process.line.strip(), command.strip()
     if not wanted or not line:
         return False
+    inside = not directory or _beneath(process.directory, directory)
     if wanted in line or shlex.quote(wanted) in line:
-        return True
-    if directory and not _beneath(process.directory, directory):
-        return False
+        return inside or not process.directory or GOES_ELSEWHERE.search(wanted) is not None
     parts = [line, *(word for word in process.argv[1:] if " " in word.strip())]
-    return any(len(part.strip()) >= WORDS_CHARS_MIN and part.strip() in wanted for part in parts)
+    return inside and any(len(part.strip()) >= WORDS_CHARS_MIN and part.strip() in wanted for part in parts)
