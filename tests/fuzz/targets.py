@@ -10,6 +10,7 @@ import contextlib
 import json
 import tempfile
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from acode import seal
@@ -21,16 +22,20 @@ from acode.events import decode, encode
 from acode.formats.agent_memory import dialect
 from acode.formats.arc import checkpoint as arc_value
 from acode.formats.arc import frontmatter, migrations
+from acode.observed import AGENTS
+from acode.observed.evidence import Scene, evidence_of, outcome_of
 from acode.planfile import parse_plan
 from acode.redact import redactor
 from acode.store import checkpoints as ck
 from acode.store.row_check import judge
 from tests.arc import arc, context, diagnosed
 from tests.builders import completed, created, did, failed, log, paused, resumed, started
+from tests.transcripts import DIED, FINISHED, RESUMED, fill_opencode, open_opencode, write_session
 
 KEY = b"k" * 32
 KEYRING = seal.Keyring(current="k", keys={"k": KEY})
 PLACE = Path(tempfile.gettempdir()) / "acode-fuzz"
+SCENE = Scene()  # one look at all processes for all attempts
 REDACTOR = redactor(["correct-horse-battery"])
 
 PLAN = b"""version: 1
@@ -127,6 +132,42 @@ def arc_context(data: bytes) -> None:
     frontmatter.parse_head(data)
 
 
+def observed(agent: str) -> Callable[[bytes], None]:
+    """A transcript of another agent: whatever stands in it, reading it gives sessions or an error of the system."""
+
+    def read(data: bytes) -> None:
+        place = PLACE / "observed" / agent
+        place.mkdir(parents=True, exist_ok=True)
+        path = place / "a.messages.json"
+        path.write_bytes(data)
+        AGENTS[agent].recognizes(data[:65536])
+        with contextlib.suppress(OSError):
+            for session in AGENTS[agent].read(path, place, None):
+                for call in session.calls:
+                    outcome_of(evidence_of(call, session, SCENE))
+
+    return read
+
+
+def opencode_seed() -> bytes:
+    """A database that was closed in order: its WAL stands in it."""
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "opencode.db"
+        database = open_opencode(path)
+        fill_opencode(database, Path("/x"), [(datetime.now(UTC), one) for one in DIED])
+        database.close()
+        return path.read_bytes()
+
+
+def observed_seeds(agent: str) -> list[bytes]:
+    with tempfile.TemporaryDirectory() as place:
+        stories = (DIED, FINISHED, RESUMED)
+        return [
+            write_session(agent, Path(place) / str(number), Path("/x"), one).read_bytes()
+            for number, one in enumerate(stories)
+        ]
+
+
 def redaction(data: bytes) -> None:
     """Never an error, never longer than a mask makes it, and the same however it is cut."""
     stream = REDACTOR.stream()
@@ -158,6 +199,8 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], list[bytes]]] = {
     "agent_memory": (agent_memory, [b'{"type":"task_completed","task":"t1","ts":"2026-01-01T00:00:00Z","details":{}}']),
     "arc_checkpoint": (arc_checkpoint, [json.dumps(arc()).encode()]),
     "arc_context": (arc_context, [context()]),
+    **{f"observed_{agent}": (observed(agent), observed_seeds(agent)) for agent in AGENTS if agent != "opencode"},
+    "observed_opencode": (observed("opencode"), [opencode_seed()]),
     "redaction": (redaction, [b"password=correct-horse-battery -----BEGIN " + b"PRIVATE KEY-----\n", PLAN]),
 }
 

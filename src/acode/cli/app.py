@@ -28,6 +28,7 @@ COMMANDS = {
     "session": ("session", "List, inspect, answer, pause and end sessions."),
     "sync": ("sync", "The shared copy of the sessions in PostgreSQL."),
     "pull": ("pull", "Bring a session here from the shared copy."),
+    "inspect": ("inspect", "Dead sessions of other agents: what was in flight, what to type next."),
     "config": ("config", "Show, check and trust the settings."),
     "key": ("key", "The keys that sign the log."),
     "doctor": ("doctor", "Check that this machine and workspace keep acode's promises."),

@@ -504,6 +504,14 @@ class ForeignTampered(AcodeError):
     exit_code = 20
 
 
+class TranscriptUnreadable(AcodeError):
+    """A file is no transcript of an agent that acode knows, or cannot be read; nothing was changed."""
+
+    code = "ACODE-OBSERVED-001"
+    exit_code = 1
+    hint = "Name the agent, its configuration directory or the project's directory: acode inspect --help"
+
+
 # The second tier.
 
 

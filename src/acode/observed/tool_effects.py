@@ -1,0 +1,124 @@
+"""What a tool call would change, derived from its arguments: one small table of tools per agent.
+
+A tool that is in no table has an effect that acode does not know. It must never be taken for one without effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from acode.observed.session import Command, Delete, Edit, Effect, Other, Reads, Write
+from acode.observed.transcript import Fields, decode, list_of, object_of, text_of
+
+Builder = Callable[[Fields], tuple[Effect, ...]]
+FILES_IN_A_PATCH_MAX: Final = 100
+
+
+def effects_from(tools: Mapping[str, Builder], tool: str, arguments: Fields) -> tuple[Effect, ...]:
+    return tools[tool](arguments) if tool in tools else (Other(),)
+
+
+def reads(_arguments: Fields) -> tuple[Effect, ...]:
+    return (Reads(),)
+
+
+def command(text_key: str, directory_key: str = "") -> Builder:
+    """The argument is a line for a shell, a list of words, or a list of lines."""
+
+    def build(arguments: Fields) -> tuple[Effect, ...]:
+        raw = arguments.get(text_key)
+        text = text_of(raw) or " ".join(map(text_of, list_of(raw)))
+        return (Command(text=text, directory=text_of(arguments.get(directory_key))),) if text else (Other(),)
+
+    return build
+
+
+def commands(key: str) -> Builder:
+    """Several lines for a shell, run one after the other."""
+
+    def build(arguments: Fields) -> tuple[Effect, ...]:
+        lines = [text_of(raw) or text_of(object_of(raw).get("command")) for raw in list_of(arguments.get(key))[:100]]
+        return tuple(Command(text=line) for line in lines if line) or (Other(),)
+
+    return build
+
+
+def write(path_key: str, content_key: str) -> Builder:
+    def build(arguments: Fields) -> tuple[Effect, ...]:
+        path = text_of(arguments.get(path_key))
+        known = path and content_key in arguments
+        return (Write(path=path, content=text_of(arguments[content_key])),) if known else (Other(),)
+
+    return build
+
+
+def edit(path_key: str, old_key: str, new_key: str) -> Builder:
+    """An edit without an old text makes the file, or writes it anew."""
+
+    def build(arguments: Fields) -> tuple[Effect, ...]:
+        path, old = text_of(arguments.get(path_key)), text_of(arguments.get(old_key))
+        new = text_of(arguments.get(new_key))
+        if not path or new_key not in arguments:
+            return (Other(),)
+        return (Edit(path=path, replacements=((old, new),)),) if old else (Write(path=path, content=new),)
+
+    return build
+
+
+def several_edits(path_key: str, edits_key: str, old_key: str, new_key: str) -> Builder:
+    def build(arguments: Fields) -> tuple[Effect, ...]:
+        path = text_of(arguments.get(path_key))
+        pairs = [
+            (text_of(each.get(old_key)), text_of(each.get(new_key)))
+            for each in map(object_of, list_of(arguments.get(edits_key))[:1000])
+        ]
+        known = tuple((old, new) for old, new in pairs if old)
+        return (Edit(path=path, replacements=known),) if path and known else (Other(),)
+
+    return build
+
+
+def patch(key: str) -> Builder:
+    def build(arguments: Fields) -> tuple[Effect, ...]:
+        return patch_effects(text_of(arguments.get(key)))
+
+    return build
+
+
+def patch_effects(text: str) -> tuple[Effect, ...]:
+    """The files of a patch in the form `*** Begin Patch`, each as what it would become."""
+    found: list[Effect] = []
+    for section in text.split("\n*** ")[1 : FILES_IN_A_PATCH_MAX + 1]:
+        head, _, body = section.partition("\n")
+        verb, _, path = head.partition(" File: ")
+        lines = body.split("\n")
+        if verb == "Add":
+            found.append(Write(path=path, content="".join(f"{line[1:]}\n" for line in lines if line[:1] == "+")))
+        elif verb == "Delete":
+            found.append(Delete(path=path))
+        elif verb == "Update":
+            found.append(_updated(path, lines))
+    return tuple(found) or (Other(),)
+
+
+def _updated(path: str, lines: list[str]) -> Effect:
+    """Each part between @@ lines: its old lines become its new ones."""
+    parts: list[tuple[list[str], list[str]]] = [([], [])]
+    for line in lines:
+        if line.startswith("@@"):
+            parts.append(([], []))
+        if line[:1] in (" ", "-"):
+            parts[-1][0].append(line[1:])
+        if line[:1] in (" ", "+"):
+            parts[-1][1].append(line[1:])
+    pairs = tuple(("\n".join(old), "\n".join(new)) for old, new in parts if old and old != new)
+    return Edit(path=path, replacements=pairs) if pairs else Other()
+
+
+def arguments_in(raw: msgspec.Raw | None) -> Fields:
+    """Arguments that are an object, or an object written as text, as the OpenAI interfaces give them."""
+    text = text_of(raw)
+    return (decode(text.encode("utf-8", "surrogatepass")) or {}) if text else object_of(raw)
