@@ -35,7 +35,9 @@ LENT: ContextVar[Lent | None] = ContextVar("acode_lent", default=None)
 class LogFile:
     """The log file hears what a person would look for; it is opened when there is something to write."""
 
-    unheard = frozenset({"step_started", "step_completed", "step_output"})  # the session's own events tell these
+    unheard: frozenset[str] = frozenset(
+        {"step_started", "step_completed", "step_output"}
+    )  # the session's own events tell these
 
     def __init__(self) -> None:
         self.world: World | None = None

@@ -54,8 +54,8 @@ class Redactor:
         self._known = values
         self._look = self.rules.look(values, strict=self._strict)
         self.__dict__.pop("_clue", None)
-        self.held_bytes_min = max((SECRET_BYTES_MAX, *map(len, values)))
-        self.held_bytes_max = max(HELD_BYTES_MAX, 2 * self.held_bytes_min)
+        self.held_bytes_min: int = max((SECRET_BYTES_MAX, *map(len, values)))
+        self.held_bytes_max: int = max(HELD_BYTES_MAX, 2 * self.held_bytes_min)
 
     def learn(self, values: Iterable[str]) -> None:
         """Mask these too from now on: a session declares its secrets after its redactor was made."""

@@ -42,7 +42,7 @@ class Directory:
     __slots__ = ("_fd", "_path", "rel")
 
     def __init__(self, rel: str, descriptor: int | None, path: bytes) -> None:
-        self.rel = rel
+        self.rel: str = rel
         self._fd = descriptor  # None on Windows, which has no such descriptors: there the path stands in
         self._path = path
 
@@ -141,7 +141,7 @@ class Root:
     """The workspace's root, opened once; all that is done beneath it goes through this descriptor."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.path.realpath(path)
+        self.path: str = os.path.realpath(path)
         self._top = Directory(".", _open_root(self.path), os.fsencode(self.path))
 
     def __enter__(self) -> Root:
