@@ -8,6 +8,7 @@ import msgspec
 from acode.cli import foreign
 from acode.cli.agent import with_model
 from acode.cli.asking import ask_for_text
+from acode.cli.candidates import unfinished_sessions
 from acode.cli.execution import Execution
 from acode.cli.flags import OFFLINE, Command, Flags, reason_option
 from acode.cli.picking import resumable_rows, said_to_wait, to_resume
@@ -28,7 +29,7 @@ LENIENT = (
 
 
 @click.command(cls=Command, name="resume")
-@click.argument("session", metavar="[ID]", required=False)
+@click.argument("session", metavar="[ID]", required=False, shell_complete=unfinished_sessions)
 @click.option("--last", is_flag=True, help="The most recently active unfinished session.")
 @click.option("--dry-run", is_flag=True, help="Only show what would happen; nothing is changed.")
 @click.option("--yes", is_flag=True, help="Confirm which session, and trust the workspace's configuration.")

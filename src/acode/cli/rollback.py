@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from acode.cli.asking import confirm
+from acode.cli.candidates import finished_steps, unfinished_sessions
 from acode.cli.execution import shared
 from acode.cli.flags import OFFLINE, WHY_OFFLINE, Command, Flags
 from acode.cli.screen import Screen, one_line
@@ -48,9 +49,12 @@ class Told:
 
 
 @click.command(cls=Command, name="rollback")
-@click.argument("session", metavar="ID")
+@click.argument("session", metavar="ID", shell_complete=unfinished_sessions)
 @click.option(
-    "--to", metavar="STEP", help="Keep this step done; all later ones become pending. Without it: all of them."
+    "--to",
+    metavar="STEP",
+    shell_complete=finished_steps,
+    help="Keep this step done; all later ones become pending. Without it: all of them.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")

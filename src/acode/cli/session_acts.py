@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from acode.cli import foreign
+from acode.cli.candidates import open_steps, unanswered_gates, unfinished_sessions
 from acode.cli.execution import shared, way_on
 from acode.cli.flags import OFFLINE, WHY_OFFLINE, Command, Flags, reason_option
 from acode.cli.screen import Screen, one_line
@@ -23,7 +24,7 @@ from acode.events import types as ev
 from acode.formats.finding import find_run
 from acode.state import Session
 
-ID = click.argument("session", metavar="ID")
+ID = click.argument("session", metavar="ID", shell_complete=unfinished_sessions)
 REASON = reason_option()
 NOTE = click.option("--note", metavar="TEXT", default="", help="A remark for the record.")
 
@@ -71,7 +72,7 @@ def tell(screen: Screen, session: Session, sentence: str, *, way: str = "", **mo
 
 @click.command(cls=Command, name="resolve")
 @ID
-@click.argument("step", metavar="STEP")
+@click.argument("step", metavar="STEP", shell_complete=open_steps)
 @click.option("--applied", is_flag=True, help="It happened: go on after it.")
 @click.option("--not-applied", is_flag=True, help="It did not happen: run it.")
 @click.option("--retry", is_flag=True, help="Still unknown; running it again is accepted.")
@@ -121,7 +122,7 @@ def tell_of_undo(screen: Screen, session: Session, undo: ev.UndoStarted, answer:
 
 @click.command(cls=Command, name="approve")
 @ID
-@click.argument("gate", metavar="[GATE]", required=False)
+@click.argument("gate", metavar="[GATE]", required=False, shell_complete=unanswered_gates)
 @NOTE
 @OFFLINE
 @WHY_OFFLINE
@@ -137,7 +138,7 @@ def approve(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
 
 @click.command(cls=Command, name="deny")
 @ID
-@click.argument("gate", metavar="[GATE]", required=False)
+@click.argument("gate", metavar="[GATE]", required=False, shell_complete=unanswered_gates)
 @NOTE
 @OFFLINE
 @WHY_OFFLINE
