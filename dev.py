@@ -6,6 +6,8 @@
     python3 dev.py test [ARGS]        checks, then the tests; with ARGS only pytest ARGS
     python3 dev.py versions           the fast subset of the tests with every other Python that is here
     python3 dev.py package            build, install with every Python here, lowest dependencies, types, workflows
+    python3 dev.py build DIR          wheel and source archive, the same bytes for the same commit
+    python3 dev.py quick              the static checks that `test` begins with
     python3 dev.py check              lint, format, types on three platforms, layers, dependencies, dead code
     python3 dev.py sweep [ARGS]       the long release sweeps
     python3 dev.py coverage           how much of the code for unit tests they execute; below 90 % fails
@@ -38,7 +40,7 @@ from typing import Any, NoReturn
 ROOT = Path(__file__).resolve().parent
 DEV = ROOT / ".dev"
 PYTHON_MIN, PYTHON_NEWEST = (3, 11), (3, 14)
-ENVIRONMENTS_KEPT_MAX = 6
+ENVIRONMENTS_KEPT_MAX = 12
 LOG_TAIL_LINES = 25
 WORKERS = 2
 
@@ -56,6 +58,9 @@ def main(argv: list[str]) -> int:
         "versions": versions,
         "fast": fast,
         "package": package,
+        "build": build,
+        "version": version,
+        "quick": quick,
         "check": check,
         "sweep": sweep,
         "coverage": coverage,
@@ -153,6 +158,19 @@ def package(args: list[str]) -> int:
     return Environment.ready("package")(*arguments, *(args or ["tests/package"]))
 
 
+def build(args: list[str]) -> int:
+    """The time in the archives is the commit's, so that whoever builds it again gets the same bytes."""
+    asked = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, check=False, text=True, capture_output=True)
+    os.environ.setdefault("SOURCE_DATE_EPOCH", asked.stdout.strip() or "1767225600")
+    place = Path(args[0] if args else "dist").resolve()
+    return Environment.ready("package")("-m", "hatchling", "build", "-d", str(place))
+
+
+def version(_args: list[str]) -> int:
+    print(project_table()["version"])
+    return 0
+
+
 def version_of(python: str) -> str:
     """As in 3.11.2; empty where it cannot be started."""
     query = "import platform; print(platform.python_version())"
@@ -162,8 +180,16 @@ def version_of(python: str) -> str:
         return ""
 
 
+def quick(_args: list[str]) -> int:
+    return checked(CHECKS_BEFORE_TESTS)
+
+
 def check(_args: list[str]) -> int:
-    failed = failed_checks(Environment.ready(), CHECKS_BEFORE_TESTS + CHECKS_FOR_RELEASE)
+    return checked(CHECKS_BEFORE_TESTS + CHECKS_FOR_RELEASE)
+
+
+def checked(checks: list[tuple[str, list[str]]]) -> int:
+    failed = failed_checks(Environment.ready(), checks)
     say(f"failed: {', '.join(failed)}" if failed else "all checks passed")
     return 1 if failed else 0
 

@@ -185,7 +185,8 @@ def test_the_lock_file_belongs_to_this_project_file() -> None:
 
 def test_the_package_and_its_project_file_agree_on_the_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert acode.__version__ == project["version"]
+    cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    assert acode.__version__ == project["version"] == (cited and cited[1])
 
 
 # Requirements.
