@@ -202,7 +202,10 @@ def _replace(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        new.write_text(text, encoding="utf-8")
+        with new.open("wb") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(new, path)
     finally:
         new.unlink(missing_ok=True)
@@ -216,4 +219,5 @@ def _add_line(path: Path, line: str) -> bool:
     lead = b"" if before.endswith(b"\n") or not before else b"\n"
     with path.open("ab", buffering=0) as file:
         file.write(lead + line.encode() + b"\n")
+        os.fsync(file.fileno())
     return True
