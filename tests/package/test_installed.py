@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dev import FAST, ROOT, other_pythons, version_of
+from dev import FAST, ROOT, other_pythons, read_toml, version_of
 from tests.package.conftest import call, new_environment, tool
 
 PLAN = """
@@ -22,7 +22,8 @@ tasks:
       - run: tr a-z A-Z < hello.txt > loud.txt
         outputs: [loud.txt]
 """
-TEST_TOOLS = ["hypothesis", "inline-snapshot", "pexpect", "pytest", "pytest-randomly", "pytest-timeout", "pytest-xdist"]
+GROUPS = read_toml(ROOT / "pyproject.toml")["dependency-groups"]
+TEST_TOOLS = [line for line in GROUPS["fast"] if not line.startswith("acode-cli")]
 
 
 def pythons() -> dict[str, str]:
@@ -85,6 +86,15 @@ def test_pipx_installs_it(wheel: Path, own_home: dict[str, str], tmp_path: Path)
     runs_a_plan(Path(own_home["PIPX_BIN_DIR"]) / "acode", tmp_path / "work")
 
 
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
+@pytest.mark.parametrize("libc", ["musl", "gnu"])
+def test_there_is_a_wheel_of_everything_that_it_needs(libc: str, version: str) -> None:
+    """Alpine's libc is musl, and its images have no compiler."""
+    asked = ["pip", "compile", "--quiet", "--only-binary", ":all:", "--python-version", version]
+    needed = call(tool("uv"), *asked, "--python-platform", f"x86_64-unknown-linux-{libc}", "pyproject.toml")
+    assert "apsw==" in needed and "re2" not in needed
+
+
 @pytest.mark.timeout(900)
 def test_the_lowest_versions_that_are_allowed_pass_the_fast_subset_of_the_tests(tmp_path: Path) -> None:
     """A lower bound that nobody has tried is a guess."""
@@ -92,6 +102,6 @@ def test_the_lowest_versions_that_are_allowed_pass_the_fast_subset_of_the_tests(
     pins = tmp_path / "lowest.txt"
     compiled = ["pip", "compile", "--quiet", "--resolution", "lowest-direct", "--python", sys.executable, *extras]
     call(tool("uv"), *compiled, "--output-file", pins, "pyproject.toml")
-    programs = new_environment(tmp_path / "env", sys.executable, "-r", pins, "-c", pins, *TEST_TOOLS, "time-machine")
+    programs = new_environment(tmp_path / "env", sys.executable, "-r", pins, "-c", pins, *TEST_TOOLS)
     arguments = ["-q", "-n", "2", "-m", "not release", "--inline-snapshot=disable", "-p", "no:cacheprovider"]
     call(programs / "python", "-m", "pytest", *arguments, *FAST, cwd=ROOT)
