@@ -5,6 +5,9 @@
     python3 dev.py run -- ARGS        any acode command line
     python3 dev.py test [ARGS]        checks, then the tests; with ARGS only pytest ARGS
     python3 dev.py versions           the fast subset of the tests with every other Python that is here
+    python3 dev.py package            build, install with every Python here, lowest dependencies, types, workflows
+    python3 dev.py build DIR          wheel and source archive, the same bytes for the same commit
+    python3 dev.py quick              the static checks that `test` begins with
     python3 dev.py check              lint, format, types on three platforms, layers, dependencies, dead code
     python3 dev.py sweep [ARGS]       the long release sweeps
     python3 dev.py coverage           how much of the code for unit tests they execute; below 90 % fails
@@ -22,19 +25,22 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent
 DEV = ROOT / ".dev"
-PYTHON_MIN, PYTHON_NEWEST = (3, 11), (3, 13)
-ENVIRONMENTS_KEPT_MAX = 6
+PYTHON_MIN, PYTHON_NEWEST = (3, 11), (3, 14)
+ENVIRONMENTS_KEPT_MAX = 12
 LOG_TAIL_LINES = 25
 WORKERS = 2
 
@@ -51,6 +57,10 @@ def main(argv: list[str]) -> int:
         "integrations": integrations,
         "versions": versions,
         "fast": fast,
+        "package": package,
+        "build": build,
+        "version": version,
+        "quick": quick,
         "check": check,
         "sweep": sweep,
         "coverage": coverage,
@@ -66,7 +76,8 @@ def main(argv: list[str]) -> int:
 
 
 def run(args: list[str]) -> int:
-    python = Environment.ready()
+    # Whoever has the environment of the tests needs no other; whoever only wants to run waits for no lint or test tool.
+    python = Environment.ready("dev" if is_ready("dev") else "run")
     if args and args[0] == "--":
         args = args[1:]
     if args:
@@ -141,6 +152,25 @@ def other_pythons() -> dict[str, str | None]:
     return {version: python for version, python in found.items() if version != here or python is not None}
 
 
+def package(args: list[str]) -> int:
+    """What is published: built twice, installed and started with each Python here, typed, and its workflows valid."""
+    arguments = ["-m", "pytest", "-q", "--confcutdir", "tests/package", "-p", "no:cacheprovider"]
+    return Environment.ready("package")(*arguments, *(args or ["tests/package"]))
+
+
+def build(args: list[str]) -> int:
+    """The time in the archives is the commit's, so that whoever builds it again gets the same bytes."""
+    asked = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, check=False, text=True, capture_output=True)
+    os.environ.setdefault("SOURCE_DATE_EPOCH", asked.stdout.strip() or "1767225600")
+    place = Path(args[0] if args else "dist").resolve()
+    return Environment.ready("package")("-m", "hatchling", "build", "-d", str(place))
+
+
+def version(_args: list[str]) -> int:
+    print(project_table()["version"])
+    return 0
+
+
 def version_of(python: str) -> str:
     """As in 3.11.2; empty where it cannot be started."""
     query = "import platform; print(platform.python_version())"
@@ -150,8 +180,16 @@ def version_of(python: str) -> str:
         return ""
 
 
+def quick(_args: list[str]) -> int:
+    return checked(CHECKS_BEFORE_TESTS)
+
+
 def check(_args: list[str]) -> int:
-    failed = failed_checks(Environment.ready(), CHECKS_BEFORE_TESTS + CHECKS_FOR_RELEASE)
+    return checked(CHECKS_BEFORE_TESTS + CHECKS_FOR_RELEASE)
+
+
+def checked(checks: list[tuple[str, list[str]]]) -> int:
+    failed = failed_checks(Environment.ready(), checks)
     say(f"failed: {', '.join(failed)}" if failed else "all checks passed")
     return 1 if failed else 0
 
@@ -238,7 +276,7 @@ class Environment:
 
     @classmethod
     def ready(cls, group: str = "dev") -> Environment:
-        place = DEV / f"env-{environment_key(group)}"
+        place = environment_place(group)
         with only_one_at_a_time():
             if not (place / "ready").exists():
                 set_up(place, group)
@@ -248,6 +286,14 @@ class Environment:
             return cls(python, {})
         seen = [str(ROOT / "src"), str(place / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
         return cls(Path(sys.executable), {"PYTHONPATH": os.pathsep.join(seen)})
+
+
+def environment_place(group: str) -> Path:
+    return DEV / f"env-{environment_key(group)}"
+
+
+def is_ready(group: str) -> bool:
+    return (environment_place(group) / "ready").exists()
 
 
 def environment_key(group: str) -> str:
@@ -263,10 +309,12 @@ def set_up(place: Path, group: str) -> None:
     for name, install in (("uv", with_uv), ("venv and pip", with_venv), ("pip", with_pip_alone)):
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
+        began = time.monotonic()
         reason = unusable(name) or install(place, group)
         if reason is None:
             show_the_source(place)
             (place / "ready").write_text(f"{name}\n")
+            say(f"ready after {time.monotonic() - began:.0f} s")
             forget_old_environments(place)
             return
         reasons.append(f"{name}: {reason}")
@@ -286,13 +334,13 @@ def unusable(name: str) -> str | None:
 def with_uv(place: Path, group: str) -> str | None:
     # Behind a company's own certificate authority uv needs the system's certificates, as pip takes them by itself.
     variables = {"UV_PROJECT_ENVIRONMENT": str(place), "UV_SYSTEM_CERTS": os.environ.get("UV_SYSTEM_CERTS", "1")}
-    command = ["uv", "sync", "--frozen", "--quiet", "--group", group, "--no-install-project", "--compile-bytecode"]
+    command = ["uv", "sync", "--frozen", "--group", group, "--no-install-project", "--compile-bytecode"]
     return complaint([*command, "--python", sys.executable], variables)
 
 
 def with_venv(place: Path, group: str) -> str | None:
     made = complaint([sys.executable, "-m", "venv", "--clear", str(place)])
-    return made or complaint([str(python_of(place)), "-m", "pip", "install", "--quiet", *what_to_install(place, group)])
+    return made or complaint([str(python_of(place)), "-m", "pip", "install", *what_to_install(place, group)])
 
 
 def with_pip_alone(place: Path, group: str) -> str | None:
@@ -303,7 +351,7 @@ def with_pip_alone(place: Path, group: str) -> str | None:
             return "this Python has no pip (on Debian the packages python3-pip or python3-venv)"
         pip = [str(wheel / "pip")]
     target = str(place / "site")
-    return complaint([sys.executable, *pip, "install", "--quiet", "--target", target, *what_to_install(place, group)])
+    return complaint([sys.executable, *pip, "install", "--target", target, *what_to_install(place, group)])
 
 
 def pip_from_debian(place: Path) -> Path | None:
@@ -371,15 +419,14 @@ def forget_old_environments(place: Path) -> None:
 
 
 def complaint(command: list[str], variables: Mapping[str, str] | None = None) -> str | None:
-    """Run the command; None if it succeeded, else the end of what it said."""
+    """Run the command and show how it gets on; None if it succeeded, else the end of what it said."""
     misleading = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")
     kept = {name: value for name, value in os.environ.items() if name not in misleading}
     try:
-        done = subprocess.run(
+        child = subprocess.Popen(
             command,
             cwd=ROOT,
             env={**kept, **(variables or {})},
-            check=False,
             text=True,
             errors="replace",
             stdin=subprocess.DEVNULL,
@@ -388,9 +435,30 @@ def complaint(command: list[str], variables: Mapping[str, str] | None = None) ->
         )
     except OSError as error:
         return f"{command[0]} could not be started: {error}"
-    if done.returncode == 0:
+    with child:
+        assert child.stdout is not None
+        last_lines = deque(with_progress(child.stdout), maxlen=LOG_TAIL_LINES)
+    if child.returncode == 0:
         return None
-    return "\n".join(done.stdout.splitlines()[-LOG_TAIL_LINES:]) or f"exit status {done.returncode}"
+    return "".join(last_lines).rstrip() or f"exit status {child.returncode}"
+
+
+def with_progress(lines: Iterable[str]) -> Iterator[str]:
+    """Pass an installer's lines on, and tell a person what it is at: one line that changes, or one in ten packages."""
+    found = 0
+    for line in lines:
+        if line.startswith("Collecting "):
+            found += 1
+            name = re.split(r"[^\w.-]", line.removeprefix("Collecting "), maxsplit=1)[0]
+            if sys.stderr.isatty():
+                print(f"\rdev.py: {found} packages found: {name:<40.40}", end="", file=sys.stderr, flush=True)
+            elif found % 10 == 0:
+                say(f"{found} packages found")
+        elif line.startswith("Installing collected packages"):
+            if sys.stderr.isatty():
+                print(file=sys.stderr)
+            say(f"installing {line.count(',') + 1} packages")
+        yield line
 
 
 @contextlib.contextmanager

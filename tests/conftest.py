@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import settings
 
 from tests.driver import Acode
 
@@ -24,6 +25,7 @@ MEMORY, MEMORY_BYTES_MIN = "/dev/shm", 4 * 1024**3
 # Why a test may be skipped where CI is set; every other skip is a failure there.
 SKIPPED_IN_CI = {
     "needs the extra: langgraph": "an environment of its own runs these tests",
+    "needs the group: package": "an environment of its own runs these tests",
     "no real model: ACODE_TEST_MODEL_URL": "a real model is opt-in",
     "root may read and write everything": "CI is root",
 }
@@ -32,6 +34,7 @@ SKIPPED_IN_CI = {
 def pytest_configure() -> None:
     restore_signals()
     use_memory()
+    give_examples_their_time()
 
 
 def restore_signals() -> None:
@@ -72,6 +75,12 @@ def use_memory() -> None:
         about = os.statvfs(MEMORY)
         if about.f_bavail * about.f_frsize >= MEMORY_BYTES_MIN and not about.f_flag & os.ST_NOEXEC:
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
+
+
+def give_examples_their_time() -> None:
+    """Hypothesis fails an example that takes 200 ms, unless it finds itself in CI; on a busy machine any may."""
+    settings.register_profile("acode", parent=settings.default, deadline=None)
+    settings.load_profile("acode")
 
 
 @pytest.fixture(autouse=True)

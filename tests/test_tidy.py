@@ -162,6 +162,17 @@ def test_the_lock_file_names_only_the_public_index() -> None:
     assert set(urls) == {"https://pypi.org", "https://files.pythonhosted.org"}
 
 
+def test_every_hint_installs_this_project_and_not_the_one_that_has_its_short_name_on_the_index() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    hints, wrong = re.compile(r"""(?:pipx?|uv tool|uvx) install (?:-\S+ )*["']?(acode[\w-]*)(?:\[([\w,-]+)\])?"""), []
+    for path in tracked_files():
+        for name, extras in hints.findall(path.read_text(encoding="utf-8", errors="replace")):
+            unknown = {extra for extra in extras.split(",") if extra} - set(project["optional-dependencies"])
+            if name != project["name"] or unknown:
+                wrong.append(f"{path.relative_to(ROOT)}: {name}[{extras}]")
+    assert wrong == []
+
+
 def test_the_lock_file_belongs_to_this_project_file() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
@@ -174,7 +185,8 @@ def test_the_lock_file_belongs_to_this_project_file() -> None:
 
 def test_the_package_and_its_project_file_agree_on_the_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert acode.__version__ == project["version"]
+    cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    assert acode.__version__ == project["version"] == (cited and cited[1])
 
 
 # Requirements.

@@ -475,7 +475,7 @@ def test_without_the_library_it_is_said_how_to_install_it(serve: Serve, monkeypa
     monkeypatch.setitem(sys.modules, "pydantic_ai", None)
     with pytest.raises(ModelUnsupported, match="pydantic_ai") as caught:
         asked(serve([{"text": "x"}]))
-    assert (caught.value.exit_code, 'pip install "acode[agent]"' in caught.value.hint) == (3, True)
+    assert (caught.value.exit_code, 'pip install "acode-cli[agent]"' in caught.value.hint) == (3, True)
 
 
 def test_a_model_of_the_library_s_own_can_take_the_endpoint_s_place() -> None:

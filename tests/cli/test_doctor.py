@@ -6,6 +6,8 @@ import contextlib
 import errno
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -95,3 +97,21 @@ def test_doctor_leaves_nothing_behind(used: Path, acode: Acode) -> None:
     before = sorted(used.rglob("*"))
     assert acode("doctor").exit_code == 0
     assert sorted(used.rglob("*")) == before
+
+
+def test_the_engine_that_redacts_is_named_and_a_machine_without_re2_is_well(
+    used: Path, acode: Acode, home: Path
+) -> None:
+    """Alpine has no wheel of google-re2: there the import fails."""
+    assert "✓ redaction: by re2\n" in acode("doctor").stdout
+    (home / "re2.py").write_text("raise ImportError('no such library')\n")
+    path = os.pathsep.join([str(home), os.environ["PYTHONPATH"]])
+    alone = subprocess.run(
+        [sys.executable, "-m", "acode", "doctor"],
+        cwd=used.parent,
+        env={**os.environ, "PYTHONPATH": path},
+        check=True,
+        text=True,
+        capture_output=True,
+    )
+    assert "✓ redaction: by Python's re" in alone.stdout and 'pip install "acode-cli[re2]"' in alone.stdout

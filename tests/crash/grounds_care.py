@@ -27,6 +27,21 @@ def number_of_keys(place: Place) -> int:
     return len((place.root / "state" / "keys").read_text().splitlines())
 
 
+def with_startup_file(place: Place) -> None:
+    grounds.at_gate(place)
+    home = place.root / "home"
+    home.mkdir(exist_ok=True)
+    place.more_env["XDG_DATA_HOME"] = os.fspath(home / ".local" / "share")
+    (home / ".bashrc").write_text("alias ll='ls -l'\n")
+
+
+def completion_is_installed(place: Place) -> tuple[str, str]:
+    """The start-up file with its one line more, and the script: each whole."""
+    home = place.root / "home"
+    script = home / ".local" / "share" / "acode" / "completion.bash"
+    return (home / ".bashrc").read_text().replace(str(home), "HOME"), script.read_text()
+
+
 def is_exported(place: Place) -> bool:
     return place.acode("session", "verify", "--bundle", "../bundle", "--json").exit_code == 0
 

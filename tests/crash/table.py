@@ -265,6 +265,13 @@ CARE = (
         repeated=(0,),
         shows=grounds.trusted,
     ),
+    Case(
+        name="completion install",
+        ground=grounds_care.with_startup_file,
+        words=("completion", "bash", "--install", *ACT),
+        repeated=(0,),
+        shows=grounds_care.completion_is_installed,
+    ),
 )
 SHARED = (
     Case(

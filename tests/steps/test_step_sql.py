@@ -485,5 +485,5 @@ def test_without_the_driver_the_way_to_get_it_is_said(bench: Bench, monkeypatch:
     monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
     step = step_for("postgresql://you@127.0.0.1/app")
     started = bench.start(step)
-    assert 'pip install "acode[postgres]"' in failed(bench.execute(step, started)).message
-    assert 'pip install "acode[postgres]"' in bench.look(step, started).evidence
+    assert 'pip install "acode-cli[postgres]"' in failed(bench.execute(step, started)).message
+    assert 'pip install "acode-cli[postgres]"' in bench.look(step, started).evidence

@@ -178,9 +178,9 @@ def test_without_the_extra_the_run_goes_on_and_says_what_is_missing(machine: Mac
 
     path = f"{tmp_path / 'without'}{os.pathsep}{os.environ['PYTHONPATH']}"
     assert machine.process("run", machine.plan(PLAN), PYTHONPATH=path).finish().exit_code == 10
-    assert 'pip install "acode[postgres]"' in machine("status", "--json").json["sync"]["reason"]
+    assert 'pip install "acode-cli[postgres]"' in machine("status", "--json").json["sync"]["reason"]
     now = machine.process("sync", "now", PYTHONPATH=path).finish()
-    assert now.exit_code == 3 and "acode[postgres]" in now.stderr
+    assert now.exit_code == 3 and "acode-cli[postgres]" in now.stderr
 
 
 def test_an_untrusted_url_of_the_workspace_is_not_used(machine: Machine, database: str) -> None:

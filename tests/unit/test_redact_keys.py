@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import pytest
 
 from acode.redact import Redactor, redactor
-from acode.redact.rules import fallback_rules
+from acode.redact.rules import Rules, fallback_rules, rules
 
 PLAIN = redactor([])
 WITHOUT_RE2 = Redactor((), strict=False, rules=fallback_rules())
@@ -122,3 +125,34 @@ def test_a_begin_mark_among_words_opens_no_key() -> None:
         assert masked(text) == text
     assert masked(f"{BEGIN}{END} {BODY}") == f"{BEGIN}{END} {BODY}"
     assert masked(f"{BEGIN}...{END} {BEGIN}\n{BODY}\n") == f"{BEGIN}...{END} {BEGIN}\n***\n"
+
+
+class Watched:
+    """A pattern, and how many bytes its looks have gone over."""
+
+    def __init__(self, pattern: re.Pattern[bytes]) -> None:
+        self._pattern = pattern
+        self.looked_bytes = 0
+
+    def _looked(self, found: re.Match[bytes] | None, data: bytes, start: int) -> re.Match[bytes] | None:
+        self.looked_bytes += (found.end() if found else len(data)) - start
+        return found
+
+    def match(self, data: bytes, start: int = 0) -> re.Match[bytes] | None:
+        return self._looked(self._pattern.match(data, start), data, start)
+
+    def search(self, data: bytes, start: int = 0) -> re.Match[bytes] | None:
+        return self._looked(self._pattern.search(data, start), data, start)
+
+
+@pytest.mark.parametrize("made", [rules, fallback_rules], ids=["re2", "re"])
+@pytest.mark.parametrize("unit", [BEGIN, f"{BEGIN}{BODY}!", f"{BEGIN}{BODY}{END}", f"{BEGIN} {END} "])
+def test_a_line_of_nothing_but_marks_is_read_a_few_times_and_not_once_for_each(
+    made: Callable[[], Rules], unit: str
+) -> None:
+    own = made.__wrapped__()
+    own.__dict__.update(key_rest=(rest := Watched(own.key_rest)), key_end=(end := Watched(own.key_end)))
+    line = unit * 1_000
+    shown = Redactor((), strict=False, rules=own).text(line)
+    assert shown == PLAIN.text(line) and BODY not in shown
+    assert max(rest.looked_bytes, end.looked_bytes) <= 8 * len(line)

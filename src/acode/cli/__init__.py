@@ -9,9 +9,12 @@ from __future__ import annotations
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command line and return its exit status; never raises, never leaves a traceback."""
+    import os
     import sys
 
     words = sys.argv[1:] if argv is None else argv
+    if argv is None and "_ACODE_COMPLETE" in os.environ:
+        return _completed(os.environ["_ACODE_COMPLETE"])
     try:
         if "session" in words and "list" in words and sys.platform != "win32":
             code = _listed(words, own_process=argv is None)
@@ -32,6 +35,24 @@ def _stopped(*, json: bool) -> int:
     line = f'{{"error":{told}}}\n' if json else f"\nerror: {message} [{code}]\n"
     os.write(1 if json else 2, line.encode())
     return status
+
+
+def _completed(instruction: str) -> int:
+    """A person pressed Tab. An error would be printed into the line that they are typing: there is no answer then."""
+    import contextlib
+    import gc
+    import os
+    import sys
+
+    gc.disable()
+    with contextlib.suppress(BaseException):
+        from acode.cli.app import root
+        from acode.cli.completion import answer
+
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+            answer(root(), instruction)
+            sys.stdout.flush()
+    os._exit(0)  # taking the interpreter apart takes as long as the answer
 
 
 def _listed(words: list[str], *, own_process: bool) -> int | None:

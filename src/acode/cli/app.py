@@ -32,7 +32,7 @@ COMMANDS = {
     "config": ("config", "Show, check and trust the settings."),
     "key": ("key", "The keys that sign the log."),
     "doctor": ("doctor", "Check that this machine and workspace keep acode's promises."),
-    "completion": ("completion", "Print the completion script of a shell."),
+    "completion": ("completion", "Print or install the completion script of a shell."),
 }
 
 HELP = """Run plans that survive being killed.
@@ -58,7 +58,7 @@ def root() -> Group:
 
 
 def _version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
-    if wanted:
+    if wanted and not context.resilient_parsing:
         Screen(Flags(), os.environ).data(f"acode {__version__}")
         context.exit()
 

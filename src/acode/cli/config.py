@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from acode.cli.candidates import config_keys
 from acode.cli.flags import Command, Flags, Group
 from acode.cli.screen import Screen, as_json, one_line
 from acode.cli.world import find_workspace
@@ -22,6 +23,7 @@ from acode.config import (
     without_password,
     workspace_config_path,
 )
+from acode.errors import Usage
 
 COMMANDS = {
     "show": ("config:show", "The settings in force, and where each was said."),
@@ -42,25 +44,36 @@ def load(flags: Flags) -> tuple[Screen, Config]:
 
 
 @click.command(cls=Command, name="show")
+@click.argument("key", metavar="[KEY]", required=False, shell_complete=config_keys)
 @click.option("--origin", is_flag=True, help="Also where each value was said.")
 @click.pass_obj
-def show(flags: Flags, *, origin: bool) -> int:
-    """The settings in force: flag, environment, .agent/config.yml, your own config.yml, default."""
+def show(flags: Flags, *, key: str | None, origin: bool) -> int:
+    """The settings in force: flag, environment, .agent/config.yml, your own config.yml, default.
+
+    KEY: only this setting, such as sync.url, or all of a section, such as sync.
+    """
     screen, config = load(flags)
-    values = settings_by_key(config)
+    values = chosen(settings_by_key(config), key)
     if flags.json:
         if origin:
-            screen.document({key: {"value": value, "origin": config.origin(key)} for key, value in values.items()})
+            screen.document({name: {"value": value, "origin": config.origin(name)} for name, value in values.items()})
         else:
             screen.document(values)
         return 0
     width = max(map(len, values))
-    for key, value in values.items():
+    for name, value in values.items():
         shown = one_line(value if isinstance(value, str) else as_json(value))
-        where = f"  # {one_line(config.origin(key))}" if origin else ""
-        screen.data(f"{key:<{width}}  {shown}{where}")
+        where = f"  # {one_line(config.origin(name))}" if origin else ""
+        screen.data(f"{name:<{width}}  {shown}{where}")
     warn_untrusted(screen, config)
     return 0
+
+
+def chosen(values: dict[str, Any], key: str | None) -> dict[str, Any]:
+    found = {name: value for name, value in values.items() if key in (None, name) or name.startswith(f"{key}.")}
+    if not found:
+        raise Usage(f"there is no setting {key!r}", hint="See all of them: acode config show")
+    return found
 
 
 def settings_by_key(config: Config) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from acode.disk import file_lock
 from acode.disk.fsync import sync_file
 from acode.engine.world import World
 from acode.errors import AcodeError
+from acode.redact import engine
 from acode.store import database
 from acode.store.strange_files import refuse_strange_files
 
@@ -80,6 +81,7 @@ def examine(workspace: Path, env: Mapping[str, str]) -> list[Check]:
         _platform(sys.platform),
         _python(),
         *_sqlite(),
+        _redaction(engine()),
         _guarded("file system", lambda: _file_system(workspace)),
         _guarded("locks", lambda: _locks(workspace)),
         _guarded("workspace", lambda: _writable(workspace)),
@@ -121,6 +123,13 @@ def _sqlite() -> list[Check]:
         Check("apsw", True, apsw.apsw_version()),
         Check("SQLite", fresh, f"{version} (at least {wanted} is needed)", "pip install -U apsw"),
     ]
+
+
+def _redaction(name: str) -> Check:
+    """Both engines mask the same; a machine with much output wants to know which of them reads it."""
+    if name == "re2":
+        return Check("redaction", True, "by re2")
+    return Check("redaction", True, 'by Python\'s re, slower on much output (pip install "acode-cli[re2]" adds re2)')
 
 
 def _file_system(workspace: Path) -> Check:

@@ -10,6 +10,7 @@ import click
 
 from acode.cli import foreign, report
 from acode.cli.agent import with_model
+from acode.cli.candidates import all_sessions
 from acode.cli.durations import ago, attempt_of, count, took
 from acode.cli.environment import change_in_words
 from acode.cli.flags import Command, Flags
@@ -55,7 +56,7 @@ IN_FLIGHT = {
 
 
 @click.command(cls=Command, name="explain")
-@click.argument("session", metavar="[ID]", required=False)
+@click.argument("session", metavar="[ID]", required=False, shell_complete=all_sessions)
 @click.option("--full", is_flag=True, help="With --json: all step ids, not the nearest 1,000.")
 @click.pass_obj
 def command(flags: Flags, *, session: str | None, full: bool) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from acode.cli.early_flags import Flags
 
@@ -46,9 +47,14 @@ WHY_OFFLINE = click.option(
 
 
 def _help(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
-    if wanted:
+    if wanted and not context.resilient_parsing:
         click.echo(context.get_help())
         context.exit()
+
+
+def _directory(_context: click.Context, _option: click.Parameter, typed: str) -> list[CompletionItem[str]]:
+    """The shell completes it by itself."""
+    return [CompletionItem(typed, type="dir")]
 
 
 def _everywhere() -> list[click.Parameter]:
@@ -60,7 +66,12 @@ def _everywhere() -> list[click.Parameter]:
         option("--no-input", is_flag=True, help="Never ask anything."),
         option("-q", "--quiet", is_flag=True, help="Only errors and the way on."),
         option("-v", "--verbose", is_flag=True, help="More detail: evidence, rules, tracebacks."),
-        option("-C", "directory", metavar="DIR", help="The workspace, instead of the nearest one above."),
+        option(
+            *("-C", "directory"),
+            metavar="DIR",
+            shell_complete=_directory,
+            help="The workspace, instead of the nearest one above.",
+        ),
         # Our own, because click's looks for a translation at every start, and finds none.
         option("-h", "--help", is_flag=True, is_eager=True, callback=_help, help="Show this message and exit."),
     ]
@@ -116,6 +127,14 @@ class Group(click.Group):
         found = getattr(importlib.import_module(f"acode.cli.{module}"), attribute or "command")
         assert isinstance(found, click.Command)
         return found
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """From the table: click would load every command for its line of help."""
+        if incomplete.startswith("-"):
+            return click.Command.shell_complete(self, context, incomplete)
+        return [
+            CompletionItem(name, help=line) for name, (_, line) in self.table.items() if name.startswith(incomplete)
+        ]
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         _format_options(self, context, formatter)

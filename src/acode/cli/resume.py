@@ -7,6 +7,7 @@ import msgspec
 
 from acode.cli import foreign
 from acode.cli.agent import with_model
+from acode.cli.candidates import unfinished_sessions
 from acode.cli.flags import OFFLINE, Command, Flags, reason_option
 from acode.cli.follow_run import Execution
 from acode.cli.prompts import ask_for_text
@@ -29,7 +30,7 @@ LENIENT = (
 
 
 @click.command(cls=Command, name="resume")
-@click.argument("session", metavar="[ID]", required=False)
+@click.argument("session", metavar="[ID]", required=False, shell_complete=unfinished_sessions)
 @click.option("--last", is_flag=True, help="The most recently active unfinished session.")
 @click.option("--dry-run", is_flag=True, help="Only show what would happen; nothing is changed.")
 @click.option("--yes", is_flag=True, help="Confirm which session, and trust the workspace's configuration.")

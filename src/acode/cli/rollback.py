@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import click
 import msgspec
 
+from acode.cli.candidates import finished_steps, unfinished_sessions
 from acode.cli.durations import count
 from acode.cli.error_report import clean
 from acode.cli.flags import OFFLINE, WHY_OFFLINE, Command, Flags
@@ -50,9 +51,12 @@ class Told:
 
 
 @click.command(cls=Command, name="rollback")
-@click.argument("session", metavar="ID")
+@click.argument("session", metavar="ID", shell_complete=unfinished_sessions)
 @click.option(
-    "--to", metavar="STEP", help="Keep this step done; all later ones become pending. Without it: all of them."
+    "--to",
+    metavar="STEP",
+    shell_complete=finished_steps,
+    help="Keep this step done; all later ones become pending. Without it: all of them.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")

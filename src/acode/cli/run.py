@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from acode.cli.candidates import plan_files
 from acode.cli.flags import Command, Flags
 from acode.cli.follow_run import Execution
 from acode.cli.prompts import choose
@@ -27,7 +28,7 @@ from acode.state import Session
 
 
 @click.command(cls=Command, name="run")
-@click.argument("plan", metavar="PLAN|TASK")
+@click.argument("plan", metavar="PLAN|TASK", shell_complete=plan_files)
 @click.option("--new", is_flag=True, help="Start anew although this plan or task has an unfinished session here.")
 @click.option("--auto", is_flag=True, help="Under the resume policy, in a child process: like acode supervise PLAN.")
 @click.option("--yes", is_flag=True, help="Trust the workspace's configuration without being asked.")

@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from acode.cli import foreign
+from acode.cli.candidates import open_steps, unanswered_gates, unfinished_sessions
 from acode.cli.flags import OFFLINE, WHY_OFFLINE, Command, Flags, reason_option
 from acode.cli.follow_run import shared, way_on
 from acode.cli.screen import Screen, one_line
@@ -24,7 +25,7 @@ from acode.events import types as ev
 from acode.formats.find_run import find_run
 from acode.state import Session
 
-ID = click.argument("session", metavar="ID")
+ID = click.argument("session", metavar="ID", shell_complete=unfinished_sessions)
 REASON = reason_option()
 NOTE = click.option("--note", metavar="TEXT", default="", help="A remark for the record.")
 
@@ -72,7 +73,7 @@ def report_session(screen: Screen, session: Session, sentence: str, *, way: str 
 
 @click.command(cls=Command, name="resolve")
 @ID
-@click.argument("step", metavar="STEP")
+@click.argument("step", metavar="STEP", shell_complete=open_steps)
 @click.option("--applied", is_flag=True, help="It happened: go on after it.")
 @click.option("--not-applied", is_flag=True, help="It did not happen: run it.")
 @click.option("--retry", is_flag=True, help="Still unknown; running it again is accepted.")
@@ -122,7 +123,7 @@ def report_undo(screen: Screen, session: Session, undo: ev.UndoStarted, answer: 
 
 @click.command(cls=Command, name="approve")
 @ID
-@click.argument("gate", metavar="[GATE]", required=False)
+@click.argument("gate", metavar="[GATE]", required=False, shell_complete=unanswered_gates)
 @NOTE
 @OFFLINE
 @WHY_OFFLINE
@@ -138,7 +139,7 @@ def approve(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
 
 @click.command(cls=Command, name="deny")
 @ID
-@click.argument("gate", metavar="[GATE]", required=False)
+@click.argument("gate", metavar="[GATE]", required=False, shell_complete=unanswered_gates)
 @NOTE
 @OFFLINE
 @WHY_OFFLINE

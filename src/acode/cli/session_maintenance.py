@@ -11,6 +11,7 @@ from typing import Any
 import click
 import msgspec
 
+from acode.cli.candidates import all_sessions
 from acode.cli.durations import count
 from acode.cli.flags import OFFLINE, Command, Flags, reason_option
 from acode.cli.follow_run import shared
@@ -28,7 +29,7 @@ from acode.errors import AcodeError, BlobDamaged, InputRequired, Interrupted, No
 from acode.log_file import log_of
 from acode.store.verification import Verified
 
-ID = click.argument("session", metavar="[ID]", required=False)
+ID = click.argument("session", metavar="[ID]", required=False, shell_complete=all_sessions)
 LISTED_MAX = 20
 BYTES_ARE_GONE = "Put them back from a backup of .agent/blobs. Until then, whatever needs them is refused by name."
 

@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from acode.cli import status
+from acode.cli.candidates import all_sessions
 from acode.cli.durations import ago, count, stamp
 from acode.cli.flags import Command, Flags
 from acode.cli.progress import model_of
@@ -29,7 +30,7 @@ from acode.state import NESTED, Conversation, Session
 DETAIL_CHARACTERS_MAX = 200
 UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
-ID = click.argument("session", metavar="[ID]", required=False)
+ID = click.argument("session", metavar="[ID]", required=False, shell_complete=all_sessions)
 
 
 # Show.

@@ -9,6 +9,7 @@ import msgspec
 
 from acode.cli import foreign, sync_state
 from acode.cli import rows as listing
+from acode.cli.candidates import all_sessions
 from acode.cli.durations import ago
 from acode.cli.flags import Command, Flags
 from acode.cli.positions import outline_of, position
@@ -21,7 +22,7 @@ from acode.lock import Seen
 
 
 @click.command(cls=Command, name="status")
-@click.argument("session", metavar="[ID]", required=False)
+@click.argument("session", metavar="[ID]", required=False, shell_complete=all_sessions)
 @click.pass_obj
 def command(flags: Flags, *, session: str | None) -> int:
     """Where a session stands: state, position, what an automatic resume would do now, lock, sync."""

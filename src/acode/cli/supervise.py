@@ -20,6 +20,7 @@ from typing import Any, assert_never
 import click
 
 from acode.cli import foreign
+from acode.cli.candidates import sessions_or_plans
 from acode.cli.flags import OFFLINE, WHY_OFFLINE, Command, Flags
 from acode.cli.jsonlines import JsonLines
 from acode.cli.run import is_file, read_plan, unfinished_of
@@ -50,7 +51,7 @@ EXIT_OF_STATE = {State.COMPLETED: 0, State.FAILED: 1, State.CANCELLED: 15}
 
 
 @click.command(cls=Command, name="supervise")
-@click.argument("what", metavar="[ID|PLAN]", required=False)
+@click.argument("what", metavar="[ID|PLAN]", required=False, shell_complete=sessions_or_plans)
 @click.option("--last", is_flag=True, help="The most recently active unfinished session.")
 @click.option("--new", is_flag=True, help="Start a new session of the plan, whatever became of the ones before.")
 @click.option("--yes", is_flag=True, help="Confirm which session, and trust the workspace's configuration.")

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from acode.cli import sync_state
+from acode.cli.candidates import all_sessions
 from acode.cli.durations import count
 from acode.cli.flags import Command, Flags, Group
 from acode.cli.screen import Screen, one_line
@@ -24,7 +25,7 @@ COMMANDS = {
     "status": ("sync:status", "How the sessions stand to their shared copy."),
 }
 command = Group("sync", table=COMMANDS, help="The shared copy of the sessions in PostgreSQL.")
-ID = click.argument("session", metavar="[ID]", required=False)
+ID = click.argument("session", metavar="[ID]", required=False, shell_complete=all_sessions)
 
 
 @click.command(cls=Command, name="now")

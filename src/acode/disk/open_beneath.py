@@ -32,7 +32,7 @@ class Directory(OpenDirectory):
 
     def __init__(self, rel: str, descriptor: int | None, path: bytes) -> None:
         super().__init__(os.fsdecode(path), descriptor)
-        self.rel = rel
+        self.rel: str = rel
         self._path = path
 
     def _at(self, name: str) -> bytes:
@@ -76,7 +76,7 @@ class Root:
     """The workspace's root, opened once; all that is done beneath it goes through this descriptor."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.path.realpath(path)
+        self.path: str = os.path.realpath(path)
         self._top = Directory(".", descriptor_of(self.path), os.fsencode(self.path))
 
     def __enter__(self) -> Root:

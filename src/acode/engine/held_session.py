@@ -64,10 +64,12 @@ class Held:
         self.journal = journal
         self.root = root
         self.lock = lock
-        self.turn = threading.RLock()  # a program may work on several steps at once; the log has one writer
+        self.turn: threading.RLock = (
+            threading.RLock()
+        )  # a program may work on several steps at once; the log has one writer
         self.warnings: list[str] = []
         self.owner_seen_at: datetime | None = None  # the last sign of life of the process that held the lock before
-        self.database = os.fspath(world.agent_dir / DATABASE)  # looked for after every step
+        self.database: str = os.fspath(world.agent_dir / DATABASE)  # looked for after every step
         self.executed = 0
         self.begun: ev.StepStarted | None = None  # a step whose start was said together with the completion before it
         self._site: Site | None = None

@@ -527,7 +527,7 @@ class SyncUnsupported(AcodeError):
 
     code = "ACODE-SYNC-002"
     exit_code = 3
-    hint = 'Install it: pip install "acode[postgres]"; or remove sync.url and ACODE_POSTGRES_URL.'
+    hint = 'Install it: pip install "acode-cli[postgres]"; or remove sync.url and ACODE_POSTGRES_URL.'
 
 
 class SyncDisabled(AcodeError):

@@ -119,4 +119,4 @@ class ModelUnsupported(AcodeError):
 
     code = "ACODE-MODEL-012"
     exit_code = 3
-    hint = 'Install it: pip install "acode[agent]"'
+    hint = 'Install it: pip install "acode-cli[agent]"'

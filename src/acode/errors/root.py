@@ -18,7 +18,7 @@ class AcodeError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint if hint is not None else type(self).hint
-        self.details = {**details, "detail_code": self.detail_code} if self.detail_code else details
+        self.details: dict[str, Any] = {**details, "detail_code": self.detail_code} if self.detail_code else details
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -4,7 +4,7 @@
     graph = builder.compile(checkpointer=AcodeSaver("."))
 
 A channel's value is stored once, however many checkpoints hold it; a list that grew is stored as the list it was and
-what was added. Needs the extra: pip install "acode[langgraph]".
+what was added. Needs the extra: pip install "acode-cli[langgraph]".
 """
 
 from __future__ import annotations

@@ -128,13 +128,13 @@ class Begun:
         result: Any = None,
         work: Work | None = None,
     ) -> None:
-        self.id = id
-        self.parent = parent
-        self.completed = completed
-        self.result = result
+        self.id: str = id
+        self.parent: Scope = parent
+        self.completed: ev.StepCompleted | None = completed
+        self.result: Any = result
         self._work = work
         self.started: ev.StepStarted | None = None
-        self.began_at = 0.0
+        self.began_at: float = 0.0
         self.error: Exception | None = None  # what the program is raised once the end is on record
 
     @property

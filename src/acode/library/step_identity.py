@@ -59,7 +59,7 @@ class Scope:
         within: Scope | None = None,
     ) -> None:
         self.path = path
-        self.top = path == ""
+        self.top: bool = path == ""
         self.repeated = repeated  # its steps may be on record even in a session that began just now
         self.certain = certain  # whether its own place among the steps around it is
         self.rerun = rerun  # whether it was decided that its steps may be others than on record
@@ -67,7 +67,7 @@ class Scope:
         self.within = within  # whatever it stands in, in order or not
         self.given_up = False  # an attempt that ran out of its time; its thread may go on, and asks for nothing more
         self.passed = 0  # how many of the steps on record at this place were asked for already
-        self.owner = runner()
+        self.owner: Runner = runner()
         self.last: str | None = None
         self.failed: dict[str, Runner] = {}  # steps that failed here, and for whom, until the program goes on
         self._counters: dict[str, int] = {}

@@ -35,10 +35,10 @@ class StepRequests:
 
     def __init__(self, run: Held, *, on_change: OnChange) -> None:
         self.run = run
-        self.record = Record(run, on_change)
-        self.top = Scope()
-        self.found = 0  # steps that were on record
-        self.closed = False
+        self.record: Record = Record(run, on_change)
+        self.top: Scope = Scope()
+        self.found: int = 0  # steps that were on record
+        self.closed: bool = False
         self._pid = os.getpid()
         self._flusher: threading.Thread | None = None
         self._ended = threading.Event()

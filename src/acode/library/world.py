@@ -34,7 +34,7 @@ LENT: ContextVar[Lent | None] = ContextVar("acode_lent", default=None)
 class LogFile:
     """The log file hears what a person would look for; it is opened when there is something to write."""
 
-    unheard = (StepStarted, StepCompleted, StepOutput)  # the session's own events tell these
+    unheard: tuple[type, ...] = (StepStarted, StepCompleted, StepOutput)  # the session's own events tell these
 
     def __init__(self) -> None:
         self.world: World | None = None

@@ -9,5 +9,6 @@ from __future__ import annotations
 
 from acode.redact.names import looks_secret
 from acode.redact.redactors import Redactor, Stream, redactor
+from acode.redact.rules import engine
 
-__all__ = ["Redactor", "Stream", "looks_secret", "redactor"]
+__all__ = ["Redactor", "Stream", "engine", "looks_secret", "redactor"]

@@ -16,6 +16,7 @@ NAME_BYTES_MAX = 80
 UNQUOTED_CHARS_MIN = 4
 PASSWORD_WORD_CHARS_MIN = 8
 KEY_BODY_CHARS_MIN = 16
+KEY_LOOK_BYTES = 1024
 CLOSERS = b")]}>,;:"
 UNDECIDED = CLOSERS + b"&"  # where a text is cut behind these, a value may have ended before them or go on after them
 
@@ -58,7 +59,6 @@ def find(rules: Rules, line: bytes) -> Iterator[Span]:
                 yield match.start(), match.start(1), match.end(1)
     if rules.programs.search(line):
         yield from _in_commands(rules, line)
-    yield from _keys_on_one_line(rules, line)
 
 
 def opens_key(rules: Rules, line: bytes) -> bool:
@@ -69,13 +69,35 @@ def opens_key(rules: Rules, line: bytes) -> bool:
     return bool(rules.key_opening.fullmatch(line, begins[-1].end()))
 
 
-def _keys_on_one_line(rules: Rules, line: bytes) -> Iterator[Span]:
-    """A private key as JSON and environment files have it: with `\\n` between its lines."""
+def keys_on_one_line(rules: Rules, line: bytes) -> Iterator[Span]:
+    """A private key as JSON and environment files have it: with `\\n` between its lines.
+
+    A line may be made of nothing but marks. No part of it is read once for each of them: a mark inside the last key is
+    passed over, and what was found behind an earlier mark is searched for again only behind that.
+    """
+    covered, reach, end_mark = 0, 0, 0
     for begin in rules.key_begin.finditer(line):
-        rest = rules.key_rest.match(line, begin.end())
-        if rest is not None and len(rest.group().strip()) >= KEY_BODY_CHARS_MIN:
-            ended = rules.key_end.search(line, begin.end())
-            yield begin.start(), begin.end(), ended.start() if ended else rest.end()
+        start = begin.end()
+        if start < covered:
+            continue
+        if reach <= start:
+            reach = _end_of_key_text(rules, line, start)
+        if len(line[start : min(reach, start + KEY_LOOK_BYTES)].strip()) < KEY_BODY_CHARS_MIN:
+            continue
+        if end_mark < start:
+            ended = rules.key_end.search(line, start)
+            end_mark = ended.start() if ended else len(line) + 1
+        covered = end_mark if end_mark <= len(line) else reach
+        yield begin.start(), start, covered
+
+
+def _end_of_key_text(rules: Rules, line: bytes, start: int) -> int:
+    """Where the characters that a key is written with end. The pattern is bounded, so that `re` needs little memory."""
+    rest = rules.key_rest.match(line, start)
+    while rest is not None and rest.end() > start:
+        start = rest.end()
+        rest = rules.key_rest.match(line, start)
+    return start
 
 
 def _is_shaped(value: bytes) -> bool:

@@ -6,7 +6,16 @@ from binascii import b2a_base64
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from acode.redact.evidence import CODE_WORDS, SECRET_BYTES_MAX, UNDECIDED, Span, end_of_unquoted, find, opens_key
+from acode.redact.evidence import (
+    CODE_WORDS,
+    SECRET_BYTES_MAX,
+    UNDECIDED,
+    Span,
+    end_of_unquoted,
+    find,
+    keys_on_one_line,
+    opens_key,
+)
 from acode.redact.rules import Rules, rules
 
 TYPE_CHECKING = False
@@ -45,8 +54,8 @@ class Redactor:
         self._known = values
         self._look = self.rules.look(values, strict=self._strict)
         self.__dict__.pop("_clue", None)
-        self.held_bytes_min = max((SECRET_BYTES_MAX, *map(len, values)))
-        self.held_bytes_max = max(HELD_BYTES_MAX, 2 * self.held_bytes_min)
+        self.held_bytes_min: int = max((SECRET_BYTES_MAX, *map(len, values)))
+        self.held_bytes_max: int = max(HELD_BYTES_MAX, 2 * self.held_bytes_min)
 
     def learn(self, values: Iterable[str]) -> None:
         """Mask these too from now on: a session declares its secrets after its redactor was made."""
@@ -91,9 +100,9 @@ class Redactor:
         if not self._clue.search(line):
             return []
         window = self.rules.window_bytes
-        if window is None or len(line) <= window:
-            return _merged([*find(self.rules, line), *self._general(line)])
-        return _merged([*self._in_windows(line, window), *self._general(line)])
+        found = find(self.rules, line) if window is None or len(line) <= window else self._in_windows(line, window)
+        # Keys are looked for in the whole line by `re` in either case: they may be longer than a window.
+        return _merged([*found, *keys_on_one_line(self.rules, line), *self._general(line)])
 
     def _in_windows(self, line: bytes, window: int) -> Iterator[Span]:
         """What `find` finds, by an engine that is not to see all of a long line at once."""

@@ -1,7 +1,8 @@
 """The table of what is secret, and the engine it is compiled for.
 
-Patterns are written for RE2: no look-around, linear time on any input. Where RE2 is not installed `re` compiles the
-same table, and sees long lines only in windows. The few patterns that look ahead are bounded and always `re`'s.
+Patterns are written for RE2: no look-around, linear time on any input. Where RE2, an extra, is not installed, `re`
+compiles the same table, and sees long lines only in windows. The few patterns that look ahead are bounded and always
+`re`'s.
 """
 
 from __future__ import annotations
@@ -380,6 +381,11 @@ def rules() -> Rules:
         return found
 
     return Rules(lambda pattern: re2.compile(pattern, options), looker, None)
+
+
+def engine() -> str:
+    """The name of what searches for secrets here: `re2`, or `re` where that is not installed."""
+    return "re2" if rules().window_bytes is None else "re"
 
 
 @cache

@@ -105,7 +105,7 @@ def connect(url: str) -> Postgres:
         import psycopg
         from psycopg.conninfo import conninfo_to_dict
     except ImportError as error:
-        raise Unreachable('PostgreSQL support is not installed: pip install "acode[postgres]"') from error
+        raise Unreachable('PostgreSQL support is not installed: pip install "acode-cli[postgres]"') from error
     try:
         given = conninfo_to_dict(url)
     except psycopg.Error as error:  # its message quotes what it could not read, which may be the password

@@ -37,7 +37,7 @@ class Blobs:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.sensitive_directory = directory / "sensitive"
+        self.sensitive_directory: Path = directory / "sensitive"
         self.writer = ""  # the session whose blobs are brought: what a killed writer left is found by it
         self._waiting: dict[str, Path] = {}
         self._turn = threading.Lock()

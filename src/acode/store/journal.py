@@ -89,7 +89,7 @@ class Journal:
         self._dead = False
         self._base = store.base(session.session_id) if session else 0
         store.blobs.writer = session.session_id if session else session_id or ""
-        self.durable_seq = session.seq if session else 0
+        self.durable_seq: int = session.seq if session else 0
 
     @property
     def head(self) -> bytes:

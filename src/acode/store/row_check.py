@@ -15,7 +15,7 @@ from acode import seal
 from acode.errors import AcodeError, ChainBroken, KeyMissing, NewerSchema, UnreadableEvent
 from acode.events import Envelope, decode
 from acode.seal import GENESIS, Keyring
-from acode.state import Session
+from acode.state import AcceptedPast, Session
 
 Stored = tuple[int, str, bytes, bytes]  # seq, the session it is filed under, body, code
 
@@ -91,10 +91,12 @@ class Noted:
     """What a person has had quarantined or has accepted: it stands in the sealed checkpoint, and is no problem."""
 
     def __init__(self, session: Session | None) -> None:
-        self.seqs = frozenset(session.quarantined) if session else frozenset()
-        self.gaps = frozenset(session.gaps) if session else frozenset()
-        self.accepted = session.accepted if session else None
-        self.heads = {seq: bytes.fromhex(head) for seq, head in session.heads.items()} if session else {}
+        self.seqs: frozenset[int] = frozenset(session.quarantined) if session else frozenset()
+        self.gaps: frozenset[tuple[int, int]] = frozenset(session.gaps) if session else frozenset()
+        self.accepted: AcceptedPast | None = session.accepted if session else None
+        self.heads: dict[int, bytes] = (
+            {seq: bytes.fromhex(head) for seq, head in session.heads.items()} if session else {}
+        )
 
     def covers(self, item: Judged | Gap) -> bool:
         if isinstance(item, Gap):
@@ -111,7 +113,7 @@ class Past:
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
-        self.rows = 0
+        self.rows: int = 0
 
     def add(self, item: Judged) -> None:
         self._hash.update(hashlib.sha256(item.body).digest() + item.mac + item.seq.to_bytes(8, "big"))

@@ -64,16 +64,16 @@ class Store:
     def __init__(
         self, agent_dir: Path, keyring: Keyring, *, clock: Clock, new_id: NewId, look_only: bool = False
     ) -> None:
-        self.path = agent_dir / DATABASE
+        self.path: Path = agent_dir / DATABASE
         self.keyring = keyring
         self.clock = clock
         self.new_id = new_id
-        self.blobs = Blobs(agent_dir / "blobs")
-        self.synchronous = database.FULL
+        self.blobs: Blobs = Blobs(agent_dir / "blobs")
+        self.synchronous: int = database.FULL
         self.db: apsw.Connection = (
             database.connect_to_look(self.path) if look_only else database.connect(self.path, stamp(clock()))
         )
-        self.room = Room(f"{self.path}-wal")
+        self.room: Room = Room(f"{self.path}-wal")
         self._file = file_of(self.path)
         self._inherited = False
         forked.own(self, Store._disown)

@@ -168,7 +168,9 @@ def compiled(pattern: str, *, ignore_case: bool) -> Callable[[str], object]:
     try:
         import re2
     except ImportError:
-        raise ValueError("there are no regular expressions on this machine; search for plain text") from None
+        raise ValueError(
+            'regular expressions need the extra re2 (pip install "acode-cli[re2]"); search for plain text'
+        ) from None
     options = re2.Options()
     options.log_errors = False
     options.max_mem = REGEX_MEMORY_BYTES_MAX

@@ -6,7 +6,7 @@
     with acode.session("ticket-7"):
         agent.run_sync("…")
 
-Needs the extra: pip install "acode[pydantic-ai]".
+Needs the extra: pip install "acode-cli[pydantic-ai]".
 """
 
 from acode.integrations.pydantic_ai.durability import AcodeDurability

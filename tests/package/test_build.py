@@ -1,0 +1,62 @@
+"""The distribution: the same bytes whoever builds it, and everything in it that its users and packagers need."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+import tomllib
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+from dev import ROOT
+from tests.package.conftest import build
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = {"agent", "langgraph", "metrics", "otel", "postgres", "pydantic-ai", "re2"}
+
+
+def unpacked(sdist: Path, into: Path) -> Path:
+    with tarfile.open(sdist) as archive:
+        archive.extractall(into, filter="data")
+    (only,) = into.iterdir()
+    return only
+
+
+def test_a_second_build_in_another_place_and_at_another_time_is_the_same_to_the_byte(
+    built: dict[str, Path], tmp_path: Path
+) -> None:
+    source = unpacked(built[".gz"], tmp_path / "source")
+    for path in source.rglob("*"):
+        path.touch()
+    again = build(source, tmp_path / "dist")
+    assert {suffix: path.name for suffix, path in again.items()} == {
+        suffix: path.name for suffix, path in built.items()
+    }
+    assert all(again[suffix].read_bytes() == path.read_bytes() for suffix, path in built.items())
+
+
+def test_the_wheel_holds_the_typed_package_and_nothing_beside_it(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names} == {"acode", f"acode_cli-{PROJECT['version']}.dist-info"}
+    assert "acode/py.typed" in names
+    assert [name for name in names if name.endswith((".pyc", ".db", ".log"))] == []
+
+
+def test_the_sdist_holds_what_its_own_tests_need(built: dict[str, Path], tmp_path: Path) -> None:
+    source = unpacked(built[".gz"], tmp_path)
+    for name in ("tests/conftest.py", "examples/hello/plan.yml", "docs/reference/errors.md", "dev.py", "uv.lock"):
+        assert (source / name).is_file(), name
+    shutil.rmtree(source)
+
+
+def test_the_metadata_says_what_it_is_called_and_which_extras_users_may_ask_for(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+    told = Parser().parsestr(archive.read(name).decode())
+    assert (told["Name"], told["Author"]) == ("acode-cli", "acode contributors")
+    assert set(told.get_all("Provides-Extra", [])) == EXTRAS
+    needed = [line for line in told.get_all("Requires-Dist", []) if "extra ==" not in line]
+    assert needed and not any("re2" in line for line in needed), "Alpine has no wheel of google-re2"
+    for minor in (11, 12, 13, 14):
+        assert f"Programming Language :: Python :: 3.{minor}" in told.get_all("Classifier", [])
