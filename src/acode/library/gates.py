@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from acode.engine import called, notices
+from acode.engine import called, hints, notices
 from acode.engine.held_session import Held
 from acode.errors import InputRequired
 from acode.events import types as ev
@@ -34,7 +34,6 @@ def asked_a_person(run: Held, begun: Begun) -> tuple[bool, tuple[ev.Known, ...]]
         case None:
             raise InputRequired(
                 f"step {begun.id} needs an approval and nobody can be asked: {question}",
-                hint=f"Answer with: acode session approve {run.session.session_id[-8:]} (or deny), then run the program"
-                " again.",
+                hint=hints.hint(run.session, "Answer with: {} (or deny), then run the program again.", hints.Approve()),
                 gate=begun.id,
             )

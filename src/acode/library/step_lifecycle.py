@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from acode.engine import called
+from acode.engine import called, hints
 from acode.engine.held_session import Held
 from acode.engine.step import guard_after_act, guard_before_act, refuse_outside, wait, wait_async
 from acode.engine.walk import put_back_leftovers, record_failure
@@ -159,10 +159,9 @@ class Asking:
                 step=step_id,
             )
         if step_id in session.in_flight:
-            name = session.session_id[-8:]
             raise OutcomeUnknown(
                 f"step {step_id} was begun and has not ended",
-                hint=f"Say what became of it: acode session resolve {name} {step_id}, or acode.resolve(…)",
+                hint=hints.hint(session, "Say what became of it: {}", hints.Resolve(step=step_id)),
                 step=step_id,
             )
 
