@@ -82,7 +82,7 @@ def test_a_traceback_says_which_call_settles_the_step(place: Place) -> None:
     assert killed(place.run(ONE, DIE="after-2"))
     refused = place.run(ONE)
     hint = next(line for line in refused.errors.splitlines() if line.startswith("hint: "))
-    assert "acode.resolve('k', 'send', 'applied')" in hint and hint.endswith("under the key 'k' it resumes the session")
+    assert "acode.resolve('k', 'send', 'applied')" in hint and hint.endswith("run the program again (its key is 'k')")
     assert "acode session" not in hint and "acode resume" not in hint
     (row,) = place.json("session", "list")
     assert place.json("explain", row["short_id"])["next_action"].startswith("acode session resolve ")

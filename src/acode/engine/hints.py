@@ -151,7 +151,7 @@ def as_call(action: Action, of: Subject) -> str:
     """What a program writes, or does: it cannot type."""
     match action:
         case Resume():
-            return f"run the program again; under the key {of.key!r} it resumes the session"
+            return f"run the program again (its key is {of.key!r})"
         case GrantAttempt():
             return f"run the program again with acode.session({of.key!r}, force='the reason')"
         case AcceptChanges():
