@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from acode.engine.create import run_plan
-from acode.engine.world import Notice
+from acode.engine.notices import Notice, StepCompleted
 from acode.planfile import PlanFile
 from benchmarks.bare import Bare, Floor, Left, ratios
 from benchmarks.places import place, reading_plan, world
@@ -58,7 +58,7 @@ class Turns:
         self._since: float | None = None
 
     def emit(self, notice: Notice) -> None:
-        if notice.event != "step_completed":
+        if not isinstance(notice.body, StepCompleted):
             return
         if self._since is not None:
             self.step_s.append(time.perf_counter() - self._since)

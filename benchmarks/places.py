@@ -16,7 +16,8 @@ from typing import Any
 import uuid_utils as uuids
 
 from acode.config import load_config
-from acode.engine.world import Nobody, Notice, StopSwitch, World
+from acode.engine.notices import Notice, StepCompleted
+from acode.engine.world import Nobody, StopSwitch, World
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Plan, Read, Step, Task
@@ -36,7 +37,7 @@ class Silence:
         self.completed_at: list[float] = []
 
     def emit(self, notice: Notice) -> None:
-        if notice.event == "step_completed":
+        if isinstance(notice.body, StepCompleted):
             self.completed_at.append(time.perf_counter())
 
     def durable(self, seq: int) -> None:

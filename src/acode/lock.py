@@ -33,6 +33,7 @@ from acode.errors import (
     LockUnsafe,
     NotWritable,
     SessionLocked,
+    Spoken,
 )
 from acode.events.types import Owner
 
@@ -207,9 +208,12 @@ def _refusal(
     session_id: str, path: Path, holder: Holder | None, now: datetime, stranger: str | None
 ) -> SessionLocked | LockForeignProcess:
     short = session_id[-8:]
-    hint = (
-        f"Wait for it (acode resume {short} --wait), look for other acode processes, or, if the owner hangs,"
-        f" break the lock: acode session unlock {short} --force"
+    otherwise = (
+        f"look for other acode processes, or, if the owner hangs, break the lock: acode session unlock {short} --force"
+    )
+    hint = Spoken(
+        f"Wait for it (acode resume {short} --wait), {otherwise}",
+        f"Wait for it (acode.session with wait=True), {otherwise}",
     )
     details = msgspec.to_builtins(holder)
     if stranger is not None:

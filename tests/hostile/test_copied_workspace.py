@@ -139,13 +139,25 @@ def test_a_copy_of_what_an_older_acode_anchored_is_seen_once_the_original_was_us
     assert at(acode, tmp_path / "copy", "approve", session_id).exit_code == 20
 
 
+def test_a_refused_copy_is_told_no_command_that_is_refused_again(
+    acode: Acode, workspace: Path, tmp_path: Path, session_id: str
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(workspace, copy)
+    refused = acode("-C", copy, "resume", session_id)
+    assert refused.exit_code == 20 and f"acode -C {workspace} resume" in refused.stderr
+    assert "To resume" not in refused.stderr
+
+
 def test_a_program_is_refused_in_a_copy_and_may_begin_there_under_another_key(workspace: Path, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), library.session("one", workspace=workspace) as session:
         session.write("a.txt", "a")
         raise RuntimeError
     copy = tmp_path / "copy"
     shutil.copytree(workspace, copy)
-    with pytest.raises(CopiedWorkspace), library.session("one", workspace=copy):
+    with pytest.raises(CopiedWorkspace) as refused, library.session("one", workspace=copy):
         raise AssertionError("it must not begin")
+    hint = refused.value.hint
+    assert hint.startswith(f"Run the program in {workspace}.") and "acode -C" not in hint and "acode run" not in hint
     with library.session("two", workspace=copy) as session:
         session.write("b.txt", "b")

@@ -77,6 +77,19 @@ def test_a_killed_step_that_may_not_be_repeated_waits_for_a_person(place: Place,
     )
 
 
+def test_a_traceback_says_which_call_settles_the_step(place: Place) -> None:
+    """A program is told what to call; the command line, of the same session, what to type."""
+    assert killed(place.run(ONE, DIE="after-2"))
+    refused = place.run(ONE)
+    hint = next(line for line in refused.errors.splitlines() if line.startswith("hint: "))
+    assert "acode.resolve('k', 'send', 'applied')" in hint and hint.endswith("run the program again (its key is 'k')")
+    assert "acode session" not in hint and "acode resume" not in hint
+    (row,) = place.json("session", "list")
+    assert place.json("explain", row["short_id"])["next_action"].startswith("acode session resolve ")
+    acode.resolve("k", "send", "applied")
+    assert place.run(ONE).status == 0
+
+
 def test_a_person_may_accept_a_repeat_in_code(place: Place) -> None:
     assert killed(place.run(ONE, DIE="after-2"))
     with pytest.raises(Usage, match="is not open"):

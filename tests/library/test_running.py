@@ -324,6 +324,8 @@ def test_acode_resume_says_how_to_go_on_where_no_entry_point_is_on_record(place:
     (row,) = place.json("session", "list")
     refused = place.json("resume", row["short_id"])
     assert refused["error"]["code"] == CannotContinue.code and "key k" in refused["error"]["hint"]
+    assert "To resume" not in place.acode("resume", row["short_id"]).stderr
+    assert place.json("explain", row["short_id"])["next_action"].startswith("run the program again")
 
 
 # Undo.

@@ -21,12 +21,14 @@ from acode.cli.signals import Signals
 from acode.engine import hints, notices
 from acode.engine.notices import Notice
 from acode.engine.world import Answers, Listener, Nobody, Result, World, short
-from acode.errors import AcodeError, Interrupted
+from acode.errors import AcodeError, CannotContinue, Interrupted, LeaseLost
 from acode.log_file import Several, flush_metrics, log_of, meter
 from acode.notify import Alerts
 from acode.state import TERMINAL, Session
 
-SILENT_ENDINGS = (2, 3, 14, 15)  # refusals after which the same command would be refused again
+# Refusals that the same command would meet again: wrong words or settings, no such session, one that has ended, and a
+# log or a place that must be repaired or left first.
+SILENT_ENDINGS = (2, 3, 14, 15, 20)
 
 
 class Follower:
@@ -110,9 +112,9 @@ class Execution:
     def _stopped(self, error: AcodeError) -> None:
         """It could not go on: the last JSON line carries the error, the last line of talk the way on."""
         session = self.follower.session
-        unfinished = session is None or session.state not in TERMINAL
+        refused_again = error.exit_code in SILENT_ENDINGS or isinstance(error, CannotContinue | LeaseLost)
         if session is not None:
-            self.flags.way_on = way_on(session.session_id) if unfinished else ""
+            self.flags.way_on = "" if refused_again or session.state in TERMINAL else way_on_of(session)
             log_of(self.world).error(error, session_id=session.session_id, step=self.follower.step, seq=session.seq)
             if self.lines is not None:
                 self.lines.end(
@@ -124,7 +126,7 @@ class Execution:
                     next_action=hints.way_on(session, error),
                 )
             self.flags.error_told = True
-        elif self.name is not None and error.exit_code not in SILENT_ENDINGS:
+        elif self.name is not None and not refused_again:
             self.flags.way_on = way_on(self.name)
 
     def _ended(self, result: Result, elapsed_s: float) -> int:
@@ -142,7 +144,8 @@ class Execution:
         else:
             self._last_words(result, elapsed_s)
         if result.state not in TERMINAL:
-            self.screen.insist(way_on(result.session_id))
+            session = self.follower.session
+            self.screen.insist(way_on_of(session) if session is not None else way_on(result.session_id))
         return result.exit_code or int(self.lines is not None and self.lines.unwritten)
 
     def _last_words(self, result: Result, elapsed_s: float) -> None:
@@ -173,6 +176,15 @@ def shared(world: World) -> AbstractContextManager[World]:
     from acode.sync.pusher import pushing
 
     return pushing(world)
+
+
+def way_on_of(session: Session) -> str:
+    """The last line: how the session is resumed.
+
+    An escalated one is refused without --force; a program that `acode resume` cannot call is run again instead.
+    """
+    action = hints.GrantAttempt() if session.escalated else hints.Resume()
+    return f"To resume: {hints.as_command(action, hints.subject_of(session))}"
 
 
 def way_on(name: str) -> str:

@@ -38,6 +38,8 @@ def of_session(found: Preview, redactor: Redactor) -> str:
     if session.steps_from.follows_model:
         upcoming = next_of_agent(session, redactor)
     running = found.lock.held
+    action = next_action(found)
+    is_command = action.startswith("acode ")
     return resume_report(
         run_id=session.session_id,
         phase=f"{session.state}, {position(session, outline)}",
@@ -46,7 +48,7 @@ def of_session(found: Preview, redactor: Redactor) -> str:
         last_activity=stamp(session.updated_at),
         last_completed=completed,
         next_action=upcoming,
-        waits_for="the process that runs it" if running else next_action(found),
+        waits_for="the process that runs it" if running else action if is_command else f"a person: {action}",
     )
 
 

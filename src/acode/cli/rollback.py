@@ -11,7 +11,7 @@ from acode.cli.candidates import finished_steps, unfinished_sessions
 from acode.cli.durations import count
 from acode.cli.error_report import clean
 from acode.cli.flags import OFFLINE, WHY_OFFLINE, Command, Flags
-from acode.cli.follow_run import shared
+from acode.cli.follow_run import shared, way_on_of
 from acode.cli.prompts import confirm
 from acode.cli.screen import Screen, one_line
 from acode.cli.signals import Signals
@@ -95,7 +95,7 @@ def command(flags: Flags, *, session: str, to: str | None, dry_run: bool, yes: b
     kept = f", {len(done.kept)} kept because somebody changed them" if done.kept else ""
     pending = "1 step is" if len(done.steps) == 1 else f"{len(done.steps):,} steps are"
     screen.line(f"Rolled back: {pending} pending again, {count(len(done.restored), 'file')} put back{kept}")
-    screen.insist(f"To resume: acode resume {name}")
+    screen.insist(way_on_of(found))
     return 0
 
 

@@ -14,7 +14,7 @@ import msgspec
 from acode.cli import foreign
 from acode.cli.candidates import open_steps, unanswered_gates, unfinished_sessions
 from acode.cli.flags import OFFLINE, WHY_OFFLINE, Command, Flags, reason_option
-from acode.cli.follow_run import shared, way_on
+from acode.cli.follow_run import shared, way_on_of
 from acode.cli.screen import Screen, one_line
 from acode.cli.world import build_world
 from acode.engine import session_commands
@@ -67,7 +67,7 @@ def report_session(screen: Screen, session: Session, sentence: str, *, way: str 
     else:
         screen.data(one_line(sentence))
     if not session.terminal:
-        screen.line(way or way_on(session.session_id))
+        screen.line(way or way_on_of(session))
     return 0
 
 

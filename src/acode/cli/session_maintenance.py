@@ -14,7 +14,7 @@ import msgspec
 from acode.cli.candidates import all_sessions
 from acode.cli.durations import count
 from acode.cli.flags import OFFLINE, Command, Flags, reason_option
-from acode.cli.follow_run import shared
+from acode.cli.follow_run import shared, way_on_of
 from acode.cli.foreign import refuse_unrecorded
 from acode.cli.prompts import confirm
 from acode.cli.screen import Screen, is_terminal, one_line
@@ -24,9 +24,11 @@ from acode.disk.private_files import put_private
 from acode.engine.gc import OLDER_THAN_DAYS, GcPlan, collect, plan_gc
 from acode.engine.preview import verify
 from acode.engine.repair import Repaired, repair
+from acode.engine.workspace_store import opened
 from acode.engine.world import World, short
 from acode.errors import AcodeError, BlobDamaged, InputRequired, Interrupted, NotWritable, Usage
 from acode.log_file import log_of
+from acode.state import TERMINAL
 from acode.store.verification import Verified
 
 ID = click.argument("session", metavar="[ID]", required=False, shell_complete=all_sessions)
@@ -158,7 +160,7 @@ def repair_session(
         )
     if flags.json:
         screen.document(repair_json(done))
-    after_repair(screen, done)
+    after_repair(screen, world, done)
     return 0
 
 
@@ -210,14 +212,14 @@ def show_repair(screen: Screen, found: Repaired) -> None:
         screen.line("  No approval that was not used yet outlives it.")
 
 
-def after_repair(screen: Screen, done: Repaired) -> None:
+def after_repair(screen: Screen, world: World, done: Repaired) -> None:
     if done.kind == "forgotten":
         screen.line(f"{count(len(done.forgotten), 'lost session')} forgotten.")
         return
-    name = short(done.session_id or "")
     screen.line(f"Repaired, as event {done.seq} records. The database as it was: {done.backup}")
-    if done.state is not None and done.state.value not in ("COMPLETED", "FAILED", "CANCELLED"):
-        screen.insist(f"To resume: acode resume {name}")
+    if done.session_id is not None and done.state is not None and done.state not in TERMINAL:
+        with opened(world, look_only=True) as store:
+            screen.insist(way_on_of(store.load(done.session_id).session))
 
 
 # Export.

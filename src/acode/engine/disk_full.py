@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from acode.disk.own_files import open_own
+from acode.engine import hints
 from acode.engine.endings import ending
 from acode.engine.held_session import Held
-from acode.engine.world import Result, short
+from acode.engine.world import Result
 from acode.errors import AcodeError, DiskFull, WriteFailed
 from acode.events import types as ev
 from acode.state import State
@@ -51,8 +52,7 @@ def lay_ballast(agent_dir: Path) -> None:
 
 def stop_for_disk(run: Held, error: AcodeError) -> Result:
     """Throw the ballast overboard, open the log again, and note the pause; if even that fails, it was a crash."""
-    name = short(run.session.session_id)
-    error.hint = f"{error.hint or 'Check the disk.'} Then: acode resume {name}"
+    hints.add(error, run.session, error.hint or "Check the disk.", "Then: {}", hints.Resume())
     try:
         ballast(run.world.agent_dir).unlink(missing_ok=True)
         reopen(run)

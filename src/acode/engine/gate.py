@@ -12,13 +12,14 @@ from typing import Literal
 
 import msgspec
 
-from acode.engine import notices
+from acode.engine import hints, notices
 from acode.engine.endings import Ending, aborts, ending, pause_by_signal
 from acode.engine.grants import Allowed, why_not
 from acode.engine.held_session import Held
 from acode.engine.step import awake, end, start_of
-from acode.engine.world import Result, short
+from acode.engine.world import Result
 from acode.errors import ApprovalDenied, InputRequired
+from acode.errors.root import TwoForms
 from acode.events import types as ev
 from acode.events.definition import Approve, Step, describe, execution_order
 from acode.plan import covered_by
@@ -122,7 +123,7 @@ def close(run: Held, gate: Gate, answer: Answer, done: Done, *, before: tuple[ev
     return started
 
 
-def nobody_to_ask(run: Held, gate: Gate, hint: str, *, why: str = "") -> InputRequired:
+def nobody_to_ask(gate: Gate, hint: TwoForms, *, why: str = "") -> InputRequired:
     said = f"{gate.question} ({why})" if why else gate.question
     return InputRequired(
         f"step {gate.step.id} needs an approval and nobody can be asked: {said}", hint=hint, gate=gate.step.id
@@ -152,9 +153,9 @@ def pass_gate(run: Held, step: Step, skipped: int) -> Ending:
         case "stop":
             return pause_by_signal(run, skipped)
         case None:
-            name = short(run.session.session_id)
-            hint = f"Answer with: acode session approve {name} (or deny), then: acode resume {name}"
-            return ending(run, nobody_to_ask(run, gate, hint, why=why or ""), "approval_required", skipped)
+            text = "Answer with: {} (or deny), then: {}"
+            hint = hints.hint(run.session, text, hints.Approve(), hints.Resume())
+            return ending(run, nobody_to_ask(gate, hint, why=why or ""), "approval_required", skipped)
 
 
 def open_gate(run: Held, gate: Gate, answer: Answer) -> None:
@@ -167,7 +168,7 @@ def deny(run: Held, gate: Gate, skipped: int) -> Result:
     step = gate.step.id
     error = ApprovalDenied(
         f"approval denied at {step}: {gate.question}",
-        hint=f"The session waits at the gate; ask again with: acode resume {short(run.session.session_id)}",
+        hint=hints.hint(run.session, "The session waits at the gate; ask again with: {}", hints.Resume()),
     )
     after: ev.Known = (
         ev.SessionFailed(reason="approval denied", step=step)

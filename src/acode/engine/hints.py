@@ -1,12 +1,17 @@
-"""The one command to type next, after a run has stopped: the same words wherever it is said.
+"""Hints: what to do next about a session, as an action, and in two forms: a command to type, or a call to write.
 
-A command that would only be refused again is no way on.
+An action that would only be refused again is no hint. A session that a program began without saying how it is called
+again cannot be resumed by a command: its hints name the program in both forms.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, assert_never
+
+import msgspec
+
 from acode.engine.survey import step_named
-from acode.engine.world import rollback_again, short, way_to_begin_anew
+from acode.engine.world import short, way_to_begin_anew
 from acode.errors import (
     AcodeError,
     ChangedFiles,
@@ -18,59 +23,196 @@ from acode.errors import (
 )
 from acode.plan import repeatable
 from acode.state import Session, State
+from acode.state.source import PROGRAM
+
+if TYPE_CHECKING:
+    from acode.events.types import UndoStarted
 
 
-def to_resume(session: Session) -> str:
-    return f"acode resume {short(session.session_id)}"
+# Actions.
 
 
-def to_force(session: Session) -> str:
-    return f"acode resume {short(session.session_id)} --force --reason TEXT"
+class Resume(msgspec.Struct, frozen=True, kw_only=True):
+    """Resume it as it is."""
 
 
-def to_accept_changes(session: Session) -> str:
-    return f"acode resume {short(session.session_id)} --changed-files continue"
+class GrantAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """Resume an escalated session once more."""
 
 
-def to_settle(session: Session, step: str) -> str:
-    return f"acode session resolve {short(session.session_id)} {step} --applied|--not-applied|--retry"
+class AcceptChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """Resume it with the files that were changed."""
 
 
-def to_answer(session: Session) -> str:
-    return f"acode session approve {short(session.session_id)}"
+class Resolve(msgspec.Struct, frozen=True, kw_only=True):
+    """Say what became of a step. `in_words`: with what each answer means."""
+
+    step: str
+    in_words: bool = False
 
 
-def to_bring_back(session: Session) -> str:
-    return f"bring .agent/blobs back from a backup, or: acode session abandon {short(session.session_id)}"
+class ChooseStrategy(msgspec.Struct, frozen=True, kw_only=True):
+    """Say whether a partial step is rolled back or repeated."""
+
+    step: str
+
+
+class Approve(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer the question at which it waits."""
+
+
+class FinishRollback(msgspec.Struct, frozen=True, kw_only=True):
+    """Finish a rollback that was cut off."""
+
+    to: str | None
+
+
+class BringBlobsBack(msgspec.Struct, frozen=True, kw_only=True):
+    """Its files are missing: a backup has them, or nobody."""
+
+
+Action = Resume | GrantAttempt | AcceptChanges | Resolve | ChooseStrategy | Approve | FinishRollback | BringBlobsBack
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """What a hint has to know of its session. An error outlives the session's objects, so it keeps only this."""
+
+    name: str
+    key: str  # under which its program opens it
+    only_by_program: bool  # a program began it, and left no function that `acode resume` could call
+
+
+class Hint(msgspec.Struct, frozen=True, kw_only=True):
+    """A sentence with an action at each {}."""
+
+    text: str
+    actions: tuple[Action, ...]
+    subject: Subject
+
+    def as_command(self) -> str:
+        return self.text.format(*(as_command(action, self.subject) for action in self.actions))
+
+    def as_call(self) -> str:
+        return self.text.format(*(as_call(action, self.subject) for action in self.actions))
+
+
+def hint(session: Session, text: str, *actions: Action) -> Hint:
+    return Hint(text=text, actions=actions, subject=subject_of(session))
+
+
+def add(error: AcodeError, session: Session, before: str, text: str, *actions: Action) -> None:
+    """More to an error's hint, behind what it says already."""
+    more = hint(session, f"{before.replace('{', '{{').replace('}', '}}')} {text}", *actions)
+    error.hint, error.in_two_forms = more.as_command(), more
+
+
+def subject_of(session: Session) -> Subject:
+    by_itself = session.kind == PROGRAM.kind and session.created is not None and session.created.entry is None
+    return Subject(name=short(session.session_id), key=session.run_id or session.title, only_by_program=by_itself)
+
+
+def finish_rollback(session: Session, event: UndoStarted) -> str:
+    return as_command(FinishRollback(to=event.to), subject_of(session))
+
+
+# The two forms.
+
+
+def as_command(action: Action, of: Subject) -> str:
+    """What a person types."""
+    if of.only_by_program and isinstance(action, Resume | GrantAttempt | AcceptChanges | ChooseStrategy):
+        return as_call(action, of)
+    match action:
+        case Resume():
+            return f"acode resume {of.name}"
+        case GrantAttempt():
+            return f"acode resume {of.name} --force --reason TEXT"
+        case AcceptChanges():
+            return f"acode resume {of.name} --changed-files continue"
+        case Resolve(step=step, in_words=False):
+            return f"acode session resolve {of.name} {step} --applied|--not-applied|--retry"
+        case Resolve(step=step):
+            return (
+                f"acode session resolve {of.name} {step} --applied (it happened), --not-applied (it did not)"
+                " or --retry (still unknown, a repeat is accepted)"
+            )
+        case ChooseStrategy():
+            return f"acode resume {of.name} --strategy rollback, or --strategy retry"
+        case Approve():
+            return f"acode session approve {of.name}"
+        case FinishRollback(to=to):
+            return f"acode session rollback {of.name}" + (f" --to {to}" if to else "")
+        case BringBlobsBack():
+            return f"bring .agent/blobs back from a backup, or: acode session abandon {of.name}"
+        case _:
+            assert_never(action)
+
+
+def as_call(action: Action, of: Subject) -> str:
+    """What a program writes, or does: it cannot type."""
+    match action:
+        case Resume():
+            return f"run the program again (its key is {of.key!r})"
+        case GrantAttempt():
+            return f"run the program again with acode.session({of.key!r}, force='the reason')"
+        case AcceptChanges():
+            return f"run the program again with acode.session({of.key!r}, changed_files='continue')"
+        case Resolve(step=step, in_words=False):
+            return f"acode.resolve({of.key!r}, {step!r}, 'applied'), or 'not_applied', or 'retry'"
+        case Resolve(step=step):
+            return (
+                f"acode.resolve({of.key!r}, {step!r}, 'applied') (it happened), 'not_applied' (it did not) or 'retry'"
+                " (still unknown, a repeat is accepted)"
+            )
+        case ChooseStrategy(step=step):
+            return f"acode.resolve({of.key!r}, {step!r}, 'retry') to repeat it on what stands there now"
+        case Approve():
+            return f"acode session approve {of.name}, in a terminal"
+        case FinishRollback(to=to):
+            return f"acode.rollback({of.key!r}" + (f", to={to!r})" if to else ")")
+        case BringBlobsBack():
+            return f"bring .agent/blobs back from a backup, or in a terminal: acode session abandon {of.name}"
+        case _:
+            assert_never(action)
+
+
+# What comes next.
 
 
 def way_on(session: Session, error: AcodeError | None, *, retries_unknown: bool = False) -> str:
-    """After this end. `retries_unknown`: the settings accept that what nobody knows the outcome of is done again."""
+    """The next action as a command; empty where nothing is left to do."""
+    action = next_action(session, error, retries_unknown=retries_unknown)
+    return as_command(action, subject_of(session)) if action is not None else ""
+
+
+def next_action(session: Session, error: AcodeError | None, *, retries_unknown: bool = False) -> Action | None:
+    """After this end. `retries_unknown`: the settings accept that a step of unknown outcome is repeated."""
     if session.terminal:
-        return ""
+        return None
     if session.undoing is not None:
-        return rollback_again(session, session.undoing)
+        return FinishRollback(to=session.undoing.to)
     if isinstance(error, MissingArtifacts):
-        return to_bring_back(session)
+        return BringBlobsBack()
     if (step := left_open(session, error, retries_unknown=retries_unknown)) is not None:
-        return to_settle(session, step)
+        return Resolve(step=step)
     if isinstance(error, Escalated) or session.escalated:
-        return to_force(session)
+        return GrantAttempt()
     if isinstance(error, InputRequired) and session.state is State.AWAITING_APPROVAL:
-        return to_answer(session)
+        return Approve()
     if isinstance(error, ChangedFiles):
-        return to_accept_changes(session)
-    return to_resume(session)
+        return AcceptChanges()
+    return Resume()
 
 
 def mending(session: Session, error: AcodeError, *, retries_unknown: bool) -> str:
     """What a person does about a step that failed, up to the command that goes on."""
-    if session.terminal:
+    action = next_action(session, error, retries_unknown=retries_unknown)
+    if action is None:
         return f"on_failure: abort has ended the session. Mend the cause, then: {way_to_begin_anew(session)}"
-    way = way_on(session, error, retries_unknown=retries_unknown)
     if left_open(session, error, retries_unknown=retries_unknown) is not None:
-        return f"Find out what became of it, then say so: {way}; then: {to_resume(session)}"
-    return f"Mend the cause, then: {way}"
+        text = "Find out what became of it, then say so: {}; then: {}"
+        return hint(session, text, action, Resume()).as_command()
+    return hint(session, "Mend the cause, then: {}", action).as_command()
 
 
 def left_open(session: Session, error: AcodeError | None, *, retries_unknown: bool) -> str | None:

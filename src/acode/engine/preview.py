@@ -18,7 +18,7 @@ from acode.engine.session_list import Row, lock_seen, resumable, row, rows
 from acode.engine.session_place import refuse_copy
 from acode.engine.survey import Survey, missing_artifacts, survey
 from acode.engine.workspace_store import opened, resolve_id
-from acode.engine.world import Options, World, rollback_again, short, way_to_begin_anew
+from acode.engine.world import Options, World, short, way_to_begin_anew
 from acode.errors import AcodeError
 from acode.events import Envelope
 from acode.lock import Seen
@@ -230,21 +230,25 @@ def needs_human(found: Preview) -> bool:
 
 def next_action(found: Preview) -> str:
     """The one command to type next."""
+    if found.lock.held:
+        return f"wait, or pause it: acode session pause {short(found.session.session_id)}"
+    return hints.as_command(action_now(found), hints.subject_of(found.session))
+
+
+def action_now(found: Preview) -> hints.Action:
     assert found.survey is not None
     session = found.session
-    if found.lock.held:
-        return f"wait, or pause it: acode session pause {short(session.session_id)}"
     if session.undoing is not None:
-        return rollback_again(session, session.undoing)
+        return hints.FinishRollback(to=session.undoing.to)
     if found.survey.decision.reason is Reason.MISSING_ARTIFACTS:
-        return hints.to_bring_back(session)
+        return hints.BringBlobsBack()
     settlement = found.survey.continuation.in_progress
     if found.survey.continuation.needs_person and settlement is not None:
-        return hints.to_settle(session, settlement.step)
+        return hints.Resolve(step=settlement.step)
     if is_escalated(found):
-        return hints.to_force(session)
+        return hints.GrantAttempt()
     if session.state is State.AWAITING_APPROVAL:
-        return hints.to_answer(session)
+        return hints.Approve()
     if found.environment and found.environment.changed_files:
-        return hints.to_accept_changes(session)
-    return hints.to_resume(session)
+        return hints.AcceptChanges()
+    return hints.Resume()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from acode.engine import hints
 from acode.events.definition import Run, Step, command_line
 from acode.state import Session
 from acode.workspace import ChangedFile
@@ -56,7 +57,7 @@ def failed_step(session: Session) -> Step | None:
 def checklist(
     session: Session, step: Step | None, command: str | None, changed: tuple[ChangedFile, ...], name: str
 ) -> list[str]:
-    lines = [f"Read what happened: acode explain {name}"]
+    lines, of = [f"Read what happened: acode explain {name}"], hints.subject_of(session)
     if command is not None:
         where = (
             f"cd {step.action.cwd} && " if step is not None and isinstance(step.action, Run) and step.action.cwd else ""
@@ -69,11 +70,9 @@ def checklist(
         )
     if session.in_flight:
         open_step = next(iter(session.in_flight))
-        lines.append(
-            f"Settle the step in flight: acode session resolve {name} {open_step} --applied|--not-applied|--retry"
-        )
+        lines.append(f"Settle the step in flight: {hints.as_command(hints.Resolve(step=open_step), of)}")
     if changed:
         lines.append(f"Files were changed by somebody else; see them: acode resume --dry-run {name}")
-    lines.append(f"Then grant one more attempt: acode resume {name} --force --reason TEXT")
+    lines.append(f"Then grant one more attempt: {hints.as_command(hints.GrantAttempt(), of)}")
     lines.append(f"Or give it up: acode session abandon {name}")
     return lines

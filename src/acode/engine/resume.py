@@ -16,7 +16,7 @@ from acode.engine.disk_full import paused_if_disk_fails
 from acode.engine.endings import complete, ending
 from acode.engine.environment import Report, validate
 from acode.engine.held_session import Held, held, refuse_unknown_events
-from acode.engine.hints import mending, way_on
+from acode.engine.hints import AcceptChanges, GrantAttempt, Resume, hint, mending, way_on
 from acode.engine.lease_state import sync_state
 from acode.engine.missing_checkpoint import missing_checkpoint_on_record
 from acode.engine.remediation import remedy
@@ -48,12 +48,13 @@ from acode.errors import (
     MissingArtifacts,
     RecoveryTimeout,
     RefusedByPolicy,
+    Spoken,
     StepFailed,
 )
 from acode.events import types as ev
 from acode.plan import Action
 from acode.policy import Reason, counted
-from acode.state import State
+from acode.state import Session, State
 from acode.steps.step_outputs import holds_output, private_outputs, put_output
 from acode.workspace import ChangedFile, changed, diff, restat
 
@@ -208,28 +209,36 @@ def refusal(run: Held, found: Survey) -> AcodeError:
         case Reason.LIMIT:
             return Escalated(
                 f"session {name} is escalated: {because}; it needs a person",
-                hint=f"Read why: acode explain {name}. When it is mended: acode resume {name} --force --reason TEXT",
+                hint=hint(run.session, f"Read why: acode explain {name}. When it is mended: {{}}", GrantAttempt()),
                 remedy=msgspec.to_builtins(remedy(run.session, drifted(run))),
                 **details,
             )
         case Reason.NON_IDEMPOTENT:
             unknown = next((one for one in found.continuation.in_flight if one.action is Action.ASK), None)
             if unknown is not None:
-                return unknown_error(run.session.session_id, unknown, reason_code=details["reason_code"])
+                return unknown_error(run.session, unknown, reason_code=details["reason_code"])
             return not_repeated_automatically(run, because, reason_code=str(decision.reason))
         case Reason.COOLDOWN:
             return CoolingDown(
                 f"session {name} is cooling down: {decision.cooldown_s_remaining} s remain",
-                hint=f"Try again in {decision.cooldown_s_remaining} s, or as a person now: acode resume {name}",
+                hint=cooling_down(run.session, decision.cooldown_s_remaining),
                 cooldown_seconds_remaining=decision.cooldown_s_remaining,
                 **details,
             )
         case _:
             return RefusedByPolicy(
                 f"session {name} is not resumed automatically: {because}",
-                hint=f"A person may: acode resume {name}",
+                hint=Spoken(
+                    hint(run.session, "A person may: {}", Resume()).as_command(),
+                    "Open the session without automatic=True.",
+                ),
                 **details,
             )
+
+
+def cooling_down(session: Session, seconds: int) -> Spoken:
+    now = hint(session, f"Try again in {seconds} s, or as a person now: {{}}", Resume())
+    return Spoken(now.as_command(), f"Try again in {seconds} s, or open the session without automatic=True.")
 
 
 def escalate(run: Held, reason: str) -> None:
@@ -293,7 +302,11 @@ def check_environment(run: Held, found: Survey, options: Options) -> Report | No
     if report.errors and not options.force:
         raise EnvironmentInvalid(
             f"session {name} cannot go on here: " + "; ".join(one.message for one in report.errors),
-            hint=f"Look: acode resume --dry-run {name}. Mend it and resume, use --force, or start a new session.",
+            hint=Spoken(
+                f"Look: acode resume --dry-run {name}. Mend it and resume, use --force, or start a new session.",
+                f"Look: acode explain {name}. Mend it and run the program again; or go on all the same:"
+                f" acode.session({run.session.run_id!r}, force='the reason').",
+            ),
             mismatches=[msgspec.to_builtins(one) for one in report.errors],
         )
     if report.changed_files:
@@ -312,6 +325,7 @@ def accept_changes(run: Held, report: Report, options: Options) -> None:
         raise ChangedFiles(
             f"{files_that_are(report.changed_files, 'that the session works on', 'was', 'were')} changed by"
             f" {changed_by(report.changed_files)}: {names}",
+            hint=Spoken(ChangedFiles.hint, hint(run.session, "Put the files back; or {}", AcceptChanges()).as_call()),
             mismatches=[msgspec.to_builtins(one) for one in report.changed_files],
             recommendation=report.recommendation,
         )
@@ -343,7 +357,7 @@ def seen_again(run: Held, changes: tuple[ChangedFile, ...]) -> tuple[ev.FileStat
         if found.get(one.path, one.expected_hash) != one.found_hash:
             raise FileModified(
                 f"{one.path} was changed again while its change was being looked at",
-                hint=f"Look at it again: acode resume {short(run.session.session_id)}",
+                hint=hint(run.session, "Look at it again: {}", Resume()),
                 path=one.path,
                 expected=one.found_hash,
                 found=found.get(one.path),
@@ -460,8 +474,12 @@ def finish_resume(run: Held, skipped: int) -> Result:
     names = ", ".join(one.path for one in mismatches[:5])
     error = EnvironmentInvalid(
         f"after the resume {files_that_are(mismatches, '', 'is', 'are')} not what the session wrote: {names}",
-        hint=f"Look: acode explain {short(run.session.session_id)}. To accept them: acode resume"
-        f" {short(run.session.session_id)} --force",
+        hint=Spoken(
+            f"Look: acode explain {short(run.session.session_id)}. To accept them: acode resume"
+            f" {short(run.session.session_id)} --force",
+            f"Look: acode explain {short(run.session.session_id)}. To accept them:"
+            f" acode.session({run.session.run_id!r}, force='the reason').",
+        ),
         mismatches=[msgspec.to_builtins(one) for one in mismatches],
     )
     run.append(

@@ -14,13 +14,13 @@ from typing import Literal
 import msgspec
 
 from acode import lock as locks
-from acode.engine import notices
+from acode.engine import hints, notices
 from acode.engine.held_session import Held, held
 from acode.engine.program_answers import settle_call
 from acode.engine.survey import step_named, whole_definition
 from acode.engine.undo_command import UNDO, is_being_undone, run_undo, unknown_undo
 from acode.engine.workspace_store import opened, resolve_id
-from acode.engine.world import World, rollback_again, short
+from acode.engine.world import World, short
 from acode.errors import BlobDamaged, CannotContinue, MissingArtifacts, Usage
 from acode.events import make_key
 from acode.events import types as ev
@@ -99,10 +99,9 @@ def refuse_unsettled(session: Session) -> None:
     """Whether the step in flight took effect is known before anything that came before it is taken back."""
     step = next((one for one in session.in_flight if not session.is_open_task(one)), None)
     if step is not None:
-        name = short(session.session_id)
         raise CannotContinue(
             f"step {step} is in flight; it is settled before finished steps are taken back",
-            hint=f"acode resume {name}, or acode session resolve {name} {step}",
+            hint=hints.hint(session, "Settle it: {}; or say so: {}", hints.Resume(), hints.Resolve(step=step)),
         )
 
 
@@ -350,7 +349,7 @@ def let_be_done(run: Held, *, note: str) -> None:
     if back:
         raise Usage(
             f"the rollback has put {', '.join(back)} back already, so step {undo.step} is not done any more",
-            hint=f"Finish it: {rollback_again(run.session, undo)}",
+            hint=hints.hint(run.session, "Finish it: {}", hints.FinishRollback(to=undo.to)),
         )
     outcome = ev.Settled.NOT_APPLIED
     run.append(ev.UndoSettled(step=undo.step, attempt=undo.attempt, outcome=outcome, note=note), actor="user")
@@ -445,5 +444,5 @@ def refuse_half_undone(session: Session) -> None:
     if session.undoing is not None:
         raise CannotContinue(
             f"session {short(session.session_id)}: {half_undone(session.undoing)}",
-            hint=f"Finish it first: {rollback_again(session, session.undoing)}",
+            hint=hints.hint(session, "Finish it first: {}", hints.FinishRollback(to=session.undoing.to)),
         )

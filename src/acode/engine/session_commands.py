@@ -12,6 +12,7 @@ import sys
 import msgspec
 
 from acode import lock as locks
+from acode.engine import hints
 from acode.engine.break_lock import break_lock
 from acode.engine.gate import Answer, answer_event, gate_of
 from acode.engine.grants import Allowed
@@ -151,7 +152,7 @@ def save_point(world: World, text: str, label: str) -> tuple[Session, int]:
         if any(not run.session.is_open_task(step) for step in run.session.in_flight):
             raise CannotContinue(
                 f"session {short(run.session.session_id)} has a step in flight, and none is made in the middle of one",
-                hint=f"Settle it first: acode resume {short(run.session.session_id)}",
+                hint=hints.hint(run.session, "Settle it first: {}", hints.Resume()),
             )
         run.append(ev.CheckpointCreated(label=world.redactor.text(label)), actor="user")
         assert run.journal.checkpoint is not None

@@ -11,20 +11,20 @@ from typing import Literal
 import msgspec
 
 from acode import lock as locks
-from acode.engine import notices
+from acode.engine import hints, notices
 from acode.engine.endings import aborts, ending, pause_by_signal, stop_at_failure
 from acode.engine.held_session import Held
 from acode.engine.step import emit_restored, end, fail, start_of, wait, with_restored
 from acode.engine.survey import look_at, step_named, unsafe_to_repeat
 from acode.engine.walk import retry_after_s
-from acode.engine.world import SETTLED_BY_ANSWER, Result, short
+from acode.engine.world import SETTLED_BY_ANSWER, Result
 from acode.errors import AcodeError, OutcomeUnknown, StepStillRunning
 from acode.events import types as ev
 from acode.events.definition import Step
 from acode.plan import Action, Finding, Outcome, Settlement, Strategy, settle
 from acode.policy import Decision, Facts, decide
 from acode.resume_point import Interruption
-from acode.state import State
+from acode.state import Session, State
 from acode.steps import kind_of
 from acode.steps import run as commands
 from acode.steps.interface import Failed
@@ -119,10 +119,9 @@ def record_ended(run: Held, step: Step, started: ev.StepStarted, failed: Failed,
 def forestall(run: Held, started: ev.StepStarted) -> None:
     """What is going to be repeated cannot begin behind our back any more."""
     if started.kind == "run" and not commands.forestall(run.site(), started):
-        name = short(run.session.session_id)
         raise StepStillRunning(
             f"the command of step {started.step} is just being started by another process",
-            hint=f"Wait a moment, then: acode resume {name}",
+            hint=hints.hint(run.session, "Wait a moment, then: {}", hints.Resume()),
             step=started.step,
         )
 
@@ -154,10 +153,9 @@ def wait_for_command(run: Held, settlement: Settlement, skipped: int) -> Result 
     run.append(ev.ResumeWithdrawn(step=step.id, evidence=settlement.evidence))
     if run.world.stop.at_boundary():
         return pause_by_signal(run, skipped)
-    name = short(run.session.session_id)
     error = StepStillRunning(
         f"step {step.id} still runs after its time-out: {settlement.evidence}",
-        hint=f"Stop it or wait for it, then: acode resume {name}",
+        hint=hints.hint(run.session, "Stop it or wait for it, then: {}", hints.Resume()),
         step=step.id,
     )
     return ending(run, error, "step_still_running", skipped)
@@ -249,11 +247,15 @@ def record_decision(run: Held, interruption: Interruption, decision: Decision) -
 
 
 def not_repeated_automatically(run: Held, because: str, **details: str) -> AcodeError:
-    name, step = short(run.session.session_id), run.session.last_attempted or "STEP"
+    way = hints.hint(run.session, "A person may retry it: {}", hints.Resume())
+    step = run.session.last_attempted
+    record = run.session.record(step) if step is not None else None
+    if step is not None and (step in run.session.in_flight or (record is not None and record.status == "failed")):
+        text = "A person may retry it: {}; or settle it: {}"
+        way = hints.hint(run.session, text, hints.Resume(), hints.Resolve(step=step))
     return OutcomeUnknown(
         f"the last attempted step may not be repeated automatically: {because}",
-        hint=f"A person may retry it: acode resume {name}; or settle it: acode session resolve {name} {step}"
-        " --applied|--not-applied|--retry",
+        hint=way,
         session_id=run.session.session_id,
         **details,
     )
@@ -294,25 +296,28 @@ def note_unknown(run: Held, settlement: Settlement) -> AcodeError:
                 evidence=settlement.evidence,
             )
         )
-    return unknown_error(run.session.session_id, settlement)
+    return unknown_error(run.session, settlement)
 
 
-def unknown_error(session_id: str, settlement: Settlement, **details: str) -> AcodeError:
-    name = short(session_id)
+def unknown_error(session: Session, settlement: Settlement, **details: str) -> AcodeError:
+    step = settlement.step
     if is_choice(settlement):
         return OutcomeUnknown(
             f"step {settlement.step} was in flight, and a person chooses how to go on: {settlement.evidence}",
-            hint=f"Choose: acode resume {name} --strategy rollback, or --strategy retry",
-            step=settlement.step,
+            hint=hints.hint(session, "Choose: {}", hints.ChooseStrategy(step=step)),
+            step=step,
             evidence=settlement.evidence,
             **details,
         )
     return OutcomeUnknown(
         f"step {settlement.step} was in flight and its outcome is unknown: {settlement.evidence}",
-        hint=f"Find out what became of it, then say so: acode session resolve {name} {settlement.step}"
-        " --applied (it happened), --not-applied (it did not) or --retry (still unknown, a repeat is accepted);"
-        f" then: acode resume {name}",
-        step=settlement.step,
+        hint=hints.hint(
+            session,
+            "Find out what became of it, then say so: {}; then: {}",
+            hints.Resolve(step=step, in_words=True),
+            hints.Resume(),
+        ),
+        step=step,
         evidence=settlement.evidence,
         **details,
     )

@@ -7,9 +7,10 @@ Whether a step is to be taken back is decided elsewhere, and so is what becomes 
 from __future__ import annotations
 
 from acode import lock as locks
+from acode.engine import hints
 from acode.engine.held_session import Held
-from acode.engine.world import SETTLED_BY_ANSWER, rollback_again, short
-from acode.errors import OutcomeUnknown, StepFailed, StepStillRunning, Usage
+from acode.engine.world import SETTLED_BY_ANSWER
+from acode.errors import OutcomeUnknown, Spoken, StepFailed, StepStillRunning, Usage
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Run, Step
@@ -98,11 +99,15 @@ def settle_undo(run: Held, undo: Step, event: ev.UndoStarted) -> bool:
 
 def unknown_undo(session: Session, why: str = "") -> OutcomeUnknown:
     assert session.undoing is not None
-    name, step = short(session.session_id), session.undoing.step
+    step, of = session.undoing.step, hints.subject_of(session)
     return OutcomeUnknown(
         f"the undo of step {step} was interrupted and its outcome is unknown{why}",
-        hint="Look whether it happened, and say so:"
-        f" acode session resolve {name} {step} --applied, --not-applied or --retry; then give the rollback again.",
+        hint=Spoken(
+            f"Look whether it happened, and say so: acode session resolve {of.name} {step} --applied, --not-applied or"
+            " --retry; then give the rollback again.",
+            f"Look whether it happened, and say so: {hints.as_call(hints.Resolve(step=step), of)};"
+            f" then: {hints.as_call(hints.FinishRollback(to=session.undoing.to), of)}",
+        ),
         step=step,
     )
 
@@ -118,7 +123,7 @@ def answer_undo(run: Held, answer: str, *, note: str, force: bool) -> None:
     if not event.key:
         raise Usage(
             f"the files of step {event.step} are being put back: that is done by looking at them, nobody needs to say",
-            hint=f"Finish it: {rollback_again(run.session, event)}. Or call it off: --not-applied",
+            hint=f"Finish it: {hints.finish_rollback(run.session, event)}. Or call it off: --not-applied",
         )
     undo = Step(id=f"{event.step}{UNDO}", action=Run(command=""))  # its keeper is found by its key alone
     finding = commands.look(undo, run.site(probes=False), as_started(undo, event))

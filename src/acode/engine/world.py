@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import msgspec
 
 from acode.errors import AcodeError
-from acode.events.types import Settled, UndoStarted
+from acode.events.types import Settled
 from acode.policy import Limits
 from acode.state import Session, State
 from acode.state.source import AGENT, PROGRAM
@@ -204,11 +204,6 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
             automatic_max=resume.attempts_total_max,
             cooldown_s=msgspec.to_builtins(resume.cooldown_seconds),
         )
-
-
-def rollback_again(session: Session, event: UndoStarted) -> str:
-    """The command that finishes a rollback which was cut off."""
-    return f"acode session rollback {short(session.session_id)}" + (f" --to {event.to}" if event.to else "")
 
 
 def way_to_begin_anew(session: Session) -> str:

@@ -21,6 +21,7 @@ from acode.errors.model import ModelUnavailable as ModelUnavailable
 from acode.errors.model import ModelUnknown as ModelUnknown
 from acode.errors.model import ModelUnsupported as ModelUnsupported
 from acode.errors.root import AcodeError as AcodeError
+from acode.errors.root import Spoken as Spoken
 from acode.errors.root import every_error as every_error
 
 # What the system says of the machine itself, a sick disk or a limit, and not of the file that was asked for.

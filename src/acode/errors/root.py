@@ -3,7 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+
+class TwoForms(Protocol):
+    """A hint that is a command for a person and a call for a program."""
+
+    def as_command(self) -> str: ...
+    def as_call(self) -> str: ...
+
+
+class Spoken(NamedTuple):
+    """The two forms of a hint that says different things to a person and to a program."""
+
+    command: str
+    call: str
+
+    def as_command(self) -> str:
+        return self.command
+
+    def as_call(self) -> str:
+        return self.call
 
 
 class AcodeError(Exception):
@@ -14,10 +34,12 @@ class AcodeError(Exception):
     detail_code: ClassVar[str] = ""  # a finer code among the details, where several errors share one
     hint: str = ""
 
-    def __init__(self, message: str, *, hint: str | None = None, **details: Any) -> None:
+    def __init__(self, message: str, *, hint: str | TwoForms | None = None, **details: Any) -> None:
         super().__init__(message)
         self.message = message
-        self.hint = hint if hint is not None else type(self).hint
+        self.in_two_forms = hint if hint is not None and not isinstance(hint, str) else None
+        text = hint if isinstance(hint, str) or hint is None else hint.as_command()
+        self.hint = text if text is not None else type(self).hint
         self.details: dict[str, Any] = {**details, "detail_code": self.detail_code} if self.detail_code else details
 
     def as_dict(self) -> dict[str, Any]:

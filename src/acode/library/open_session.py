@@ -46,7 +46,7 @@ from acode.library.declarations import OnChange
 from acode.library.recorded_steps import Record
 from acode.library.session import Session
 from acode.library.step_identity import COUNTER, CURRENT, Current
-from acode.library.world import LENT, world_of
+from acode.library.world import LENT, errors_as_calls, show_as_call, world_of
 from acode.state import State
 from acode.store.step_index import sessions_of_key
 from acode.workspace import Root
@@ -70,7 +70,7 @@ class Opening:
 
     def __enter__(self) -> Session:
         assert self._session is None, "a session is opened once; ask acode.session for another block"
-        with contextlib.ExitStack() as stack:
+        with errors_as_calls(), contextlib.ExitStack() as stack:
             session = open_session(stack, self._key, self._workspace, **self._wishes)
             token = CURRENT.set(Current(session, session._requests.top))
             stack.callback(CURRENT.reset, token)
@@ -84,7 +84,8 @@ class Opening:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._session is not None
-        with self._stack:
+        show_as_call(error)
+        with errors_as_calls(), self._stack:
             close(self._session, error)
 
     async def __aenter__(self) -> Session:
@@ -392,7 +393,7 @@ def resolve(
     """
     if answer not in ("applied", "not_applied", "retry"):
         raise Usage(f"answer: expected applied, not_applied or retry, found {answer!r}")
-    with contextlib.ExitStack() as stack:
+    with errors_as_calls(), contextlib.ExitStack() as stack:
         world = with_second_tier(stack, world_of(workspace))
         known = find_session(world, key)
         if known is None:

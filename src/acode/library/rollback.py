@@ -16,7 +16,7 @@ from acode.events.definition import Call, Step
 from acode.library.importable_name import find_function
 from acode.library.open_session import find_session, with_second_tier
 from acode.library.recorded_steps import Record
-from acode.library.world import world_of
+from acode.library.world import errors_as_calls, world_of
 
 
 def rollback(key: str, *, to: str | None = None, workspace: str | os.PathLike[str] = ".") -> TakenBack:
@@ -25,7 +25,7 @@ def rollback(key: str, *, to: str | None = None, workspace: str | os.PathLike[st
     Files are put back where nobody changed them since, undo commands and functions run. The steps are pending then:
     the next run of the program does them again. It is `acode session rollback`.
     """
-    with contextlib.ExitStack() as stack:
+    with errors_as_calls(), contextlib.ExitStack() as stack:
         world = with_second_tier(stack, world_of(workspace))
         known = find_session(world, key)
         if known is None:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar, TypeVarTuple, overload
 
+from acode.engine import hints
 from acode.engine.gate import Answer, ask, by_yes_or_no, close, gate_of, nobody_to_ask
 from acode.engine.held_session import Held
 from acode.engine.step import perform, perform_async
@@ -317,9 +318,8 @@ class Session:
             case "stop":
                 raise KeyboardInterrupt
             case None:
-                name = run.session.session_id[-8:]
-                hint = f"Answer with: acode session approve {name} (or deny), then run the program again."
-                raise nobody_to_ask(run, gate, hint)
+                text = "Answer with: {} (or deny), then run the program again."
+                raise nobody_to_ask(gate, hints.hint(run.session, text, hints.Approve()))
 
     @contextlib.contextmanager
     def branch(self, name: str) -> Iterator[Session]:

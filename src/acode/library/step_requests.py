@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from acode.engine import hints
 from acode.engine import step as lifecycle
 from acode.engine.held_session import Held
 from acode.engine.program_answers import take_back_step
@@ -158,10 +159,9 @@ class StepRequests:
                 step=step_id,
             )
         if step_id in session.in_flight:
-            name = session.session_id[-8:]
             raise OutcomeUnknown(
                 f"step {step_id} was begun and has not ended",
-                hint=f"Say what became of it: acode session resolve {name} {step_id}, or acode.resolve(…)",
+                hint=hints.hint(session, "Say what became of it: {}", hints.Resolve(step=step_id)),
                 step=step_id,
             )
 

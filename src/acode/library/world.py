@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +18,7 @@ from acode.config.platforms import refuse_unsupported
 from acode.engine.make_world import make_world
 from acode.engine.notices import Notice, StepCompleted, StepOutput, StepStarted
 from acode.engine.world import Options, Result, World
-from acode.errors import UnsafeWorkspace, Usage
+from acode.errors import AcodeError, UnsafeWorkspace, Usage
 
 
 class Lent(NamedTuple):
@@ -29,6 +31,26 @@ class Lent(NamedTuple):
 
 
 LENT: ContextVar[Lent | None] = ContextVar("acode_lent", default=None)
+
+
+def show_as_call(error: BaseException | None) -> None:
+    """An error that leaves the library says what to call, also in its traceback. The command line says what to type."""
+    if not isinstance(error, AcodeError) or LENT.get() is not None:
+        return
+    if error.in_two_forms is not None:
+        error.hint = error.in_two_forms.as_call()
+    note = f"hint: {error.hint}"
+    if error.hint and note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+
+
+@contextmanager
+def errors_as_calls() -> Iterator[None]:
+    try:
+        yield
+    except AcodeError as error:
+        show_as_call(error)
+        raise
 
 
 class LogFile:
