@@ -7,6 +7,7 @@ import shutil
 from functools import partial
 
 import acode
+from acode.cli.init import SCHEMA_NAME
 from tests.crash import grounds
 from tests.crash.place import Place
 
@@ -25,6 +26,12 @@ def with_keys_of_another(place: Place) -> None:
 
 def number_of_keys(place: Place) -> int:
     return len((place.root / "state" / "keys").read_text().splitlines())
+
+
+def is_begun(place: Place) -> tuple[int, int]:
+    """The plan that init has written, and its schema, both whole: a plan that is there names a schema that is there."""
+    plan, schema = place.root / "first.yml", place.root / SCHEMA_NAME
+    return len(plan.read_bytes()) if plan.exists() else 0, len(schema.read_bytes()) if schema.exists() else 0
 
 
 def is_exported(place: Place) -> bool:

@@ -33,7 +33,7 @@ from acode.engine.settle import (
 from acode.engine.shared_paths import author, with_sessions
 from acode.engine.survey import Survey, chosen_strategy, missing_artifacts, retries_unknown, survey
 from acode.engine.walk import FILES_IN_EVENT_MAX, Walk, complete, ending, perform_all
-from acode.engine.world import Options, Result, World, introduction, short
+from acode.engine.world import Options, Result, World, introduction, short, way_to_begin_anew
 from acode.errors import (
     AcodeError,
     CannotContinue,
@@ -311,6 +311,7 @@ def accept_changes(run: Held, report: Report, options: Options) -> None:
             f" {changed_by(report.changed_files)}: {names}",
             mismatches=[msgspec.to_builtins(one) for one in report.changed_files],
             recommendation=report.recommendation,
+            hint=ChangedFiles.hint.replace("acode run --new PLAN.yml", way_to_begin_anew(run.session)),
         )
     states = seen_again(run, report.changed_files)
     pieces = [states[at : at + FILES_IN_EVENT_MAX] for at in range(0, len(states), FILES_IN_EVENT_MAX)]

@@ -37,6 +37,7 @@ from acode.events.definition import (
     declared_outputs,
     definition_digest,
     describe,
+    describe_in_full,
     execution_order,
 )
 from acode.plan import covered_by, repeatable
@@ -397,7 +398,8 @@ def pass_gate(run: Held, task: Task, step: Step, *, skipped: int) -> Ending:
         run.warn(f"{why}: the question is asked again")
     if run.session.state is not State.AWAITING_APPROVAL:
         run.append(ev.SessionAwaitingApproval(step=step.id, question=question, action_digest=allowed.digest))
-    covers = [run.world.redactor.text(describe(one)) for _, one in covered_by(execution_order(run.session.plan), step)]
+    behind = covered_by(execution_order(run.session.plan), step)
+    covers = [run.world.redactor.text(describe_in_full(one)) for _, one in behind]
     run.emit("approval_request", step=step.id, question=question, covers=covers)
     match run.world.answers.approve(run.session, step.id, question, covers):
         case "yes":

@@ -237,7 +237,7 @@ def rollback_again(session: Session, event: UndoStarted) -> str:
 def way_to_begin_anew(session: Session) -> str:
     """How more work of this kind is begun, when this session has ended."""
     words = {AGENT: 'acode run --new "TASK"', LIBRARY: "run its program with another key"}
-    return words.get(session.kind, "acode run --new PLAN.yml")
+    return words.get(session.kind, session.command_to_begin_anew)
 
 
 def short(session_id: str) -> str:

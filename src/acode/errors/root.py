@@ -19,6 +19,7 @@ class AcodeError(Exception):
         self.message = message
         self.hint = hint if hint is not None else type(self).hint
         self.details = {**details, "detail_code": self.detail_code} if self.detail_code else details
+        self.others: tuple[AcodeError, ...] = ()  # what else is wrong with the same file; for people, not in the JSON
 
     def as_dict(self) -> dict[str, Any]:
         return {
