@@ -25,6 +25,7 @@ from acode.events.definition import (
     Write,
     digest,
     execution_order,
+    untitled,
 )
 from acode.state import Session
 
@@ -163,7 +164,8 @@ def approval_digest(session: Session, gate: Step, contents: Mapping[str, str | N
     """
     assert session.plan is not None
     covered = covered_by(execution_order(session.plan), gate)
-    what = {"session": session.session_id, "gate": gate, "covers": [[task, step] for task, step in covered]}
+    covers = [[task, untitled(step)] for task, step in covered]
+    what = {"session": session.session_id, "gate": untitled(gate), "covers": covers}
     return digest({**what, "contents": dict(contents)} if contents else what)
 
 

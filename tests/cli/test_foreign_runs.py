@@ -222,10 +222,10 @@ def test_a_secret_in_a_run_is_shown_to_nobody_and_outlives_nothing(acode: Acode,
 def test_the_list_shows_runs_beside_sessions_with_their_source(acode: Acode, workspace: Path) -> None:
     put(workspace, "plan.yml", "version: 1\ntitle: A plan\ntasks: [{id: a, steps: [{run: 'true'}]}]\n")
     assert acode("run", "plan.yml").exit_code == 0
-    assert first_line(acode("session", "list")).split() == ["ID", "STATE", "PAUSED", "TASK"]
+    assert first_line(acode("session", "list")).split() == ["ID", "STATE", "SINCE", "TASK"]
     put_arc(workspace)
     put_memory(workspace)
-    assert first_line(acode("session", "list")).split() == ["ID", "SOURCE", "STATE", "PAUSED", "TASK"]
+    assert first_line(acode("session", "list")).split() == ["ID", "SOURCE", "STATE", "SINCE", "TASK"]
     rows = {row["session_id"]: row for row in acode("session", "list", "--json").json}
     assert {row["source"] for row in rows.values()} == {"native", "arc", "agent-memory"}
     assert rows[ARC]["state"] == rows[MEMORY]["state"] == "PAUSED"

@@ -226,6 +226,6 @@ def test_a_list_on_a_terminal_shortens_the_title_and_never_the_id(
     child = terminal("session", "list", columns=columns)
     assert ended(child) == 0
     head, line = str(child.before).rstrip().split("\r\n")
-    assert head.split() == ["ID", "STATE", "PAUSED", "TASK"]
+    assert head.split() == ["ID", "STATE", "SINCE", "TASK"]
     assert re.fullmatch(rf"{row['short_id']}  PAUSED  \d+s ago  Migrate the customer.*…", line), line
     assert cell_len(line) <= columns

@@ -288,7 +288,7 @@ def test_the_last_line_names_the_command_that_helps_as_a_look_does(
 def test_a_failure_that_ends_the_session_names_no_resume(acode: Acode, workspace: Path) -> None:
     ended = acode("run", save(workspace, "on_failure: abort\ntasks: [{title: T, steps: [{run: exit 3}]}]\n"))
     assert (ended.exit_code, "acode resume" in ended.stderr) == (1, False)
-    assert "Mend the cause, then: acode run --new PLAN.yml" in ended.stderr
+    assert f"Mend the cause, then: acode run --new {(acode.workspace / 'plan.yml').resolve()}" in ended.stderr
 
 
 def test_a_refusal_before_the_start_is_one_error_document(acode: Acode, stopped: str) -> None:

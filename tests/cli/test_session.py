@@ -41,7 +41,7 @@ def types(acode: Acode) -> list[str]:
 def test_the_list_has_the_manuals_columns_and_relative_times(acode: Acode, paused: str, workspace: Path) -> None:
     acode("run", save(workspace, GATE, "gate.yml"))
     head, *rows = acode("session", "list", "--resumable").stdout.splitlines()
-    assert head.split() == ["ID", "STATE", "PAUSED", "TASK"]
+    assert head.split() == ["ID", "STATE", "SINCE", "TASK"]
     assert rows[0].split()[1:] == ["AWAITING_APPROVAL", rows[0].split()[2], "ago", "Deploy", "it"]
     assert rows[1].split()[:2] == [paused, "PAUSED"]
     assert rows[1].endswith("s ago  Add input validation") or rows[1].endswith("ago             Add input validation")

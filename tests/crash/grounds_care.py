@@ -7,6 +7,7 @@ import shutil
 from functools import partial
 
 import acode
+from acode.cli.init import SCHEMA_NAME
 from tests.crash import grounds
 from tests.crash.place import Place
 
@@ -40,6 +41,12 @@ def completion_is_installed(place: Place) -> tuple[str, str]:
     home = place.root / "home"
     script = home / ".local" / "share" / "acode" / "completion.bash"
     return (home / ".bashrc").read_text().replace(str(home), "HOME"), script.read_text()
+
+
+def is_begun(place: Place) -> tuple[int, int]:
+    """The plan that init has written, and its schema, both whole: a plan that is there names a schema that is there."""
+    plan, schema = place.root / "first.yml", place.root / SCHEMA_NAME
+    return len(plan.read_bytes()) if plan.exists() else 0, len(schema.read_bytes()) if schema.exists() else 0
 
 
 def is_exported(place: Place) -> bool:

@@ -259,6 +259,13 @@ CARE = (
         shows=grounds_care.number_of_keys,
     ),
     Case(
+        name="init",
+        ground=grounds.plain,
+        words=("init", "../first.yml", *ACT),  # beside the workspace, in which every change has its record
+        repeated=(0, 2),  # once the plan is there it is not overwritten
+        shows=grounds_care.is_begun,
+    ),
+    Case(
         name="config trust",
         ground=grounds.untrusted,
         words=("config", "trust", *ACT),

@@ -337,13 +337,23 @@ IDS = [
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [(IDS[0], 0), (IDS[0].upper(), 0), (f" {IDS[1]}\n", 1), ("beef", 1), ("01980000-b", 1), ("0001cafe", 2)],
+    [
+        (IDS[0], 0),
+        (IDS[0].upper(), 0),
+        (f" {IDS[1]}\n", 1),
+        ("beef", 1),
+        ("01980000-b", 1),
+        ("0001cafe", 2),
+        ("0000ca", 0),
+        ("0000BEE", 1),
+        ("0001", 2),
+    ],  # as it is shown, and as far as it is typed
 )
 def test_a_session_is_found_by_its_id_or_by_a_part_that_is_unique(text: str, number: int) -> None:
     assert find_session(IDS, text) == IDS[number]
 
 
-@pytest.mark.parametrize(("text", "count"), [("0198", 3), ("cafe", 2), ("01980000", 2)])
+@pytest.mark.parametrize(("text", "count"), [("0198", 3), ("cafe", 2), ("01980000", 2), ("0000", 2)])
 def test_a_part_that_fits_several_sessions_names_them_and_guesses_nothing(text: str, count: int) -> None:
     with pytest.raises(UnknownSession, match=f"fits {count} sessions") as caught:
         find_session(IDS, text)

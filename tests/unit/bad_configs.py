@@ -8,7 +8,7 @@ from __future__ import annotations
 # What is wrong with a file. {f} is its path.
 BAD_FILES = {
     "unknown section": ("resum: {}", '{f}:1:1: unknown key "resum"; did you mean "resume"?'),
-    "unknown key": ("resume:\n  max_attempts: 3", '{f}:2:3: resume: unknown key "max_attempts"; did you mean "attempts"?'),
+    "unknown key": ("resume:\n  max_attempts: 3", '{f}:2:3: resume: unknown key "max_attempts"; did you mean "max_resume_attempts"?'),
     "unknown class": ("resume: {cooldown_seconds: {crash: 1}}", '{f}:1:29: resume.cooldown_seconds: unknown key "crash"'),
     "duplicate": ("sync: {}\nsync: {}", '{f}:2:1: the key "sync" is there twice, first in line 1'),
     "list": ("- a", "{f}:1:1: expected a mapping with settings, found a list"),

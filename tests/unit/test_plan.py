@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 
 from acode.errors import CannotContinue
 from acode.events import types as ev
-from acode.events.definition import Call, Commit, Plan, Sql, Step, execution_order
+from acode.events.definition import (
+    Call,
+    Commit,
+    Plan,
+    Sql,
+    Step,
+    definition_digest,
+    digest,
+    digest_of_plan,
+    execution_order,
+)
 from acode.plan import (
     Action,
     Continuation,
@@ -392,3 +402,21 @@ def test_steps_that_the_plan_does_not_hold_are_named_with_the_way_out() -> None:
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_a_call_is_repeated_by_itself_only_where_it_says_so(idempotent: bool) -> None:
     assert repeatable(Step(id="a.1", action=Call(function="f"), idempotent=idempotent)) is idempotent
+
+
+def test_a_title_changes_no_digest_and_a_plan_without_titles_keeps_the_one_it_had() -> None:
+    titled = msgspec.structs.replace(
+        GATED,
+        tasks=tuple(
+            msgspec.structs.replace(
+                one, steps=tuple(msgspec.structs.replace(step, title=f"Title of {step.id}") for step in one.steps)
+            )
+            for one in GATED.tasks
+        ),
+    )
+    assert digest_of_plan(titled) == digest_of_plan(GATED) == digest(GATED)
+    for before, after in zip(GATED.tasks[0].steps, titled.tasks[0].steps, strict=True):
+        assert before != after and definition_digest(before) == definition_digest(after)
+    granted = [approval_digest(session(created(one)), one.tasks[0].steps[0]) for one in (GATED, titled)]
+    assert granted[0] == granted[1]
+    assert b"title" not in msgspec.json.encode(GATED.tasks[0].steps[0])

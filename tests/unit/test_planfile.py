@@ -27,8 +27,10 @@ from acode.events.definition import (
     digest,
     execution_order,
 )
-from acode.planfile import STEPS_MAX, TASKS_MAX, load_plan, parse_plan, plan_from_data
-from acode.planfile.tasks import slug
+from acode.planfile import STEPS_MAX, TASKS_MAX, examine_plan, load_plan, parse_plan, plan_from_data
+from acode.planfile.steps import Defaults
+from acode.planfile.tasks import read_plan, slug
+from acode.yamlfile import ERRORS_MAX, Source, parse
 from tests.unit.bad_plans import BAD_PLANS, steps_of
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -429,3 +431,97 @@ def test_any_bytes_in_a_file_are_a_plan_or_a_named_error(tmp_path_factory: pytes
         load_plan(path, plan_bytes_max=150, timeout_s_default=1)
     except AcodeError as error:
         assert isinstance(error, BadPlan)
+
+
+# All errors at once.
+
+
+def strictly(text: str) -> BadPlan | Plan:
+    """Read so that the first error ends the reading."""
+    source = Source("plan.yml", BadPlan)
+    try:
+        reading = read_plan(parse(text, source), Defaults(timeout_s=600))
+    except BadPlan as error:
+        return error
+    assert reading.plan is not None
+    return reading.plan
+
+
+def same_beginning(text: str) -> None:
+    alone, gathered = strictly(text), examine_plan(text, "plan.yml", timeout_s_default=600)
+    if isinstance(alone, BadPlan):
+        assert gathered.plan is None
+        assert gathered.errors[0].as_dict() == alone.as_dict()
+    else:
+        assert gathered.plan == alone and gathered.errors == ()
+
+
+@pytest.mark.parametrize("case", BAD_PLANS)
+def test_gathering_all_errors_begins_with_the_one_that_ends_a_run(case: str) -> None:
+    same_beginning(BAD_PLANS[case][0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_torn_plan_has_the_same_first_error_however_it_is_read(data: st.DataObject) -> None:
+    text = textwrap.dedent(FULL)
+    start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2), label="torn out"))
+    put_in = data.draw(st.sampled_from(["", "x", "[", ": ", "- 1\n"]), label="put in")
+    same_beginning(text[:start] + put_in + text[end:])
+
+
+def test_every_error_of_a_plan_is_gathered_with_its_place_and_none_is_there_twice() -> None:
+    text = """\
+        version: 2
+        titel: x
+        titel: y
+        tasks:
+          - id: build
+            needs: [ship, nope]
+            steps:
+              - rum: make
+              - run: ""
+                idempotent: maybe
+                outputs: ["../x", fine, /abs]
+              - write: {content: 5}
+              - run: x
+                id: same
+              - run: y
+                id: Same
+                undo: []
+          - title: 5
+            needs: [build]
+            steps: []
+          - id: ship
+            steps:
+              - approve: Go?
+              - sql: {database: 1}
+    """
+    errors = examine_plan(textwrap.dedent(text), "plan.yml", timeout_s_default=600).errors
+    found = sorted((error.details["line"], error.details["column"]) for error in errors)
+    assert found == [
+        (1, 10), (2, 1), (3, 1), (8, 9), (9, 14), (10, 21), (11, 19), (11, 33), (12, 16), (12, 26), (16, 13), (17, 15),
+        (18, 12), (20, 12), (24, 14), (24, 25),
+    ]  # fmt: skip
+
+
+def test_every_cycle_is_reported_and_every_gate_behind_one() -> None:
+    text = """\
+        tasks:
+          - {id: a, needs: [b], steps: [{run: x}]}
+          - {id: b, needs: [a], steps: [{run: x}]}
+          - {id: c, needs: [c], steps: [{run: x}]}
+          - {id: d, needs: [a], steps: [{approve: Go?}]}
+          - {id: e, needs: [], steps: [{approve: Go?}]}
+    """
+    errors = examine_plan(textwrap.dedent(text), "plan.yml", timeout_s_default=600).errors
+    assert [error.message.split(": ", 2)[2] for error in errors] == [
+        "expected tasks in an order, found a cycle: a → b → a",
+        "expected tasks in an order, found a cycle: c → c",
+        "this gate is never reached: its task waits for a cycle of tasks",
+    ]
+
+
+def test_no_more_errors_are_gathered_than_a_person_reads() -> None:
+    text = "tasks:\n- id: a\n  steps:\n" + "  - {rum: x}\n" * 5_000
+    assert len(examine_plan(text, "plan.yml", timeout_s_default=600).errors) == ERRORS_MAX + 1

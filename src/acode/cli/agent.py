@@ -28,7 +28,7 @@ def run_task(flags: Flags, world: World, text: str, *, new: bool, approve_plan: 
     if not has_database(world):
         refuse_lost(world)
     unfinished = None if new else unfinished_of(world, goal)
-    if unfinished is not None and resumes(world, Screen(flags, world.env), unfinished, "task"):
+    if unfinished is not None and resumes(world, Screen(flags, world.env), unfinished, text, "task"):
         from acode.cli.resume import by_its_kind
 
         session_id = unfinished.session_id

@@ -15,6 +15,7 @@ from acode import __version__
 from acode.cli.error_report import report, unexpected
 from acode.cli.flags import Flags, Group
 from acode.cli.screen import Screen, close_streams
+from acode.cli.session import COMMANDS as SESSION_COMMANDS
 from acode.config.platforms import refuse_unsupported
 from acode.errors import AcodeError, Interrupted, Usage
 
@@ -22,6 +23,8 @@ from acode.errors import AcodeError, Interrupted, Usage
 COMMANDS = {
     "run": ("run", "Start a session from a plan file and execute it."),
     "resume": ("resume", "Carry an interrupted session on from where it stopped."),
+    "init": ("init", "Write a commented plan to begin with."),
+    "check": ("check", "Report all errors of a plan, and how its steps would be settled, without running it."),
     "supervise": ("supervise", "Run or resume under the policy until it ends or needs a person."),
     "status": ("status", "Where a session stands."),
     "explain": ("explain", "Why a session stopped and what a resume would do."),
@@ -32,7 +35,20 @@ COMMANDS = {
     "config": ("config", "Show, check and trust the settings."),
     "key": ("key", "The keys that sign the log."),
     "doctor": ("doctor", "Check that this machine and workspace keep acode's promises."),
+    "schema": ("schema", "Print the JSON Schema of plans or settings."),
     "completion": ("completion", "Print or install the completion script of a shell."),
+}
+
+# Typed by habit. A command of this name, should there be one, comes first.
+HABITS = {
+    "ls": ("session", "list"),
+    "list": ("session", "list"),
+    "ps": ("session", "list"),
+    "show": ("session", "show"),
+    "history": ("session", "history"),
+    "log": ("session", "logs"),
+    "logs": ("session", "logs"),
+    "version": ("--version",),
 }
 
 HELP = """Run plans that survive being killed.
@@ -43,10 +59,10 @@ anywhere, then: acode resume.
 
 
 def root() -> Group:
-    group = Group("acode", table=COMMANDS, help=HELP)
+    group = Group("acode", table=COMMANDS, habits=HABITS, inner={"session": tuple(SESSION_COMMANDS)}, help=HELP)
     group.params.append(
         click.Option(
-            ["--version"],
+            ["-V", "--version"],
             is_flag=True,
             is_eager=True,
             expose_value=False,

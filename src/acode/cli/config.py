@@ -120,6 +120,7 @@ def check(flags: Flags) -> int:
 
 
 @click.command(cls=Command, name="trust")
+@click.option("--yes", is_flag=True, expose_value=False, help="Accepted for scripts: the command itself is the answer.")
 @click.pass_obj
 def trust_config(flags: Flags) -> int:
     """Let this workspace's file, as it is now, execute and send what it says. Any change of it asks again."""

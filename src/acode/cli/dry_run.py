@@ -5,7 +5,7 @@ from __future__ import annotations
 from acode.cli import sync_state
 from acode.cli.durations import attempt_of, count
 from acode.cli.environment import change_in_words
-from acode.cli.positions import Outline, agent_place, outline_of
+from acode.cli.positions import Outline, agent_place, outline_of, own_title
 from acode.cli.progress import agent_lines, settled_lines
 from acode.cli.report import next_of_agent
 from acode.cli.screen import Screen, one_line
@@ -51,7 +51,7 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
             f"  Remaining: {count(len(continuation.pending), 'step')}",
         ]
     if continuation.pending and not session.steps_from.follows_model:
-        out.append(f"  Starting from: {where(outline, continuation.pending[0])}")
+        out.append(f"  Starting from: {where(outline, continuation.pending[0], world.redactor)}")
     out.append(f"  Sync status: {sync_state.in_brief(found.sync.as_json())}")
     decision = survey.decision
     out.append(
@@ -61,7 +61,7 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
     for settlement in continuation.in_flight:
         if session.is_open_task(settlement.step):
             continue  # it goes on where the log ends, whatever becomes of the step inside it
-        out += ["", f"Step in progress: {where(outline, settlement.step)}"]
+        out += ["", f"Step in progress: {where(outline, settlement.step, world.redactor)}"]
         evidence = one_line(settlement.evidence)
         told = settled_lines(settlement.kind, str(settlement.outcome), str(settlement.action), evidence)
         out += [f"  {name}: {value}" for name, value in told]
@@ -101,6 +101,9 @@ def _plain(change: object) -> dict[str, object]:
     return {name: getattr(change, name) for name in ("path", "change", "modified_at")}
 
 
-def where(outline: Outline | None, step: str) -> str:
+def where(outline: Outline | None, step: str, redactor: Redactor) -> str:
     place = outline.places.get(step) if outline else None
-    return f"{place.name} ({step})" if place else step
+    if place is None:
+        return step
+    title = own_title(place, redactor)
+    return f"{place.name} ({step}): {title}" if title else f"{place.name} ({step})"

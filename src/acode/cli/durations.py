@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import re
+from datetime import datetime, timedelta
+
+STEP_SHOWN_CHARS_MAX = 120
 
 
 def ago(then: datetime, now: datetime) -> str:
@@ -43,6 +46,24 @@ def took(milliseconds: float) -> str:
     if whole < 3_600:
         return f"{whole // 60}m {whole % 60:02d}s"
     return f"{whole // 3_600}h {whole % 3_600 // 60:02d}m"
+
+
+UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+SPAN_EXAMPLES = "30m, 2h, 7d or 2w"
+
+
+def span(text: str) -> timedelta | None:
+    """A duration as people type it: 90s, 30m, 2h, 7d, 2w; None where it is none."""
+    found = re.fullmatch(r"(\d{1,6})\s*([smhdw])", text.strip().lower())
+    return timedelta(seconds=int(found[1]) * UNITS_S[found[2]]) if found else None
+
+
+def shortened(text: str, chars_max: int = STEP_SHOWN_CHARS_MAX) -> str:
+    """A long command by its two ends: the program, and what it works on. Only for text that is redacted already."""
+    if len(text) <= chars_max:
+        return text
+    tail = max((chars_max - 1) // 3, 0)
+    return f"{text[: chars_max - 1 - tail]}…{text[len(text) - tail :]}"
 
 
 def count(number: int, noun: str) -> str:

@@ -12,6 +12,8 @@ from acode.errors import OF_THE_MACHINE, AcodeError, MachineRefused
 # What a machine says of a file. Anything else (a name that is not there, a wrong kind of file) is ours.
 REFUSALS = OF_THE_MACHINE | {errno.EACCES, errno.EPERM, errno.EROFS, errno.EINTR}
 
+OTHERS_SHOWN_MAX = 10  # of one file; a screen full of them hides the first
+
 
 def report(screen: Screen, error: AcodeError) -> int:
     """An error in the form that was asked for, and in the workspace's log file."""
@@ -52,6 +54,11 @@ def print_error(screen: Screen, error: AcodeError) -> None:
     if error.hint:
         hint = "\n".join(one_line(line) for line in screen.flags.redacted(error.hint).splitlines())
         screen.insist(f"{screen.paint('hint:', 'now')} {hint}")
+    for other in error.others[:OTHERS_SHOWN_MAX]:
+        also = one_line(screen.flags.redacted(other.message))
+        screen.insist(f"{screen.paint('error:', 'bad')} {also} [{other.code}]")
+    if (more := len(error.others) - OTHERS_SHOWN_MAX) > 0:
+        screen.insist(f"... and {more} more; acode check shows all of them")
     if "remedy" in error.details:
         from acode.cli.remediation import show_remedy
 

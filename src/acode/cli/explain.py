@@ -11,7 +11,7 @@ import click
 from acode.cli import foreign, report
 from acode.cli.agent import with_model
 from acode.cli.candidates import all_sessions
-from acode.cli.durations import ago, attempt_of, count, took
+from acode.cli.durations import ago, attempt_of, count, shortened, took
 from acode.cli.environment import change_in_words
 from acode.cli.flags import Command, Flags
 from acode.cli.positions import Outline, open_tasks, outline_of
@@ -180,7 +180,7 @@ class Explanation:
 
     def _step(self, step_id: str) -> str:
         place = self.outline.places.get(step_id) if self.outline else None
-        return f"{place.name} ({step_id}): {self._clean(describe(place.step))}" if place else step_id
+        return f"{place.name} ({step_id}): {shortened(self._clean(describe(place.step)))}" if place else step_id
 
     def _drift(self) -> Iterable[str]:
         report = self.found.environment

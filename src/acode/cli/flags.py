@@ -112,9 +112,18 @@ class Command(click.Command):
 class Group(click.Group):
     """A table of commands, each loaded when it is called: name, module, and the line that help shows for it."""
 
-    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **settings: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        table: Mapping[str, tuple[str, str]],
+        habits: Mapping[str, Sequence[str]] | None = None,  # what other programs call a command, and ours
+        inner: Mapping[str, Sequence[str]] | None = None,  # the commands of its groups, for suggestions
+        **settings: Any,
+    ) -> None:
         super().__init__(*args, **{**settings, "add_help_option": False})
         self.table = table
+        self.habits = habits or {}
+        self.inner = inner or {}
         self.params = [*self.params, *_everywhere()]
 
     def list_commands(self, context: click.Context) -> list[str]:
@@ -144,14 +153,26 @@ class Group(click.Group):
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """A command that does not exist is an error that suggests the one that was meant."""
-        if args and not args[0].startswith("-") and args[0] not in self.table:
-            context.fail(f"there is no command {args[0]!r}{_meant(args[0], list(self.table))}")
+        """What other programs call a command leads to ours; anything else is an error that suggests the one meant."""
+        name = args[0] if args else ""
+        if name == "help" and name not in self.table:
+            if len(args) == 1:
+                click.echo(context.get_help())
+                context.exit()
+            return self.resolve_command(context, [*args[1:], "--help"])
+        if name in self.habits and name not in self.table:
+            return self.resolve_command(context, [*self.habits[name], *args[1:]])
+        if args and not name.startswith("-") and name not in self.table:
+            context.fail(f"there is no command {name!r}{_meant(name, self.table, self.inner)}")
         return super().resolve_command(context, args)
 
 
-def _meant(name: str, known: Sequence[str]) -> str:
-    from difflib import get_close_matches
+def _meant(name: str, known: Mapping[str, object], inner: Mapping[str, Sequence[str]]) -> str:
+    """A command of a group comes first where it is named exactly: `cancel` is `session cancel`, and nothing like it."""
+    from acode.yamlfile import closest
 
-    close = get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    for group, commands in inner.items():
+        if name in commands:
+            return f"; did you mean '{group} {name}'?"
+    close = closest(name, known, likeness=0.8)
+    return f"; did you mean {close!r}?" if close else ""

@@ -74,7 +74,9 @@ class Execution:
         self.signals.interrupts = name is not None
         answers: Answers = Nobody()
         if asks and self.screen.can_ask:
-            answers = AtTerminal(self.screen, self.signals, world.redactor, self.progress.line.close)
+            answers = AtTerminal(
+                self.screen, self.signals, world.redactor, self.progress.line.close, self.progress.title
+            )
         log = log_of(world)
         heard: list[Listener] = [self.follower, self.lines or self.progress, log, Alerts(world, log)]
         measured = meter(world.env, world.monotonic)

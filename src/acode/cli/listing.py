@@ -9,7 +9,7 @@ import os
 
 from acode.cli import rows as listing
 from acode.cli.early_flags import Flags
-from acode.cli.screen import Screen
+from acode.cli.screen import Screen, one_line
 from acode.cli.table import show_table
 from acode.cli.world import build_world
 from acode.engine.session_list import Row, rows
@@ -62,7 +62,8 @@ def show_sessions(flags: Flags, *, resumable: bool, everything: bool) -> int:
         now = world.clock()
         show_table(screen, listing.HEADINGS, [listing.cells(row, now) for row in shown])
     else:
-        screen.line("No resumable sessions here." if resumable and found else "No sessions here.")
+        here = f"No sessions here, in {one_line(str(world.workspace))}."
+        screen.line("No resumable sessions here." if resumable and found else here)
     if hidden := (0 if resumable else len(found) - len(shown)):
         screen.line(f"{hidden} more ended sessions: acode session list --all")
     return 0

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from acode.cli.durations import shortened
+from acode.cli.screen import one_line
 from acode.events.definition import Plan, Step, Task, describe, execution_order
 from acode.state import Session
+
+if TYPE_CHECKING:
+    from acode.redact import Redactor
 
 LINES_MAX = 10  # more finished tasks than this are told as ranges
 
@@ -115,6 +120,18 @@ def position(session: Session, outline: Outline | None) -> str:
     if outline is None or place is None:
         return f"{session.steps_done} of {session.steps_total} steps done"
     return f"Task {place.task_number}/{len(outline.order)}, Step {place.step_number}/{len(place.task.steps)}"
+
+
+def titled_position(session: Session, outline: Outline | None, redactor: Redactor) -> str:
+    """The position, with the title of the step there if it has one of its own."""
+    where = position(session, outline)
+    place = outline.next_step(session) if outline is not None else None
+    return f"{where}: {own_title(place, redactor)}" if place is not None and place.step.title else where
+
+
+def own_title(place: Place, redactor: Redactor) -> str:
+    """The step's own title as it may be shown; empty where it has none."""
+    return shortened(one_line(redactor.text(place.step.title)))
 
 
 class AgentPlace(NamedTuple):

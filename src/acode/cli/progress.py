@@ -8,7 +8,7 @@ from typing import assert_never
 import msgspec
 
 from acode.cli import sync_state
-from acode.cli.durations import attempt_of, count, took
+from acode.cli.durations import STEP_SHOWN_CHARS_MAX, attempt_of, count, shortened, took
 from acode.cli.environment import changed_lines, check_lines
 from acode.cli.live_line import LiveLine
 from acode.cli.output import OutputLines
@@ -235,14 +235,14 @@ class Progress:
         if notice.session is not None and notice.session.steps_from.follows_model and is_task(notice):
             self.screen.detail(f"\nTask {one_line(step)}: was in the middle, and goes on where the log ends")
             return
-        self.screen.line(f"\nStep: {self._clean(self._outline.title(step) if self._outline else step)}")
+        self.screen.line(f"\nStep: {self.title(step)}")
         for name, value in settled_lines(body.kind, body.outcome, body.action, one_line(body.evidence)):
             self.screen.line(f"{name}: {value}")
 
     def _step_waiting(self, notice: Notice, body: notices.StepWaiting) -> None:
         step = notice.step or ""
         self.step = step
-        self.screen.line(f"\nStep: {self._clean(self._outline.title(step) if self._outline else step)}")
+        self.screen.line(f"\nStep: {self.title(step)}")
         self.screen.line("Status: Was in progress")
         self.screen.line(f"Checking: {one_line(body.evidence)}")
         self.screen.line("Action: Waiting for it to end (Ctrl+C stops the waiting, not the command)")
@@ -375,7 +375,11 @@ class Progress:
         place = self._outline.places.get(step) if self._outline else None
         label = f"{place.name}: {self._clean(place.title)}" if place else self._titles.get(step, step)
         room = self.screen.columns() - len("  ✓ ") - after - 2
-        return label if not self.screen.lively or len(label) <= room else f"{label[: room - 1]}…"
+        return shortened(label, min(room, STEP_SHOWN_CHARS_MAX) if self.screen.lively else STEP_SHOWN_CHARS_MAX)
+
+    def title(self, step: str) -> str:
+        """What the step does, as it may be shown; its id where no plan names it."""
+        return shortened(self._clean(self._outline.title(step) if self._outline else step))
 
     def _clean(self, text: str) -> str:
         return one_line(self.redactor.text(text).replace("\n", " ").strip())

@@ -79,11 +79,19 @@ def confirm(screen: Screen, question: str, *, default: bool) -> bool:
 class AtTerminal:
     """The answers of a person."""
 
-    def __init__(self, screen: Screen, signals: Signals, redactor: Redactor, pause: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        screen: Screen,
+        signals: Signals,
+        redactor: Redactor,
+        pause: Callable[[], None],
+        title_of: Callable[[str], str] = str,  # what a step does, as it may be shown
+    ) -> None:
         self.screen = screen
         self.signals = signals
         self.redactor = redactor
         self._pause_drawing = pause
+        self._title_of = title_of
 
     def approve(self, session: Session, step: str, question: str, covers: list[str]) -> Answer | None:
         self._turn_to_person()
@@ -127,6 +135,7 @@ class AtTerminal:
         self._turn_to_person()
         show = self.screen.insist
         show(f"\nStep {settlement.step} was in progress, and nothing shows what became of it.")
+        self._say_title(settlement.step)
         show(f"  Evidence: {one_line(settlement.evidence)}")
         show("Look yourself, then say what happened:")
         show("  [A]pplied      it happened: go on after it")
@@ -141,6 +150,7 @@ class AtTerminal:
         self._turn_to_person()
         show = self.screen.insist
         show(f"\nStep {settlement.step} was in progress: {settlement.outcome}. {one_line(settlement.evidence)}")
+        self._say_title(settlement.step)
         meanings = {"t": "retry", "s": "stop"}
         if settlement.outcome is Outcome.PARTIAL:
             show("  [R]ollback  put back what it changed, then run it again")
@@ -187,6 +197,11 @@ class AtTerminal:
         if answer is None:
             raise KeyboardInterrupt
         return answer
+
+    def _say_title(self, step: str) -> None:
+        title = self._title_of(step)
+        if title != step:
+            self.screen.insist(f"  Step: {title}")
 
     def _turn_to_person(self) -> None:
         self._pause_drawing()

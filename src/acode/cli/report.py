@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from acode.cli.durations import stamp
+from acode.cli.durations import shortened, stamp
 from acode.cli.positions import open_tasks, outline_of, position
 from acode.cli.screen import one_line
 from acode.engine.preview import Preview, next_action
@@ -32,9 +32,13 @@ def of_session(found: Preview, redactor: Redactor) -> str:
     last = session.last_completed.step if session.last_completed is not None else None
     completed = None
     if last is not None:
-        completed = (last, one_line(redactor.text(outline.title(last))) if outline is not None else "")
+        completed = (last, shortened(one_line(redactor.text(outline.title(last)))) if outline is not None else "")
     first = found.survey.continuation.pending[0] if found.survey and found.survey.continuation.pending else None
-    upcoming = f"{first}: {one_line(redactor.text(outline.title(first)))}" if first and outline else "End the session"
+    upcoming = (
+        f"{first}: {shortened(one_line(redactor.text(outline.title(first))))}"
+        if first and outline
+        else "End the session"
+    )
     if session.steps_from.follows_model:
         upcoming = next_of_agent(session, redactor)
     running = found.lock.held

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from acode.cli.candidates import finished_steps, unfinished_sessions
-from acode.cli.durations import count
+from acode.cli.durations import count, shortened
 from acode.cli.error_report import clean
 from acode.cli.flags import OFFLINE, WHY_OFFLINE, Command, Flags
 from acode.cli.follow_run import shared, way_on_of
@@ -155,7 +155,7 @@ def show(
         return
     say(f"Rolling session {name} back to {to or 'its beginning'} takes back, in this order:")
     for one in undoing:
-        say(f"  {one.step}  {one_line(one.title)}  ({how_in_words(one, kept[one.step])})")
+        say(f"  {one.step}  {shortened(one_line(one.title))}  ({how_in_words(one, kept[one.step])})")
         if one.missing:
             paths = ", ".join(map(one_line, one.missing))
             screen.warn(f"{one.step}: what stood in {paths} before is on the machine that ran it, not here")

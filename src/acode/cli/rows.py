@@ -10,7 +10,7 @@ from acode.cli.screen import one_line
 from acode.engine.session_list import Row
 from acode.engine.world import short
 
-HEADINGS = ("ID", "STATE", "PAUSED", "TASK")
+HEADINGS = ("ID", "STATE", "SINCE", "TASK")
 
 
 def as_json(row: Row) -> dict[str, Any]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 from collections.abc import Iterable
-from pathlib import Path
 
 import click
 
 from acode.cli.candidates import plan_files
 from acode.cli.flags import Command, Flags
 from acode.cli.follow_run import Execution
+from acode.cli.plan_argument import STDIN, is_file, plan_meant, read_plan
 from acode.cli.prompts import choose
 from acode.cli.screen import Screen
 from acode.cli.session_picker import in_one_line, show_candidate
@@ -23,7 +24,7 @@ from acode.engine.session_list import Row
 from acode.engine.workspace_store import has_database, refuse_lost
 from acode.engine.world import Options, World, short
 from acode.errors import InputRequired, Interrupted, Usage
-from acode.planfile import PlanFile, load_plan
+from acode.planfile import PlanFile
 from acode.state import Session
 
 
@@ -44,6 +45,7 @@ def command(
     PLAN is a file if it ends in .yml or .yaml or holds a path separator. Anything else is a TASK: a model plans it, you
     approve the plan, and the model works with tools.
     """
+    plan = plan_meant(Screen(flags, os.environ), plan)
     words = not is_file(plan)
     refuse_what_does_not_fit(plan, words=words, model=model, approve_plan=approve_plan)
     world = build_world(flags, force=force, yes=yes, wants_trust=True, settings={"model.name": model})
@@ -63,7 +65,7 @@ def command(
     planfile = read_plan(world, plan)
     there = () if new else all_unfinished(world)
     unfinished = first_of(world, there, planfile)
-    if unfinished is not None and resumes(world, screen, unfinished):
+    if unfinished is not None and resumes(world, screen, unfinished, plan):
         session_id = unfinished.session_id
         execution = Execution(flags, world, name=session_id)
         return execution.carry_out(lambda ready: resume(ready, session_id, Options()))
@@ -78,25 +80,6 @@ def refuse_what_does_not_fit(plan: str, *, words: bool, model: str | None, appro
         raise Usage("--model and --approve-plan are for tasks in words; a plan file needs neither")
     if words and " " not in plan and os.path.exists(plan):  # a Path would trip over a text that is too long for a name
         raise Usage(f"{plan} is a file, but not by its name", hint=f"As a plan file: acode run ./{plan}")
-
-
-def is_file(text: str) -> bool:
-    separators = [separator for separator in (os.sep, os.altsep) if separator]
-    return text.lower().endswith((".yml", ".yaml")) or any(separator in text for separator in separators)
-
-
-def read_plan(world: World, text: str) -> PlanFile:
-    """From where the caller stands; with -C, a plan inside that directory may be named as seen from there."""
-    path = Path(text)
-    if not path.exists() and not path.is_absolute() and (world.workspace / path).exists():
-        path = world.workspace / path
-    if not path.exists():
-        raise Usage(
-            f"the plan file {text} does not exist",
-            hint="What ends in .yml or .yaml or holds a path separator is taken for a file; say a task without one.",
-        )
-    settings = world.config.settings
-    return load_plan(path, plan_bytes_max=settings.limits.plan_bytes, timeout_s_default=settings.steps.timeout_seconds)
 
 
 def unfinished_of(world: World, planfile: PlanFile) -> Session | None:
@@ -122,22 +105,22 @@ def refuse_second(world: World, planfile: PlanFile, known: frozenset[str] = froz
     """
     begun = first_of(world, (row for row in all_unfinished(world) if row.session_id not in known), planfile)
     if begun is not None:
-        raise begun_already(begun, "plan")
+        raise begun_already(begun, "plan", planfile.path or STDIN)
 
 
-def begun_already(session: Session, what: str) -> InputRequired:
+def begun_already(session: Session, what: str, name: str) -> InputRequired:
     return InputRequired(
         f"this {what} has an unfinished session here: {in_one_line(session)}",
         hint=f"Carry it on: acode resume {short(session.session_id)}; or begin anew beside it: acode run --new"
-        f" {what.upper()}",
+        f" {shlex.quote(name)}",
         session_id=session.session_id,
     )
 
 
-def resumes(world: World, screen: Screen, session: Session, what: str = "plan") -> bool:
+def resumes(world: World, screen: Screen, session: Session, name: str, what: str = "plan") -> bool:
     """Resume it or begin anew? Doing the work twice is not something to assume."""
     if not screen.can_ask:
-        raise begun_already(session, what)
+        raise begun_already(session, what, name)
     screen.insist(f"This {what} has an unfinished session here:")
     show_candidate(world, screen, session.session_id, "  ")
     try:

@@ -23,4 +23,6 @@ COMMANDS = {
     "gc": ("session_maintenance:collect_garbage", "Remove sessions that ended long ago."),
 }
 
-command = Group("session", table=COMMANDS, help="List, inspect, answer, pause and end sessions.")
+HABITS = {"ls": ("list",), "log": ("history",), "logs": ("history",)}
+
+command = Group("session", table=COMMANDS, habits=HABITS, help="List, inspect, answer, pause and end sessions.")

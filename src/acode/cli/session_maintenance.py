@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import click
 import msgspec
 
 from acode.cli.candidates import all_sessions
-from acode.cli.durations import count
+from acode.cli.durations import SPAN_EXAMPLES, count, span
 from acode.cli.flags import OFFLINE, Command, Flags, reason_option
 from acode.cli.follow_run import shared, way_on_of
 from acode.cli.foreign import refuse_unrecorded
@@ -21,7 +22,7 @@ from acode.cli.screen import Screen, is_terminal, one_line
 from acode.cli.session_picker import to_look_at
 from acode.cli.world import build_world
 from acode.disk.private_files import put_private
-from acode.engine.gc import OLDER_THAN_DAYS, GcPlan, collect, plan_gc
+from acode.engine.gc import DAYS_MAX, OLDER_THAN_DAYS, GcPlan, collect, plan_gc
 from acode.engine.preview import verify
 from acode.engine.repair import Repaired, repair
 from acode.engine.workspace_store import opened
@@ -311,21 +312,31 @@ def export_kept(flags: Flags, screen: Screen, world: World, session: str, direct
 # Collecting.
 
 
+def days_of(context: click.Context, option: click.Parameter, text: str) -> float:
+    """A number of days, or a duration with its unit."""
+    found = span(text)
+    days = found / timedelta(days=1) if found is not None else float(text) if text.isdecimal() else -1.0
+    if not 0 <= days <= DAYS_MAX:
+        expected = f"a number of days from 0 to {DAYS_MAX}, or a span such as {SPAN_EXAMPLES}"
+        raise click.BadParameter(f"expected {expected}, found {text!r}", context, option)
+    return int(days) if days == int(days) else days
+
+
 @click.command(cls=Command, name="gc")
 @click.option(
     "--older-than",
     "days",
-    type=click.IntRange(0, 36_500),
-    default=OLDER_THAN_DAYS,
+    callback=days_of,
+    default=str(OLDER_THAN_DAYS),
     show_default=True,
     metavar="DAYS",
-    help="Only sessions that ended so many days ago.",
+    help="Only sessions that ended so long ago: a number of days, or 12h, 7d, 2w.",
 )
 @click.option("--unpushed", is_flag=True, help="Also sessions of which the shared copy does not have everything.")
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @click.pass_obj
-def collect_garbage(flags: Flags, *, days: int, unpushed: bool, dry_run: bool, yes: bool) -> int:
+def collect_garbage(flags: Flags, *, days: float, unpushed: bool, dry_run: bool, yes: bool) -> int:
     """Remove sessions that ended long ago, and what killed processes left. Never an unfinished session.
 
     Where a server for a shared copy is configured, a session that it is not known to hold whole is kept and named.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 
 from acode.cli.durations import ago, count
-from acode.cli.positions import outline_of, position
+from acode.cli.positions import outline_of, titled_position
 from acode.cli.prompts import ask, confirm
 from acode.cli.screen import Screen, one_line
 from acode.engine.preview import Row, preview, rows
 from acode.engine.session_list import lock_seen
-from acode.engine.workspace_store import opened, resolve_id
-from acode.engine.world import Options, World, short
+from acode.engine.workspace_store import none_here, opened, resolve_id
+from acode.engine.world import Options, World, short, way_to_begin_anew
 from acode.errors import AcodeError, InputRequired, Interrupted, NoResumableSession
 from acode.state import Session, State
 
@@ -44,7 +44,7 @@ def resumable_rows(world: World, screen: Screen) -> list[Session]:
         session for session in found if not session.steps_from.carries_run
     ]  # those are resumed as the runs they carry
     if not found:
-        raise damaged_error(damaged) or _nothing_here(everything)
+        raise damaged_error(damaged) or _nothing_here(world, everything)
     for row in damaged:
         screen.warn(f"session {short(row.session_id)} cannot be trusted: {row.error}")
     return found
@@ -54,14 +54,22 @@ def damaged_error(damaged: list[Row]) -> AcodeError | None:
     return damaged[0].error if damaged else None
 
 
-def _nothing_here(everything: list[Row]) -> NoResumableSession:
+def _nothing_here(world: World, everything: list[Row]) -> NoResumableSession:
     if not everything:
-        return NoResumableSession("there is no session in this workspace")
+        return none_here(world)
     ended = "the one there is has ended" if len(everything) == 1 else f"all {len(everything)} have ended"
     return NoResumableSession(
         f"no session here can be resumed: {ended}",
-        hint="Start a new one: acode run --new PLAN.yml; or look at them: acode session list --all",
+        hint=f"Start a new one: {_begin_anew(world, everything)}; or look at them: acode session list --all",
     )
+
+
+def _begin_anew(world: World, everything: list[Row]) -> str:
+    """As the most recent session was begun."""
+    latest = next((row.session_id for row in everything if row.session is not None), None)
+    if latest is None:
+        return "acode run PLAN.yml"
+    return way_to_begin_anew(preview(world, latest, Options(), probes=False, environment=False).session)
 
 
 def to_look_into(world: World, screen: Screen, text: str | None) -> str:
@@ -81,7 +89,7 @@ def to_look_at(world: World, screen: Screen, text: str | None) -> str:
     known = [row.session for row in everything if row.session is not None and not row.session.steps_from.carries_run]
     unfinished = [session for session in known if not session.terminal]
     if not known:
-        raise damaged_error(everything) or NoResumableSession("there is no session in this workspace")
+        raise damaged_error(everything) or none_here(world)
     return (unfinished or known)[0].session_id
 
 
@@ -116,7 +124,7 @@ def show_candidate(world: World, screen: Screen, session_id: str, lead: str) -> 
     word = {State.PAUSED: "Paused", State.AWAITING_APPROVAL: "Waiting"}.get(session.state, "Stopped")
     indent = " " * len(lead)
     screen.insist(f"{lead}{in_one_line(session)}")
-    screen.insist(f"{indent}{word} at: {position(session, outline_of(session))}")
+    screen.insist(f"{indent}{word} at: {titled_position(session, outline_of(session), world.redactor)}")
     if found.lock.held and found.lock.holder is not None:
         screen.insist(f"{indent}Running now: pid {found.lock.holder.pid}")
     else:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -13,7 +12,7 @@ import msgspec
 
 from acode.cli import status
 from acode.cli.candidates import all_sessions
-from acode.cli.durations import ago, count, stamp
+from acode.cli.durations import SPAN_EXAMPLES, ago, count, shortened, span, stamp
 from acode.cli.flags import Command, Flags
 from acode.cli.progress import model_of
 from acode.cli.screen import Screen, as_json, one_line
@@ -28,7 +27,6 @@ from acode.events.types import SessionCreated, Unknown
 from acode.state import NESTED, Conversation, Session
 
 DETAIL_CHARACTERS_MAX = 200
-UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 ID = click.argument("session", metavar="[ID]", required=False, shell_complete=all_sessions)
 
@@ -151,7 +149,7 @@ def shown_steps(world: World, found: Preview) -> Iterable[str]:
         for step in task["steps"]:
             again = f" (attempt {step['attempt']})" if step["attempt"] > 1 else ""
             state = step["status"].replace("_", " ")
-            yield f"  {SIGNS[step['status']]} {step['id']}: {one_line(step['title'])} - {state}{again}"
+            yield f"  {SIGNS[step['status']]} {step['id']}: {shortened(one_line(step['title']))} - {state}{again}"
 
 
 # History.
@@ -160,7 +158,7 @@ def shown_steps(world: World, found: Preview) -> Iterable[str]:
 @click.command(cls=Command, name="history")
 @ID
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the latest N events.")
-@click.option("--since", metavar="TIME", help="Only events from TIME on: RFC 3339, or 30m, 2h, 3d ago.")
+@click.option("--since", metavar="TIME", help="Only events from TIME on: RFC 3339, or 30m, 2h, 7d ago.")
 @click.pass_obj
 def events(flags: Flags, *, session: str | None, limit: int | None, since: str | None) -> int:
     """The recorded events of a session, the oldest first; each is verified before it is shown."""
@@ -178,13 +176,13 @@ def events(flags: Flags, *, session: str | None, limit: int | None, since: str |
 
 
 def moment(text: str, now: datetime) -> datetime:
-    if found := re.fullmatch(r"(\d{1,6})([smhd])", text.strip()):
-        return now - timedelta(seconds=int(found[1]) * UNITS_S[found[2]])
+    if (ago_s := span(text)) is not None:
+        return now - ago_s
     try:
         parsed = datetime.fromisoformat(text.strip())
     except ValueError as error:
         raise Usage(
-            f"--since {text}: expected a time such as 2026-03-01T12:00:00Z, or a span such as 30m, 2h, 3d"
+            f"--since {text}: expected a time such as 2026-03-01T12:00:00Z, or a span such as {SPAN_EXAMPLES}"
         ) from error
     return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
 

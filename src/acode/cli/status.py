@@ -12,7 +12,7 @@ from acode.cli import rows as listing
 from acode.cli.candidates import all_sessions
 from acode.cli.durations import ago
 from acode.cli.flags import Command, Flags
-from acode.cli.positions import outline_of, position
+from acode.cli.positions import outline_of, titled_position
 from acode.cli.screen import Screen, one_line
 from acode.cli.session_picker import stopped_at, to_look_at
 from acode.cli.world import build_world
@@ -79,7 +79,7 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
         out.append(f"Ended: {ago(session.updated_at, now)}")
         return [*out, *sync_state.in_full(found.sync.as_json(), now)]
     survey, decision = found.survey, found.survey.decision
-    out.append(f"Position: {position(session, outline_of(session))}")
+    out.append(f"Position: {titled_position(session, outline_of(session), world.redactor)}")
     if found.lock.held:
         out.append(f"Lock: {owner_in_words(found.lock)}")
     else:

@@ -23,7 +23,8 @@ from acode.cli import foreign
 from acode.cli.candidates import sessions_or_plans
 from acode.cli.flags import OFFLINE, WHY_OFFLINE, Command, Flags
 from acode.cli.jsonlines import JsonLines
-from acode.cli.run import is_file, read_plan, unfinished_of
+from acode.cli.plan_argument import is_file, read_plan
+from acode.cli.run import unfinished_of
 from acode.cli.screen import Screen
 from acode.cli.session_picker import to_resume
 from acode.cli.supervised_start import StartNote, SupervisedStart, unreported
@@ -84,6 +85,8 @@ def command(flags: Flags, *, what: str | None, last: bool, new: bool, yes: bool,
 def supervise_plan(flags: Flags, world: World, screen: Screen, text: str, *, new: bool) -> int:
     """The unfinished session of this plan, or a new one."""
     planfile = read_plan(world, text)
+    if planfile.path is None:
+        raise Usage("a plan from stdin cannot be supervised: its child reads the file", hint="Save it as a file.")
     return supervise_start(
         Supervisor(flags, world, screen),
         SupervisedStart(world, f"plan {within(world, planfile.path)}"),

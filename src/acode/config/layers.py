@@ -12,6 +12,7 @@ from acode.workspacepath import Outside, inside_workspace
 from acode.yamlfile import Node, Source, did_you_mean, from_data, shown
 
 PROBE_CHARS_MAX = 10_000
+DRIVER_KEYS = ("command", "idempotent", "timeout", "probe", "cwd")
 
 
 class Entry(NamedTuple):
@@ -41,7 +42,7 @@ def _read_section(node: Node, prefix: str, found: dict[str, Entry]) -> None:
     if node.data is None:
         return
     expected = f"the settings of {prefix.rstrip('.')}" if prefix else "settings"
-    for name, entry in node.mapping(_names_below(prefix), f"a mapping with {expected}").items():
+    for name, entry in node.mapping(names_below(prefix), f"a mapping with {expected}").items():
         key = f"{prefix}{name}"
         if key == DRIVERS:
             _read_drivers(entry, found)
@@ -51,7 +52,7 @@ def _read_section(node: Node, prefix: str, found: dict[str, Entry]) -> None:
             _read_section(entry, f"{key}.", found)
 
 
-def _names_below(prefix: str) -> tuple[str, ...]:
+def names_below(prefix: str) -> tuple[str, ...]:
     below = (key.removeprefix(prefix).partition(".")[0] for key in (*RULES, DRIVERS) if key.startswith(prefix))
     return tuple(dict.fromkeys(below))
 
@@ -68,7 +69,7 @@ def _read_drivers(node: Node, found: dict[str, Entry]) -> None:
 
 
 def _read_driver(node: Node) -> Driver:
-    entries = node.mapping(("command", "idempotent", "timeout", "probe", "cwd"), "a mapping with command")
+    entries = node.mapping(DRIVER_KEYS, "a mapping with command")
     if "command" not in entries:
         raise node.problem('expected the key "command", found none', hint="For example: {command: [my-agent, --go]}")
     defaults = Driver(command=())
@@ -117,7 +118,7 @@ def from_environment(env: Mapping[str, str]) -> Layer:
 def strange_variables(env: Iterable[str]) -> tuple[str, ...]:
     """Variables that look like a setting and are none. Not an error: the environment is shared with other programs."""
     known = {variable_of(key) for key in RULES} | set(NAMED)
-    sections = tuple(f"ACODE_{name.upper()}_" for name in _names_below(""))
+    sections = tuple(f"ACODE_{name.upper()}_" for name in names_below(""))
     return tuple(
         f"{shown(name)[1:-1]} is no setting{did_you_mean(name, known)}"
         for name in sorted(env)

@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from acode.config.settings import TOOLS, ToolRule
-from acode.yamlfile import Node
+from acode.yamlfile import Node, schema
+from acode.yamlfile.schema import Schema
 
 DAY_S = 24 * 3600
+DAYS_MAX = 36_500
 TIMEOUT_S_MAX = 30 * DAY_S
 NAME_CHARS_MAX = 200
 URL_CHARS_MAX = 2_000
@@ -25,6 +27,10 @@ TOOL_RULES_MAX = 1_000
 PATTERN_CHARS_MAX = 1_000
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+COMMAND_SCHEMA = {
+    **schema.items({"type": "string"}, items_min=1, items_max=ARGUMENTS_MAX),
+    "prefixItems": [schema.text(chars_max=COMMAND_CHARS_MAX)],
+}
 # No password, no query: the key is sent as a header, and a URL is shown and logged.
 _HTTP_URL = re.compile(r"https?://[^\s/@?#]{1,255}(/[^\s@?#]{0,1000})?")
 _POSTGRES_URL = re.compile(r"postgres(ql)?://\S{1,1980}")
@@ -32,10 +38,14 @@ _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """`read` turns a node into the value or raises the source's error; `of_text` gives a variable's text a type."""
+    """`read` turns a node into the value or raises the source's error; `of_text` gives a variable's text a type.
+
+    `schema` says the same as `read` to an editor, as far as a schema can; {} accepts everything.
+    """
 
     read: Callable[[Node], object]
     of_text: Callable[[str], object] = str
+    schema: Schema = {}
 
 
 def _flag_of(text: str) -> object:
@@ -51,23 +61,24 @@ def _number_of(text: str) -> object:
     return float(plain) if re.fullmatch(r"[-+]?[0-9]{1,18}\.[0-9]{0,18}", plain) else text
 
 
-FLAG = Rule(lambda node: node.flag(), _flag_of)
+FLAG = Rule(lambda node: node.flag(), _flag_of, schema.flag())
 
 
 def seconds(*, zero: bool = False, high: float = TIMEOUT_S_MAX) -> Rule:
-    return Rule(lambda node: node.number(0, high, above_low=not zero, unit="seconds"), _number_of)
+    accepts = schema.number(0, high, above_low=not zero)
+    return Rule(lambda node: node.number(0, high, above_low=not zero, unit="seconds"), _number_of, accepts)
 
 
 def whole(low: int, high: int) -> Rule:
-    return Rule(lambda node: node.whole(low, high), _number_of)
+    return Rule(lambda node: node.whole(low, high), _number_of, schema.whole(low, high))
 
 
 def one_of(*choices: str) -> Rule:
-    return Rule(lambda node: node.choice(*choices))
+    return Rule(lambda node: node.choice(*choices), schema=schema.choice(*choices))
 
 
 def _days(node: Node) -> float:
-    return node.number(0, 36_500, above_low=True, unit="days")
+    return node.number(0, DAYS_MAX, above_low=True, unit="days")
 
 
 def _name(node: Node) -> str:
@@ -125,7 +136,11 @@ def arguments(node: Node) -> tuple[str, ...]:
 
 
 def _or_none(rule: Rule) -> Rule:
-    return Rule(lambda node: None if node.data is None else rule.read(node), lambda text: _none_of(text, rule))
+    return Rule(
+        lambda node: None if node.data is None else rule.read(node),
+        lambda text: _none_of(text, rule),
+        schema.one_of(schema.NULL, rule.schema),
+    )
 
 
 def _none_of(text: str, rule: Rule) -> object:
@@ -139,6 +154,7 @@ def _usd(node: Node) -> float:
 # Of tools.
 
 ANSWERS = ("ask", "allow", "deny")
+TOOL_RULE_KEYS = ("tool", "match", "answer")
 
 
 def _list_of(text: str) -> object:
@@ -156,9 +172,8 @@ def _tool_rules(node: Node) -> tuple[ToolRule, ...]:
 
 
 def _tool_rule(node: Node) -> ToolRule:
-    keys = ("tool", "match", "answer")
-    entries = node.mapping(keys, "a mapping with tool, match and answer")
-    missing = next((key for key in keys if key not in entries), None)
+    entries = node.mapping(TOOL_RULE_KEYS, "a mapping with tool, match and answer")
+    missing = next((key for key in TOOL_RULE_KEYS if key not in entries), None)
     if missing is not None:
         raise node.problem(
             f'expected the key "{missing}", found none',
@@ -183,6 +198,14 @@ def _pattern(node: Node) -> str:
 
 
 _ANSWER = one_of(*ANSWERS)
+_PATTERN = schema.text(chars_max=PATTERN_CHARS_MAX)
+_TOOL_RULE = schema.mapping(
+    {
+        key: {"tool": schema.choice(*TOOLS), "match": _PATTERN, "answer": schema.choice(*ANSWERS)}[key]
+        for key in TOOL_RULE_KEYS
+    },
+    required=TOOL_RULE_KEYS,
+)
 
 RULES: Mapping[str, Rule] = {
     "resume.enabled": FLAG,
@@ -200,7 +223,7 @@ RULES: Mapping[str, Rule] = {
     "resume.cooldown_seconds.timeout": seconds(zero=True),
     "resume.cooldown_seconds.context_reset": seconds(zero=True),
     "resume.cooldown_seconds.process_crash": seconds(zero=True),
-    "resume.stale_after_days": Rule(_days, _number_of),
+    "resume.stale_after_days": Rule(_days, _number_of, schema.number(0, DAYS_MAX, above_low=True)),
     "resume.backup": FLAG,
     "session.lock_timeout_seconds": seconds(zero=True),
     "steps.timeout_seconds": seconds(),
@@ -208,22 +231,25 @@ RULES: Mapping[str, Rule] = {
     "steps.stop_grace_seconds": seconds(zero=True),
     "limits.plan_bytes": whole(1_024, PLAN_BYTES_MAX),
     "redaction.strict": FLAG,
-    "model.name": Rule(_name),
-    "model.base_url": Rule(_http_url),
-    "model.api_key_env": Rule(_env_name),
+    "model.name": Rule(_name, schema=schema.text(chars_max=NAME_CHARS_MAX)),
+    "model.base_url": Rule(_http_url, schema=schema.matching(_HTTP_URL.pattern)),
+    "model.api_key_env": Rule(_env_name, schema=schema.matching(ENV_NAME.pattern)),
     "model.context_tokens": whole(1_024, CONTEXT_TOKENS_MAX),
     "model.timeout_seconds": seconds(),
     "model.budget_tokens": _or_none(whole(1, BUDGET_TOKENS_MAX)),
-    "model.budget_usd": _or_none(Rule(_usd, _number_of)),
+    "model.budget_usd": _or_none(Rule(_usd, _number_of, schema.number(0, BUDGET_USD_MAX, above_low=True))),
     "tools.run_command": _ANSWER,
     "tools.write_file": _ANSWER,
     "tools.edit_file": _ANSWER,
     "tools.git_commit": _ANSWER,
-    "tools.rules": Rule(_tool_rules, _list_of),
-    "tools.read_only": Rule(_patterns, _list_of),
-    "sync.url": Rule(_postgres_url),
+    "tools.rules": Rule(_tool_rules, _list_of, schema.items(_TOOL_RULE, items_max=TOOL_RULES_MAX)),
+    "tools.read_only": Rule(_patterns, _list_of, schema.items(_PATTERN, items_max=TOOL_RULES_MAX)),
+    "sync.url": Rule(_postgres_url, schema=schema.one_of(schema.NULL, schema.matching(_POSTGRES_URL.pattern))),
     "sync.release": one_of("on_pause", "never"),
-    "notify.command": Rule(_command_or_none),
+    "notify.command": Rule(
+        _command_or_none,
+        schema=schema.one_of(schema.NULL, schema.text(chars_max=COMMAND_CHARS_MAX), COMMAND_SCHEMA),
+    ),
 }
 
 DRIVERS = "drivers"

@@ -24,7 +24,7 @@ from acode.engine.walk import perform_all
 from acode.engine.world import Result, World, short
 from acode.errors import BadPlan
 from acode.events import types as ev
-from acode.events.definition import Plan, Run, digest
+from acode.events.definition import Plan, Run, digest_of_plan
 from acode.redact import looks_secret
 from acode.state.source import SOURCES
 from acode.steps.declared_secrets import declared_values
@@ -93,7 +93,7 @@ def creation(world: World, planfile: PlanFile) -> tuple[ev.SessionCreated, dict[
         plan=None if plan_blob else plan,
         plan_blob=plan_blob,
         plan_sensitive=sensitive,
-        plan_digest=digest(plan),
+        plan_digest=digest_of_plan(plan),
         plan_path=planfile.path,
         plan_sha256=planfile.sha256,
     )
@@ -169,4 +169,5 @@ def keep_plan(encoded: bytes, *, sensitive: bool) -> tuple[str, Blob]:
 
 def same_plan(session: ev.SessionCreated, planfile: PlanFile) -> bool:
     """Whether a session was made from this file or from the same plan."""
-    return session.plan_path == planfile.path or session.plan_digest == digest(planfile.plan)
+    same_file = planfile.path is not None and session.plan_path == planfile.path
+    return same_file or session.plan_digest == digest_of_plan(planfile.plan)

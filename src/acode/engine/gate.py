@@ -21,7 +21,7 @@ from acode.engine.world import Result
 from acode.errors import ApprovalDenied, InputRequired
 from acode.errors.root import TwoForms
 from acode.events import types as ev
-from acode.events.definition import Approve, Step, describe, execution_order
+from acode.events.definition import Approve, Step, describe_in_full, execution_order
 from acode.plan import covered_by
 from acode.state import State
 from acode.steps.interface import Done
@@ -136,7 +136,9 @@ def nobody_to_ask(gate: Gate, hint: TwoForms, *, why: str = "") -> InputRequired
 def pass_gate(run: Held, step: Step, skipped: int) -> Ending:
     """None where the steps behind the gate may run."""
     assert run.session.plan is not None and run.session.records is not None
-    covers = [run.world.redactor.text(describe(one)) for _, one in covered_by(execution_order(run.session.plan), step)]
+    covers = [
+        run.world.redactor.text(describe_in_full(one)) for _, one in covered_by(execution_order(run.session.plan), step)
+    ]
     gate = msgspec.structs.replace(gate_of(run, step), covers=tuple(covers), takes_no=False)
     why = why_not(run.session, step, run.session.records.approvals.get(step.id), gate.allowed)
     match ask(run, gate, by_yes_or_no(run, gate)):

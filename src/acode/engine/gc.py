@@ -53,7 +53,7 @@ class Litter(msgspec.Struct, frozen=True, kw_only=True):
 class GcPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What would be removed, and what was passed over and why."""
 
-    older_than_days: int
+    older_than_days: float
     sessions: tuple[EndedSession, ...] = ()
     secrets_of: tuple[str, ...] = ()  # ended sessions whose pre-images a crash kept from being removed
     litter: tuple[Litter, ...] = ()
@@ -79,7 +79,7 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
 # Looking.
 
 
-def plan_gc(world: World, *, older_than_days: int = OLDER_THAN_DAYS, unpushed: bool = False) -> GcPlan:
+def plan_gc(world: World, *, older_than_days: float = OLDER_THAN_DAYS, unpushed: bool = False) -> GcPlan:
     """What a collection would remove now; nothing is changed. `unpushed`: also what the shared copy does not have."""
     if not 0 <= older_than_days <= DAYS_MAX:
         raise Usage(f"--older-than {older_than_days}: expected a number of days from 0 to {DAYS_MAX}")
@@ -89,7 +89,7 @@ def plan_gc(world: World, *, older_than_days: int = OLDER_THAN_DAYS, unpushed: b
         return _plan(world, store, older_than_days, unpushed=unpushed)
 
 
-def _plan(world: World, store: Store, days: int, *, unpushed: bool) -> GcPlan:
+def _plan(world: World, store: Store, days: float, *, unpushed: bool) -> GcPlan:
     before = world.clock() - timedelta(days=days)
     sessions: list[EndedSession] = []
     secrets: list[str] = []

@@ -14,7 +14,7 @@ from acode.engine.step import awake, end, start_of
 from acode.errors import CannotContinue
 from acode.events import Envelope
 from acode.events import types as ev
-from acode.events.definition import Plan, Task, digest
+from acode.events.definition import Plan, Task, digest_of_plan
 from acode.steps.interface import Done
 from acode.store.store import verify_row
 
@@ -38,7 +38,7 @@ def plan_change(run: Held, plan: Plan, *, reason: str) -> tuple[ev.PlanChanged, 
     name, blob = keep_plan(encoded, sensitive=sensitive)
     event = ev.PlanChanged(
         plan_blob=name,
-        plan_digest=digest(plan),
+        plan_digest=digest_of_plan(plan),
         tasks=len(plan.tasks),
         steps=sum(len(task.steps) for task in plan.tasks),
         plan_sensitive=sensitive,

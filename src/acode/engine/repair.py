@@ -28,7 +28,7 @@ from acode.seal import Anchor
 from acode.state import Session, State
 from acode.store.journal import Journal
 from acode.store.schema import SEQ_SPAN
-from acode.store.store import Store, find_session
+from acode.store.store import Store, find_session, is_named_by
 from acode.store.verification import Problem
 from acode.workspace import Root, ensure_agent_dir
 
@@ -301,7 +301,7 @@ def lost_sessions(world: World, text: str | None) -> tuple[Anchor, ...]:
         with opened(world, look_only=True) as store:
             here = store.session_ids()
         anchors = [one for one in anchors if one.session_id not in here]
-        if text is not None and any(one == text or text in (one[-8:], one[:8]) for one in here):
+        if text is not None and any(is_named_by(one, text) for one in here):
             return ()
     if text is None or not anchors:
         return tuple(anchors)

@@ -36,7 +36,7 @@ from acode.engine.shared_paths import author, with_sessions
 from acode.engine.step import FILES_IN_EVENT_MAX
 from acode.engine.survey import Survey, chosen_strategy, missing_artifacts, retries_unknown, survey
 from acode.engine.walk import Walk, perform_all
-from acode.engine.world import Options, Result, World, short
+from acode.engine.world import Options, Result, World, short, way_to_begin_anew
 from acode.errors import (
     AcodeError,
     CannotContinue,
@@ -322,10 +322,11 @@ def accept_changes(run: Held, report: Report, options: Options) -> None:
     answer = choice if choice != "prompt" else run.world.answers.changed_files(report.changed_files, differ(run))
     names = ", ".join(one.path for one in report.changed_files[:5])
     if answer != "continue":
+        begun_anew = ChangedFiles.hint.replace("acode run --new PLAN.yml", way_to_begin_anew(run.session))
         raise ChangedFiles(
             f"{files_that_are(report.changed_files, 'that the session works on', 'was', 'were')} changed by"
             f" {changed_by(report.changed_files)}: {names}",
-            hint=Spoken(ChangedFiles.hint, hint(run.session, "Put the files back; or {}", AcceptChanges()).as_call()),
+            hint=Spoken(begun_anew, hint(run.session, "Put the files back; or {}", AcceptChanges()).as_call()),
             mismatches=[msgspec.to_builtins(one) for one in report.changed_files],
             recommendation=report.recommendation,
         )

@@ -130,15 +130,18 @@ def execute(run: Held, step: Step) -> Act:
 
 def refuse_outside(step: Step, site: Site) -> None:
     """The directory that a step names lies in the workspace; a link that stands there by now may lead out of it."""
-    if not isinstance(step.action, Run) or step.action.cwd is None:
-        return
-    inside = os.path.realpath(site.root.path)
-    place = os.path.realpath(os.path.join(inside, step.action.cwd))
+    if isinstance(step.action, Run) and step.action.cwd is not None:
+        refuse_directory_outside(step.action.cwd, site.root.path)
+
+
+def refuse_directory_outside(cwd: str, workspace: str) -> None:
+    inside = os.path.realpath(workspace)
+    place = os.path.realpath(os.path.join(inside, cwd))
     if os.path.commonpath([inside, place]) != inside:
         raise UnsafePath(
-            f"the working directory {step.action.cwd} leads out of the workspace, to {place}",
+            f"the working directory {cwd} leads out of the workspace, to {place}",
             hint="Name a directory inside the workspace, and put a directory in place of a link.",
-            path=step.action.cwd,
+            path=cwd,
         )
 
 

@@ -27,10 +27,9 @@ from acode.events import types as ev
 from acode.seal import Anchor
 from acode.state import Session
 from acode.state.source import FOREIGN_RUN
-from acode.store.store import DATABASE, Store, find_session, refuse_unreadable
+from acode.store.store import DATABASE, ID_PART_CHARS_MIN, Store, find_session, is_named_by, refuse_unreadable
 from acode.store.strange_files import refuse_strange_files
 
-ID_PART_CHARS_MIN = 4
 # Of these none says anything of a log: it may be read in the next moment.
 OF_THE_DATABASE = (DatabaseCorrupt, DiskFull, NotWritable, StoreBusy, StoreUnusable, WriteFailed)
 
@@ -51,7 +50,7 @@ def opened(world: World, *, look_only: bool, create: bool = False) -> Iterator[S
         if lost and not create:
             raise lost_error(world, lost)
         if not create:
-            raise NoResumableSession("there is no session in this workspace")
+            raise none_here(world)
     if create:
         from acode.workspace import Root, ensure_agent_dir
 
@@ -61,6 +60,10 @@ def opened(world: World, *, look_only: bool, create: bool = False) -> Iterator[S
     store = Store(world.agent_dir, keyring, clock=world.clock, new_id=world.new_id, look_only=look_only)
     with store:
         yield store
+
+
+def none_here(world: World) -> NoResumableSession:
+    return NoResumableSession(f"there is no session in this workspace, {world.workspace}")
 
 
 def known_anchors(world: World) -> list[Anchor]:
@@ -88,12 +91,14 @@ def resolve_id(world: World, store: Store, text: str) -> str:
     """A session by id, prefix or suffix; one that only an anchor remembers was lost, and that is said."""
     ids = store.session_ids()
     known = known_anchors(world)
-    lost = [one for one in known if one.session_id not in ids and text in (one.session_id, short(one.session_id))]
-    if lost:
+    lost = [one for one in known if one.session_id not in ids and is_named_by(one.session_id, text)]
+    if any(text in (one.session_id, short(one.session_id)) for one in lost):
         raise lost_error(world, lost)
     try:
         return find_session(ids, text)
     except UnknownSession as unknown:
+        if lost and not any(is_named_by(one, text) for one in ids):
+            raise lost_error(world, lost) from None
         carrier = carrier_of(store, text)
         if carrier is None and len(text.strip()) < ID_PART_CHARS_MIN:
             raise too_short(text, unknown.details.get("candidates", [])) from None

@@ -209,7 +209,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 def way_to_begin_anew(session: Session) -> str:
     """How more work of this kind is begun, when this session has ended."""
     words = {AGENT.kind: 'acode run --new "TASK"', PROGRAM.kind: "run its program with another key"}
-    return words.get(session.kind, "acode run --new PLAN.yml")
+    return words.get(session.kind, session.command_to_begin_anew)
 
 
 def short(session_id: str) -> str:

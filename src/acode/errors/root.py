@@ -41,6 +41,7 @@ class AcodeError(Exception):
         text = hint if isinstance(hint, str) or hint is None else hint.as_command()
         self.hint = text if text is not None else type(self).hint
         self.details: dict[str, Any] = {**details, "detail_code": self.detail_code} if self.detail_code else details
+        self.others: tuple[AcodeError, ...] = ()  # what else is wrong with the same file; for people, not in the JSON
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -84,6 +84,7 @@ class Step(Definition, frozen=True, kw_only=True):
     timeout_s: float | None = None
     retry: Retry | None = None
     undo: Command | None = None
+    title: str = ""  # for people; no part of what is done, so no digest covers it
 
     @property
     def kind(self) -> str:
@@ -132,6 +133,16 @@ def execution_order(plan: Plan) -> tuple[Task, ...]:
 
 
 def describe(step: Step) -> str:
+    """One line for people: the title of the step, or else what it does."""
+    return step.title or describe_action(step)
+
+
+def describe_in_full(step: Step) -> str:
+    """The title and what the step does, for whoever allows it: a title alone could promise something else."""
+    return f"{step.title}: {describe_action(step)}" if step.title else describe_action(step)
+
+
+def describe_action(step: Step) -> str:
     """One line for people: what the step does."""
     match step.action:
         case Read(path=path):
@@ -158,7 +169,23 @@ def command_line(command: Command) -> str:
 
 def definition_digest(step: Step) -> str:
     """SHA-256 over the definition as it is encoded here; tells whether two steps of one acode are the same."""
-    return hashlib.sha256(_deterministic.encode(step)).hexdigest()
+    return hashlib.sha256(_deterministic.encode(untitled(step))).hexdigest()
+
+
+def untitled(step: Step) -> Step:
+    """The step as digests see it: another title is no other step, so that it makes no approval void."""
+    return msgspec.structs.replace(step, title="") if step.title else step
+
+
+def digest_of_plan(plan: Plan) -> str:
+    """The hash by which a plan is known again; titles of steps are no part of it."""
+    tasks = tuple(
+        msgspec.structs.replace(task, steps=tuple(map(untitled, task.steps)))
+        if any(step.title for step in task.steps)
+        else task
+        for task in plan.tasks
+    )
+    return digest(msgspec.structs.replace(plan, tasks=tasks))
 
 
 _deterministic = msgspec.json.Encoder(order="deterministic")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from acode.engine.session_list import Row
-from acode.engine.workspace_store import ID_PART_CHARS_MIN, named_by_log, opened, resolve_id
+from acode.engine.workspace_store import named_by_log, opened, resolve_id
 from acode.engine.world import World
 from acode.errors import CannotContinue, MachineRefused, NoResumableSession, UnknownSession
 from acode.formats import locate, present
 from acode.formats.interface import Located, Run
 from acode.state import Session
+from acode.store.store import ID_PART_CHARS_MIN
 
 CANDIDATES_SHOWN_MAX = 20
 

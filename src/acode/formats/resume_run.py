@@ -22,7 +22,7 @@ from acode.engine.workspace_store import carrier_of, has_database, opened, refus
 from acode.engine.world import Options, Result, World, short
 from acode.errors import MachineRefused, TerminalState, Usage
 from acode.events import types as ev
-from acode.events.definition import Plan, digest
+from acode.events.definition import Plan, digest_of_plan
 from acode.formats import format_of
 from acode.formats.drive_run import walk
 from acode.formats.interface import Carried, Run
@@ -67,7 +67,7 @@ def begin(world: World, run: Run, carried: Carried, driver: Driver) -> Result:
         source=run.source,
         kind=FOREIGN_RUN.kind,
         plan=plan,
-        plan_digest=digest(plan),
+        plan_digest=digest_of_plan(plan),
     )
     planned = ev.SessionPlanned(tasks=0, steps=0, plan_digest=creation.plan_digest)
     with created(world, creation, planned, ev.SessionExecuting(reason="run"), blobs={}) as held:

@@ -6,13 +6,17 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from acode.events.definition import Action, Approve, Command, Commit, Model, Read, Retry, Run, Sql, Step, Write
 from acode.workspacepath import Outside, inside_workspace
 from acode.yamlfile import Node, listed, shown
 
+Value = TypeVar("Value")
+
 STEPS_MAX = 50_000
 ID_CHARS_MAX = 64
+TITLE_CHARS_MAX = 200
 TIMEOUT_S_MAX = 30 * 24 * 3600
 ATTEMPTS_MAX = 100
 BACKOFF_S_MAX = 3600
@@ -28,10 +32,12 @@ ENV_NAMES_MAX = 200
 ENV_NAME_CHARS_MAX = 128
 
 # An id is part of file names, idempotency keys and environment variables, and of a sentence on a terminal.
-_ID = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{ID_CHARS_MAX - 1}}}")
-_ENV_NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,{ENV_NAME_CHARS_MAX - 1}}}")
-_MODE = re.compile(r"0?[0-7]{3}")
-_POSTGRES = re.compile(r"postgres(ql)?://\S{1,2000}")
+ID_PATTERN = rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{ID_CHARS_MAX - 1}}}"
+ENV_NAME_PATTERN = rf"[A-Za-z_][A-Za-z0-9_]{{0,{ENV_NAME_CHARS_MAX - 1}}}"
+MODE_PATTERN = "0?[0-7]{3}"
+POSTGRES_PATTERN = r"postgres(ql)?://\S{1,2000}"
+_ID, _ENV_NAME = re.compile(ID_PATTERN), re.compile(ENV_NAME_PATTERN)
+_MODE, _POSTGRES = re.compile(MODE_PATTERN), re.compile(POSTGRES_PATTERN)
 
 RESERVED_ENV = frozenset(
     f"ACODE_{name}" for name in ("SESSION_ID", "STEP_ID", "ATTEMPT", "IDEMPOTENCY_KEY", "OUTPUTS", "CHECKPOINT_SECRET")
@@ -50,38 +56,81 @@ class Defaults:
 # What may stand beside the action. Reads, writes, sql and commits carry their own evidence, so `idempotent` and `probe`
 # would say nothing there; a write is undone from its pre-image; only a process or a database can run out of time.
 MODIFIERS: Mapping[str, tuple[str, ...]] = {
-    "read": ("id", "retry"),
-    "write": ("id", "retry"),
-    "run": ("id", "idempotent", "probe", "outputs", "undo", "retry", "timeout", "cwd", "env", "secret_env"),
-    "sql": ("id", "undo", "retry", "timeout"),
-    "commit": ("id", "undo", "retry", "timeout"),
-    "approve": ("id",),
+    "read": ("id", "title", "retry"),
+    "write": ("id", "title", "retry"),
+    "run": ("id", "title", "idempotent", "probe", "outputs", "undo", "retry", "timeout", "cwd", "env", "secret_env"),
+    "sql": ("id", "title", "undo", "retry", "timeout"),
+    "commit": ("id", "title", "undo", "retry", "timeout"),
+    "approve": ("id", "title"),
 }
 STEP_KEYS = (*MODIFIERS, *MODIFIERS["run"])
+READ_KEYS = ("path",)
+WRITE_KEYS = ("path", "content", "mode")
+SQL_KEYS = ("database", "file")
+DATABASE_KEYS = ("env",)
+COMMIT_KEYS = ("message", "paths")
+RETRY_KEYS = ("attempts", "backoff_seconds")
 
 
-def read_step(node: Node, task_id: str, number: int, defaults: Defaults) -> Step:
+def read_step(node: Node, task_id: str, number: int, defaults: Defaults) -> Step | None:
+    """The step; None where errors are gathered and it has some."""
     if defaults.words:
         return _step_in_words(node, task_id, number)
+    source, known = node.source, node.source.mistakes
     entries = node.mapping(STEP_KEYS, "a step such as {run: make test}")
+    if source.mistakes > known and not MODIFIERS.keys() & entries.keys():
+        return None  # what the step does stands under a key that is reported already
     kind = _kind_of(node, entries)
-    for key, entry in entries.items():
-        if key != kind and key not in MODIFIERS[kind]:
-            raise node.source.problem(
-                f"{shown(key)} does not apply to {kind} steps",
-                where=node.where,
-                at=entry.key_at,
-                hint=f"Beside {kind} may stand: {', '.join(MODIFIERS[kind])}.",
-            )
-    own_id = read_id(entries["id"]) if "id" in entries else str(number)
+    for key in [key for key in entries if key != kind and key not in MODIFIERS[kind]]:
+        problem = source.problem(
+            f"{shown(key)} does not apply to {kind} steps",
+            where=node.where,
+            at=entries.pop(key).key_at,
+            hint=f"Beside {kind} may stand: {', '.join(MODIFIERS[kind])}.",
+        )
+        source.refuse(problem)
+    name = optional(entries, "id", read_id) if "id" in entries else str(number)
+    action = source.attempt(ACTIONS[kind], entries[kind], entries)
+    idempotent = source.attempt(_idempotent, kind, entries, defaults)
+    timeout_s = source.attempt(_timeout_s, kind, entries, defaults)
+    retry, undo = optional(entries, "retry", _read_retry), optional(entries, "undo", read_command)
+    title = optional(entries, "title", read_title) or ""
+    if action is None or idempotent is None or source.mistakes > known:
+        return None
     return Step(
-        id=f"{task_id}.{own_id}",
-        action=ACTIONS[kind](entries[kind], entries),
-        idempotent=_idempotent(kind, entries, defaults),
-        timeout_s=_timeout_s(kind, entries, defaults),
-        retry=_read_retry(entries["retry"]) if "retry" in entries else None,
-        undo=read_command(entries["undo"]) if "undo" in entries else None,
+        id=f"{task_id}.{name}",
+        action=action,
+        idempotent=idempotent,
+        timeout_s=timeout_s,
+        retry=retry,
+        undo=undo,
+        title=title,
     )
+
+
+def own_id(node: Node, number: int) -> str | None:
+    """The step's own part of its id; None where it cannot be read, which `read_step` has reported."""
+    given = node.data.get("id") if isinstance(node.data, dict) else None
+    if given is None:
+        return str(number)
+    return given.data if isinstance(given.data, str) and _ID.fullmatch(given.data) else None
+
+
+def optional(entries: Mapping[str, Node], key: str, read: Callable[[Node], Value]) -> Value | None:
+    """The value of a key that may be absent; None where it is, or where errors are gathered and it is wrong."""
+    node = entries.get(key)
+    return None if node is None else node.source.attempt(read, node)
+
+
+def required(node: Node, entries: Mapping[str, Node], key: str, read: Callable[[Node], Value]) -> Value | None:
+    """The value of a key that must be there; None where errors are gathered and it is missing or wrong."""
+
+    def present() -> Value:
+        if key not in entries:
+            raise node.problem(f"expected the key {shown(key)}, found none")
+        return read(entries[key])
+
+    return node.source.attempt(present)
 
 
 def _step_in_words(node: Node, task_id: str, number: int) -> Step:
@@ -108,19 +157,19 @@ def _idempotent(kind: str, entries: Mapping[str, Node], defaults: Defaults) -> b
 
 def _timeout_s(kind: str, entries: Mapping[str, Node], defaults: Defaults) -> float | None:
     if "timeout" in entries:
-        return entries["timeout"].number(0, TIMEOUT_S_MAX, above_low=True, unit="seconds")
+        return read_timeout(entries["timeout"])
     return defaults.timeout_s if "timeout" in MODIFIERS[kind] else None
 
 
+def read_timeout(node: Node) -> float:
+    return node.number(0, TIMEOUT_S_MAX, above_low=True, unit="seconds")
+
+
 def _read_retry(node: Node) -> Retry:
-    entries = node.mapping(("attempts", "backoff_seconds"), "a mapping such as {attempts: 3, backoff_seconds: 2}")
-    if "attempts" not in entries:
-        raise node.problem('expected the key "attempts", found none')
-    backoff = entries.get("backoff_seconds")
-    return Retry(
-        attempts=entries["attempts"].whole(1, ATTEMPTS_MAX),
-        backoff_s=backoff.number(0, BACKOFF_S_MAX, unit="seconds") if backoff else 0.0,
-    )
+    entries = node.mapping(RETRY_KEYS, "a mapping such as {attempts: 3, backoff_seconds: 2}")
+    attempts = required(node, entries, "attempts", lambda entry: entry.whole(1, ATTEMPTS_MAX))
+    backoff_s = optional(entries, "backoff_seconds", lambda entry: entry.number(0, BACKOFF_S_MAX, unit="seconds"))
+    return Retry(attempts=attempts or 1, backoff_s=backoff_s or 0.0)
 
 
 # Names.
@@ -140,10 +189,9 @@ def refuse_same_names(named: list[tuple[str, Node]], what: str) -> None:
         if earlier := seen.get(name.casefold()):
             line = f"first in line {earlier[1].at.line}" if earlier[1].at else f"first at {earlier[1].where}"
             same = "twice" if earlier[0] == name else f"twice in different case ({shown(earlier[0])})"
-            raise _id_node(node).problem(
-                f"the {what} {shown(name)} is there {same}, {line}", hint="Give one of them another id."
-            )
-        seen[name.casefold()] = (name, node)
+            twice = f"the {what} {shown(name)} is there {same}, {line}"
+            node.source.refuse(_id_node(node).problem(twice, hint="Give one of them another id."))
+        seen.setdefault(name.casefold(), (name, node))
 
 
 def _id_node(node: Node) -> Node:
@@ -157,25 +205,36 @@ def one_line(node: Node, *, chars_max: int) -> str:
     return text.strip()
 
 
+def read_title(node: Node) -> str:
+    """The title of a plan, a task or a step."""
+    return one_line(node, chars_max=TITLE_CHARS_MAX)
+
+
 # The kinds. A reader gets the value of the action's key and everything that stands beside it.
 
 
-def _read_read(node: Node, _entries: Mapping[str, Node]) -> Read:
+def _read_read(node: Node, _entries: Mapping[str, Node]) -> Read | None:
     if isinstance(node.data, str):
         return Read(path=read_path(node))
-    entries = node.mapping(("path",), "a path, or a mapping with path")
-    return Read(path=read_path(_required(node, entries, "path")))
+    entries = node.mapping(READ_KEYS, "a path, or a mapping with path")
+    path = required(node, entries, "path", read_path)
+    return None if path is None else Read(path=path)
 
 
-def _read_write(node: Node, _entries: Mapping[str, Node]) -> Write:
-    entries = node.mapping(("path", "content", "mode"), "a mapping with path and content")
-    path = read_path(_required(node, entries, "path"), changes=True)
-    content = _required(node, entries, "content")
-    if not isinstance(content.data, str):
-        raise content.wrong("text", hint="Quote it, or write it as a block after |.")
-    if len(content.data) > CONTENT_CHARS_MAX:
-        raise content.problem(f"expected at most {CONTENT_CHARS_MAX:,} characters, found {len(content.data):,}")
-    return Write(path=path, content=content.data, mode=_read_mode(entries["mode"]) if "mode" in entries else None)
+def _read_write(node: Node, _entries: Mapping[str, Node]) -> Write | None:
+    entries = node.mapping(WRITE_KEYS, "a mapping with path and content")
+    path = required(node, entries, "path", _read_changed_path)
+    content = required(node, entries, "content", _read_content)
+    mode = optional(entries, "mode", _read_mode)
+    return None if path is None or content is None else Write(path=path, content=content, mode=mode)
+
+
+def _read_content(node: Node) -> str:
+    if not isinstance(node.data, str):
+        raise node.wrong("text", hint="Quote it, or write it as a block after |.")
+    if len(node.data) > CONTENT_CHARS_MAX:
+        raise node.problem(f"expected at most {CONTENT_CHARS_MAX:,} characters, found {len(node.data):,}")
+    return node.data
 
 
 def _read_mode(node: Node) -> str:
@@ -186,16 +245,16 @@ def _read_mode(node: Node) -> str:
     return node.data.zfill(4)
 
 
-def _read_run(node: Node, entries: Mapping[str, Node]) -> Run:
-    env = _read_env(entries["env"]) if "env" in entries else {}
-    return Run(
-        command=read_command(node),
-        probe=_read_line(entries["probe"]) if "probe" in entries else None,
-        outputs=_read_outputs(entries["outputs"]) if "outputs" in entries else (),
-        cwd=read_path(entries["cwd"], root=True) if "cwd" in entries else None,
-        env=env,
-        secret_env=_read_secret_env(entries["secret_env"], env) if "secret_env" in entries else (),
-    )
+def _read_run(node: Node, entries: Mapping[str, Node]) -> Run | None:
+    env = optional(entries, "env", _read_env) or {}
+    command = node.source.attempt(read_command, node)
+    probe = optional(entries, "probe", _read_line)
+    outputs = optional(entries, "outputs", _read_outputs) or ()
+    cwd = optional(entries, "cwd", _read_directory)
+    secret_env = optional(entries, "secret_env", lambda entry: _read_secret_env(entry, env)) or ()
+    if command is None:
+        return None
+    return Run(command=command, probe=probe, outputs=outputs, cwd=cwd, env=env, secret_env=secret_env)
 
 
 def read_command(node: Node) -> Command:
@@ -208,7 +267,7 @@ def read_command(node: Node) -> Command:
         raise node.problem("expected text or a list of texts, found an empty list", hint=hint)
     items = node.items("a list of texts", items_max=ARGUMENTS_MAX)
     _read_line(items[0])
-    return tuple(_argument(item) for item in items)
+    return node.source.each(_argument, items)
 
 
 def _argument(node: Node) -> str:
@@ -229,13 +288,15 @@ def _short_enough(node: Node, text: str) -> str:
 
 
 def _read_outputs(node: Node) -> tuple[str, ...]:
-    patterns: list[str] = []
-    for item in node.items('a list of paths or patterns, such as ["build/**"]', items_max=OUTPUTS_MAX):
-        if isinstance(item.data, str) and item.data.startswith(("!", "#")):
-            raise item.wrong("a path or pattern", hint="Name what the command changes; exclusions do not exist.")
-        path = read_path(item, changes=True)
-        patterns.append(f"{path}/**" if str(item.data).endswith("/") else path)
-    return tuple(patterns)
+    items = node.items('a list of paths or patterns, such as ["build/**"]', items_max=OUTPUTS_MAX)
+    return node.source.each(_read_output, items)
+
+
+def _read_output(node: Node) -> str:
+    if isinstance(node.data, str) and node.data.startswith(("!", "#")):
+        raise node.wrong("a path or pattern", hint="Name what the command changes; exclusions do not exist.")
+    path = read_path(node, changes=True)
+    return f"{path}/**" if str(node.data).endswith("/") else path
 
 
 def _read_env(node: Node) -> dict[str, str]:
@@ -244,18 +305,23 @@ def _read_env(node: Node) -> dict[str, str]:
     if len(node.data) > ENV_NAMES_MAX:
         raise node.problem(f"expected at most {ENV_NAMES_MAX} names, found {len(node.data)}")
     for name, value in node.data.items():
-        _check_env_name(name, value)
-    return {name: _argument(value) for name, value in node.data.items()}
+        node.source.attempt(_check_env_name, name, value)
+    read = {name: node.source.attempt(_argument, value) for name, value in node.data.items()}
+    return {name: text for name, text in read.items() if text is not None}
 
 
 def _read_secret_env(node: Node, env: Mapping[str, str]) -> tuple[str, ...]:
     names: list[str] = []
-    for item in node.items("a list of names, such as [API_TOKEN]", items_max=ENV_NAMES_MAX):
+
+    def read_name(item: Node) -> None:
         name = item.text("the name of an environment variable", chars_max=ENV_NAME_CHARS_MAX)
         _check_env_name(name, item)
         if name in env or name in names:
             raise item.problem(f"{shown(name)} is there twice", hint="A name stands once, in env or in secret_env.")
         names.append(name)
+
+    for item in node.items("a list of names, such as [API_TOKEN]", items_max=ENV_NAMES_MAX):
+        node.source.attempt(read_name, item)
     return tuple(names)
 
 
@@ -269,36 +335,53 @@ def _check_env_name(name: str, node: Node) -> None:
         raise node.problem(f"expected a name that acode does not use itself, found {shown(name)}")
 
 
-def _read_sql(node: Node, _entries: Mapping[str, Node]) -> Sql:
-    entries = node.mapping(("database", "file"), "a mapping with database and file")
-    database = _required(node, entries, "database")
-    file = read_path(_required(node, entries, "file"))
-    if isinstance(database.data, dict):
-        source = _required(database, database.mapping(("env",), "a mapping with env"), "env")
-        name = source.text("the name of an environment variable", chars_max=ENV_NAME_CHARS_MAX)
-        _check_env_name(name, source)
-        return Sql(file=file, database_env=name)
+def _read_sql(node: Node, _entries: Mapping[str, Node]) -> Sql | None:
+    entries = node.mapping(SQL_KEYS, "a mapping with database and file")
+    database = required(node, entries, "database", lambda entry: entry)
+    file = required(node, entries, "file", read_path)
+    place = None if database is None else node.source.attempt(_read_database, database)
+    if place is None or file is None:
+        return None
+    return Sql(file=file, database=place[0], database_env=place[1])
+
+
+def _read_database(node: Node) -> tuple[str | None, str | None]:
+    """A path or URL, or the name of the environment variable that holds one."""
+    if isinstance(node.data, dict):
+        name = required(node, node.mapping(DATABASE_KEYS, "a mapping with env"), "env", _read_env_name)
+        return None, name
     expected = "a sqlite file in the workspace, a postgres URL or {env: NAME}"
-    if not isinstance(database.data, str):
-        raise database.wrong(expected)
-    if _POSTGRES.fullmatch(database.data):
-        return Sql(file=file, database=database.data)
-    if "://" in database.data:
+    if not isinstance(node.data, str):
+        raise node.wrong(expected)
+    if _POSTGRES.fullmatch(node.data):
+        return node.data, None
+    if "://" in node.data:
         # Not shown: a URL may hold a password.
-        raise database.problem(f"expected {expected}, found another URL")
-    return Sql(file=file, database=read_path(database, changes=True))
+        raise node.problem(f"expected {expected}, found another URL")
+    return read_path(node, changes=True), None
 
 
-def _read_commit(node: Node, _entries: Mapping[str, Node]) -> Commit:
-    entries = node.mapping(("message", "paths"), "a mapping with message and paths")
-    message = _required(node, entries, "message").text(chars_max=MESSAGE_CHARS_MAX)
-    paths: list[str] = []
-    if "paths" in entries:
-        for item in entries["paths"].items("a list of paths", items_max=PATHS_MAX):
-            if isinstance(item.data, str) and item.data.startswith(":"):
-                raise item.wrong("a path", hint="git's pathspecs with a leading : can leave the workspace.")
-            paths.append(read_path(item, root=True))
-    return Commit(message=message, paths=tuple(paths))
+def _read_env_name(node: Node) -> str:
+    name = node.text("the name of an environment variable", chars_max=ENV_NAME_CHARS_MAX)
+    _check_env_name(name, node)
+    return name
+
+
+def _read_commit(node: Node, _entries: Mapping[str, Node]) -> Commit | None:
+    entries = node.mapping(COMMIT_KEYS, "a mapping with message and paths")
+    message = required(node, entries, "message", lambda entry: entry.text(chars_max=MESSAGE_CHARS_MAX))
+    paths = optional(entries, "paths", _read_paths) or ()
+    return None if message is None else Commit(message=message, paths=paths)
+
+
+def _read_paths(node: Node) -> tuple[str, ...]:
+    return node.source.each(_read_commit_path, node.items("a list of paths", items_max=PATHS_MAX))
+
+
+def _read_commit_path(node: Node) -> str:
+    if isinstance(node.data, str) and node.data.startswith(":"):
+        raise node.wrong("a path", hint="git's pathspecs with a leading : can leave the workspace.")
+    return read_path(node, root=True)
 
 
 def _read_approve(node: Node, _entries: Mapping[str, Node]) -> Approve:
@@ -311,7 +394,7 @@ def _read_approve(node: Node, _entries: Mapping[str, Node]) -> Approve:
     return Approve(question=question.strip())
 
 
-ACTIONS: Mapping[str, Callable[[Node, Mapping[str, Node]], Action]] = {
+ACTIONS: Mapping[str, Callable[[Node, Mapping[str, Node]], Action | None]] = {
     "read": _read_read,
     "write": _read_write,
     "run": _read_run,
@@ -340,7 +423,9 @@ def read_path(node: Node, *, changes: bool = False, root: bool = False) -> str:
     return path
 
 
-def _required(node: Node, entries: Mapping[str, Node], key: str) -> Node:
-    if key not in entries:
-        raise node.problem(f"expected the key {shown(key)}, found none")
-    return entries[key]
+def _read_changed_path(node: Node) -> str:
+    return read_path(node, changes=True)
+
+
+def _read_directory(node: Node) -> str:
+    return read_path(node, root=True)

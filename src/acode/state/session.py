@@ -209,6 +209,14 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
         record = self.record(step)
         return record is not None and record.status == "completed"
 
+    @property
+    def command_to_begin_anew(self) -> str:
+        """With the name of the plan, where it is known: a plan from a pipe has none, a small checkpoint knows none."""
+        import shlex
+
+        path = self.created.plan_path if self.created is not None else None
+        return f"acode run --new {shlex.quote(path) if path else 'PLAN.yml'}"
+
     def next_attempt(self, step: str) -> int:
         record = self.record(step)
         return record.attempt + 1 if record else 1
@@ -221,6 +229,6 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
         if self.plan is None:
             raise MissingArtifacts(
                 f"the plan snapshot of session {self.session_id[-8:]} is gone",
-                hint="Bring .agent/blobs back from a backup, or start anew: acode run --new PLAN.yml",
+                hint=f"Bring .agent/blobs back from a backup, or start anew: {self.command_to_begin_anew}",
             )
         return (step for task in execution_order(self.plan) for step in task.steps)

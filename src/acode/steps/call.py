@@ -9,7 +9,16 @@ from acode.errors import CannotContinue
 from acode.events import types as ev
 from acode.events.definition import Step
 from acode.plan import Finding, Outcome
-from acode.steps.interface import Done, Failed, Prepared, RolledBack, Site
+from acode.steps.interface import Done, Failed, Prediction, Prepared, RolledBack, Site
+
+MACHINE_WENT_DOWN = "the machine went down while it ran"
+
+
+def predict(step: Step) -> Prediction:
+    finding = _by_declaration(step, MACHINE_WENT_DOWN)
+    if step.idempotent:
+        return Prediction(finding=finding, reason="idempotent", because="it is declared idempotent")
+    return Prediction(finding=finding, reason="none", because="it is not declared idempotent")
 
 
 def prepare(step: Step, site: Site) -> Prepared:
@@ -25,7 +34,11 @@ def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
 
 def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
     """A function leaves no trace that acode could read; a probe of the program itself is asked before this."""
-    lost = "its process ended while it ran" if started.boot_id == site.boot_id else "the machine went down while it ran"
+    lost = "its process ended while it ran" if started.boot_id == site.boot_id else MACHINE_WENT_DOWN
+    return _by_declaration(step, lost)
+
+
+def _by_declaration(step: Step, lost: str) -> Finding:
     if step.idempotent:
         return Finding(outcome=Outcome.UNKNOWN, evidence=f"{lost}; it is declared idempotent", repeatable=True)
     return Finding(outcome=Outcome.UNKNOWN, evidence=f"{lost}; nothing shows whether it took effect")

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -39,7 +39,7 @@ from acode.plan import Finding, Outcome
 from acode.steps import git_locks as locks
 from acode.steps import keeper
 from acode.steps import repository as git
-from acode.steps.interface import Done, Failed, Prepared, RolledBack, Site
+from acode.steps.interface import Done, Failed, Prediction, Prepared, RolledBack, Site
 from acode.steps.keeper_notes import alive_lock_held, named, pids_mean_the_same, read_mark, run_directory
 from acode.steps.repository import GitFailed, Repository
 from acode.steps.run import TAIL_BYTES, WITHHELD
@@ -62,14 +62,24 @@ class NotShown(GitFailed):
 
 
 def repository_of(site: Site) -> Repository:
-    env = {name: value for name, value in site.env.items() if name not in WITHHELD}
+    return repository_in(site.root.path, site.env)
+
+
+def repository_in(workspace: str, env: Mapping[str, str]) -> Repository:
+    env = {name: value for name, value in env.items() if name not in WITHHELD}
     try:
-        return git.find_repository(site.root.path, env)
+        return git.find_repository(workspace, env)
     except GitFailed as error:
-        raise GitFailed(f"{site.root.path} is no working tree of a git repository: {error}") from error
+        raise GitFailed(f"{workspace} is no working tree of a git repository: {error}") from error
 
 
 # Before.
+
+NOT_MADE = Finding(outcome=Outcome.NOT_APPLIED, evidence="no commit since its start carries its key", repeatable=True)
+
+
+def predict(step: Step) -> Prediction:
+    return Prediction(finding=NOT_MADE, reason="evidence", because="unless a commit carries its key")
 
 
 def prepare(step: Step, site: Site) -> Prepared:
@@ -416,7 +426,7 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
         return Finding(outcome=Outcome.UNKNOWN, evidence=site.redactor.text(f"git cannot be asked: {error}"))
     if found is not None:
         return Finding(outcome=Outcome.APPLIED, evidence=f"the commit {found[:SHA_SHOWN_CHARS]} carries its key")
-    return Finding(outcome=Outcome.NOT_APPLIED, evidence="no commit since its start carries its key", repeatable=True)
+    return NOT_MADE
 
 
 def still_running(directory: Path) -> str | None:

@@ -1,6 +1,7 @@
 """What every step kind offers, and what it is given: the shape of the modules in this package.
 
-A kind is a module with four functions. `prepare` gathers what must be durable before anything happens. `execute` does
+A kind is a module with six functions. `predict` says before the first start what `look` would find after a power
+failure. `prepare` gathers what must be durable before anything happens. `execute` does
 the work. `look` says, without changing anything, what became of a step found in flight. `adopt` collects what an
 undisturbed run would have recorded for a step that evidence shows to be applied. `roll_back` undoes partial effects.
 """
@@ -89,6 +90,14 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
     error: dict[str, Any] = {}  # what a program's function raised, for the program that is given it again
 
 
+class Prediction(msgspec.Struct, frozen=True, kw_only=True):
+    """What `look` would find if the machine went down in the middle of the step, and what in the plan says so."""
+
+    finding: Finding
+    reason: Literal["idempotent", "outputs", "probe", "evidence", "gate", "none"]
+    because: str  # the reason in words
+
+
 class RolledBack(msgspec.Struct, frozen=True, kw_only=True):
     restored: tuple[str, ...] = ()
     saved: tuple[ev.PreImage, ...] = ()
@@ -111,6 +120,7 @@ def _purpose(site: Site, data: bytes | None) -> str:
 class Kind(Protocol):
     """One module of this package, seen from the engine."""
 
+    def predict(self, step: Step) -> Prediction: ...
     def prepare(self, step: Step, site: Site) -> Prepared: ...
     def execute(self, step: Step, site: Site, started: ev.StepStarted) -> Done | Failed: ...
     def look(self, step: Step, site: Site, started: ev.StepStarted) -> Finding: ...

@@ -9,7 +9,17 @@ from acode.errors import CannotContinue
 from acode.events import types as ev
 from acode.events.definition import Step
 from acode.plan import Finding, Outcome
-from acode.steps.interface import Done, Failed, Prepared, RolledBack, Site
+from acode.steps.interface import Done, Failed, Prediction, Prepared, RolledBack, Site
+
+NO_ANSWER = Finding(
+    outcome=Outcome.NOT_APPLIED,
+    evidence="its answer was not recorded; a request has no effect here",
+    repeatable=True,
+)
+
+
+def predict(step: Step) -> Prediction:
+    return Prediction(finding=NO_ANSWER, reason="evidence", because="a request changes nothing")
 
 
 def prepare(step: Step, site: Site) -> Prepared:
@@ -21,11 +31,7 @@ def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
 
 
 def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
-    return Finding(
-        outcome=Outcome.NOT_APPLIED,
-        evidence="its answer was not recorded; a request has no effect here",
-        repeatable=True,
-    )
+    return NO_ANSWER
 
 
 def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:

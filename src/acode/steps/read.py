@@ -11,8 +11,16 @@ from acode.errors import AcodeError, FileModified
 from acode.events import types as ev
 from acode.events.definition import Read, Step
 from acode.plan import Finding, Outcome
-from acode.steps.interface import Done, Failed, Prepared, RolledBack, Site
+from acode.steps.interface import Done, Failed, Prediction, Prepared, RolledBack, Site
 from acode.workspace import Root, hash_file, visible, way_of
+
+NOTHING_CHANGED = Finding(
+    outcome=Outcome.NOT_APPLIED, evidence="a read changes nothing; it is read again", repeatable=True
+)
+
+
+def predict(step: Step) -> Prediction:
+    return Prediction(finding=NOTHING_CHANGED, reason="evidence", because="a read changes nothing")
 
 
 def prepare(step: Step, site: Site) -> Prepared:
@@ -48,7 +56,7 @@ def seen(root: Root, path: str) -> tuple[ev.FileState, ...]:
 
 
 def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
-    return Finding(outcome=Outcome.NOT_APPLIED, evidence="a read changes nothing; it is read again", repeatable=True)
+    return NOTHING_CHANGED
 
 
 def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:

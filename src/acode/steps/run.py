@@ -30,6 +30,7 @@ from acode.events.definition import Run, Step, command_line, declared_outputs
 from acode.plan import Finding, Outcome
 from acode.redact import Redactor, redactor
 from acode.steps import keeper, probe
+from acode.steps.command_evidence import by_declaration, by_probe_status, predict_command
 from acode.steps.declared_secrets import secret_values
 from acode.steps.interface import Done, Failed, Prepared, RolledBack, Site, kept_before
 from acode.steps.keeper_notes import (
@@ -71,6 +72,8 @@ WITHHELD = ("ACODE_CHECKPOINT_SECRET", "ACODE_POSTGRES_URL")  # acode's own secr
 
 
 # Before.
+
+predict = predict_command
 
 
 def prepare(step: Step, site: Site) -> Prepared:
@@ -405,22 +408,8 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
     ended = f"the notes of its keeper in {directory} are gone" if gone else how_it_was_lost(status, mark, same_boot)
     if step.action.probe is not None:
         return _by_probe(step, site, started, ended)
-    if (lasting := _lasting_effects(step.action, site, started)) is not None:
-        ended = f"{ended}{lasting}"
-    else:
-        return Finding(
-            outcome=Outcome.PARTIAL,
-            evidence=f"{ended}; its only effects are its outputs, which can be put back",
-            repeatable=True,
-            rolls_back=True,
-        )
-    if step.idempotent:
-        return Finding(outcome=Outcome.UNKNOWN, evidence=f"{ended}; it is declared idempotent", repeatable=True)
-    return Finding(
-        outcome=Outcome.UNKNOWN,
-        evidence=f"{ended}; nothing shows whether it took effect",
-        rolls_back=bool(started.astray) and started.before_complete,
-    )
+    lasting = _lasting_effects(step.action, site, started)
+    return by_declaration(step, ended, lasting=lasting, rolls_back=bool(started.astray) and started.before_complete)
 
 
 def _lasting_effects(action: Run, site: Site, started: ev.StepStarted) -> str | None:
@@ -507,12 +496,7 @@ def _by_probe(step: Step, site: Site, started: ev.StepStarted, ended: str) -> Fi
     except OSError as error:
         said = f"{ended}; the probe `{line}` failed: {error.strerror}"
         return Finding(outcome=Outcome.UNKNOWN, evidence=said, rolls_back=rolls_back)
-    said = f"{ended}; the probe `{line}` answered {code}"
-    if code == 0:
-        return Finding(outcome=Outcome.APPLIED, evidence=said)
-    if code == 1:
-        return Finding(outcome=Outcome.NOT_APPLIED, evidence=said, repeatable=True, rolls_back=rolls_back)
-    return Finding(outcome=Outcome.UNKNOWN, evidence=f"{said}, which says nothing", rolls_back=rolls_back)
+    return by_probe_status(code, f"{ended}; the probe `{line}` answered {code}", rolls_back=rolls_back)
 
 
 def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -30,7 +30,7 @@ from acode.events import types as ev
 from acode.events.definition import Sql, Step
 from acode.plan import Finding, Outcome
 from acode.steps import sql_postgres, sql_sqlite
-from acode.steps.interface import Done, Failed, Prepared, RolledBack, Site
+from acode.steps.interface import Done, Failed, Prediction, Prepared, RolledBack, Site
 from acode.steps.sql_scanner import Dialect, refusal
 from acode.steps.sql_target import Applied, Order, Refused, StillOpen, Target, Unreachable, Unsure
 from acode.store.store import DATABASE
@@ -56,9 +56,13 @@ class Database(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def database_of(action: Sql, site: Site) -> Database:
+    return database_in(action, site.env)
+
+
+def database_in(action: Sql, env: Mapping[str, str]) -> Database:
     place, said_by = action.database, "database"
     if action.database_env is not None:
-        place, said_by = site.env.get(action.database_env), f"the environment variable {action.database_env}"
+        place, said_by = env.get(action.database_env), f"the environment variable {action.database_env}"
     if not place:
         raise StoreUnusable(f"{said_by} is not set", hint="Set it, then resume.")
     if place.startswith(("postgres://", "postgresql://")):
@@ -79,6 +83,19 @@ def connect(database: Database, site: Site, *, timeout_s: float) -> Target:
 
 
 # Before.
+
+
+def predict(step: Step) -> Prediction:
+    return Prediction(
+        finding=_not_recorded("its database"),
+        reason="evidence",
+        because="unless the database records its key; asked if it cannot be reached",
+    )
+
+
+def _not_recorded(name: str) -> Finding:
+    evidence = f"{name} does not record its key: the transaction was not committed"
+    return Finding(outcome=Outcome.NOT_APPLIED, evidence=evidence, repeatable=True)
 
 
 def prepare(step: Step, site: Site) -> Prepared:
@@ -120,11 +137,8 @@ def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
     return Done(files=(source, *database_files(site, database)), result=result_of(started))
 
 
-def read_order(step: Step, site: Site, started: ev.StepStarted, database: Database) -> tuple[Order, ev.FileState]:
-    """The very bytes that were hashed when the step started, or none; what no transaction can hold is refused."""
-    assert isinstance(step.action, Sql)
-    file, expected = step.action.file, started.target.get("sha256")
-    data, state = read_file(site.root, file, FILE_BYTES_MAX, expected_sha256=expected)
+def statements_of(data: bytes, file: str, database: Database) -> str:
+    """The text of the file; what no transaction can hold is refused."""
     try:
         text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
     except UnicodeDecodeError as error:
@@ -136,6 +150,15 @@ def read_order(step: Step, site: Site, started: ev.StepStarted, database: Databa
             f"{file}, line {found.line}: {found.what} cannot be applied exactly once; nothing was executed",
             hint=found.hint,
         )
+    return text
+
+
+def read_order(step: Step, site: Site, started: ev.StepStarted, database: Database) -> tuple[Order, ev.FileState]:
+    """The very bytes that were hashed when the step started, or none; what no transaction can hold is refused."""
+    assert isinstance(step.action, Sql)
+    file, expected = step.action.file, started.target.get("sha256")
+    data, state = read_file(site.root, file, FILE_BYTES_MAX, expected_sha256=expected)
+    text = statements_of(data, file, database)
     if state.sha256 is None or expected is None:
         raise StoreUnusable(f"{file} appeared while the step was being started", hint="Resume.")
     return Order(started.key, site.session_id, step.id, file, state.sha256, text), state
@@ -321,11 +344,7 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
     taken_back = attempts_taken_back(site, step.id) if rows and started.attempt > 1 else 0
     found = recorded(rows, started.target.get("sha256"), step.id, taken_back)
     if found is None:
-        return Finding(
-            outcome=Outcome.NOT_APPLIED,
-            evidence=f"{database.name} does not record its key: the transaction was not committed",
-            repeatable=True,
-        )
+        return _not_recorded(database.name)
     return Finding(outcome=Outcome.APPLIED, evidence=f"{database.name} records the key {found.key}")
 
 

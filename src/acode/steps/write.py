@@ -11,12 +11,24 @@ from acode.errors import AcodeError, DiskFull, WriteFailed
 from acode.events import types as ev
 from acode.events.definition import Step, Write
 from acode.plan import Finding, Outcome
-from acode.steps.interface import Done, Failed, Prepared, RolledBack, Site, kept_before
+from acode.steps.interface import Done, Failed, Prediction, Prepared, RolledBack, Site, kept_before
 from acode.workspace import capture, hash_file, missing_parents, remove_temp, write_atomic
 
 
 def _bytes(action: Write) -> bytes:
     return action.content.encode("utf-8")
+
+
+def _as_before(evidence: str) -> Finding:
+    return Finding(outcome=Outcome.NOT_APPLIED, evidence=evidence, repeatable=True)
+
+
+def predict(step: Step) -> Prediction:
+    return Prediction(
+        finding=_as_before("the file is as it was before"),
+        reason="evidence",
+        because="unless the file has the new content; asked if somebody else changed it",
+    )
 
 
 def prepare(step: Step, site: Site) -> Prepared:
@@ -67,7 +79,7 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
         return Finding(outcome=Outcome.APPLIED, evidence=f"{path} has the content that was to be written")
     if found == before:
         what = "does not exist, as before" if found is None else "has the content it had before"
-        return Finding(outcome=Outcome.NOT_APPLIED, evidence=f"{path} {what}", repeatable=True)
+        return _as_before(f"{path} {what}")
     return Finding(
         outcome=Outcome.UNKNOWN,
         evidence=f"{path} was changed by somebody else: it has neither the content before"

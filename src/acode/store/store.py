@@ -44,6 +44,8 @@ from acode.store.schema import SEQ_SPAN
 from acode.store.verification import Verified, believed, verify
 from acode.store.wal_preallocation import Room
 
+ID_PART_CHARS_MIN = 4  # fewer are too easily a slip
+SHORT_ID_CHARS = 8
 DATABASE = "workspace.db"
 BLOB_BYTES_MAX = 256 * 1_048_576  # what is read into memory at once; larger pre-images are streamed
 
@@ -451,11 +453,8 @@ def _expect_checkpoint(checkpoint: ck.Checkpoint, envelope: Envelope) -> None:
 
 
 def find_session(ids: Sequence[str], text: str) -> str:
-    """The one session an id, or a unique prefix or suffix of it, names; never a guess."""
-    wanted = text.strip().lower()
-    found = [one for one in ids if one == wanted]
-    if not found and len(wanted) >= 4:
-        found = [one for one in ids if one.startswith(wanted) or one.endswith(wanted)]
+    """The one session an id, or a unique part of it as `is_named_by` takes it, names; never a guess."""
+    found = [one for one in ids if one == text.strip().lower()] or [one for one in ids if is_named_by(one, text)]
     if len(found) == 1:
         return found[0]
     if found:
@@ -469,6 +468,15 @@ def find_session(ids: Sequence[str], text: str) -> str:
         + (f"; there are: {', '.join(one[-8:] for one in latest)}" if latest else ""),
         candidates=latest,
     )
+
+
+def is_named_by(session_id: str, text: str) -> bool:
+    """Whether the text is the id, its beginning, its end, or the beginning of the short id that people are shown."""
+    wanted = text.strip().lower()
+    if len(wanted) < ID_PART_CHARS_MIN:
+        return False
+    shown = session_id[-SHORT_ID_CHARS:]
+    return session_id.startswith(wanted) or session_id.endswith(wanted) or shown.startswith(wanted)
 
 
 def refuse_unreadable(agent_dir: Path) -> None:

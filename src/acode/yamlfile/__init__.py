@@ -7,16 +7,18 @@ decides what a file means; `planfile` and `config` do.
 """
 
 from acode.yamlfile.files import decode_text, read_bytes, too_large
-from acode.yamlfile.node import Mark, Node, Scalar, Source, did_you_mean, listed, shown
+from acode.yamlfile.node import ERRORS_MAX, Mark, Node, Scalar, Source, closest, did_you_mean, listed, shown
 from acode.yamlfile.parser import NESTING_DEPTH_MAX, parse
 from acode.yamlfile.plain import from_data
 
 __all__ = [
+    "ERRORS_MAX",
     "NESTING_DEPTH_MAX",
     "Mark",
     "Node",
     "Scalar",
     "Source",
+    "closest",
     "decode_text",
     "did_you_mean",
     "from_data",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import msgspec
 
 from acode.errors import AcodeError
 
 SHOWN_CHARS_MAX = 60
+ERRORS_MAX = 100  # of one file; a suggestion for each of a million wrong keys would take minutes
 
 Scalar: TypeAlias = bool | int | float | str | None
+Value = TypeVar("Value")
+Given = ParamSpec("Given")
 
 
 class Mark(NamedTuple):
@@ -28,10 +31,14 @@ def in_full(number: float) -> str:
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Whose text it is: the name shown in messages, and the class of error that a mistake in it is."""
+    """Whose text it is: the name shown in messages, and the class of error that a mistake in it is.
+
+    `gathered`: None where the first mistake ends the reading; a list where the reader collects all of them.
+    """
 
     name: str
     error: type[AcodeError]
+    gathered: list[AcodeError] | None = None
 
     def problem(self, text: str, *, where: str = "", at: Mark | None = None, hint: str | None = None) -> AcodeError:
         place = f"{self.name}:{at.line}:{at.column}" if at else self.name
@@ -40,6 +47,28 @@ class Source(msgspec.Struct, frozen=True):
         if at:
             details |= {"line": at.line, "column": at.column}
         return self.error(f"{place}: {inside}{text}", hint=hint, **details)
+
+    def refuse(self, problem: AcodeError) -> None:
+        """Raise the error; where errors are gathered, keep it and let the reader go on with the next value."""
+        if self.gathered is None or len(self.gathered) >= ERRORS_MAX:
+            raise problem
+        self.gathered.append(problem)
+
+    def attempt(self, read: Callable[Given, Value], *args: Given.args, **named: Given.kwargs) -> Value | None:
+        """The value that `read` returns; None where it refused the value and errors are gathered."""
+        try:
+            return read(*args, **named)
+        except self.error as problem:
+            self.refuse(problem)
+            return None
+
+    def each(self, read: Callable[[Node], Value | None], nodes: Iterable[Node]) -> tuple[Value, ...]:
+        """The values of all nodes that can be read."""
+        return tuple(value for node in nodes if (value := self.attempt(read, node)) is not None)
+
+    @property
+    def mistakes(self) -> int:
+        return len(self.gathered or ())
 
 
 class Node(msgspec.Struct, frozen=True, eq=False):
@@ -80,13 +109,14 @@ class Node(msgspec.Struct, frozen=True, eq=False):
         allowed = tuple(allowed)
         for key, entry in self.data.items():
             if key not in allowed:
-                raise self.source.problem(
+                problem = self.source.problem(
                     f"unknown key {shown(key)}{did_you_mean(key, allowed)}",
                     where=self.where,
                     at=entry.key_at,
                     hint=f"Known here: {', '.join(allowed)}.",
                 )
-        return self.data
+                self.source.refuse(problem)
+        return {key: entry for key, entry in self.data.items() if key in allowed}
 
     def items(self, expected: str, *, items_max: int) -> tuple[Node, ...]:
         if not isinstance(self.data, tuple):
@@ -149,11 +179,26 @@ def listed(choices: Iterable[str]) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches
+    close = closest(word, known)
+    return f'; did you mean "{close}"?' if close else ""
+
+
+def closest(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
+    """The name that was most likely meant; None where nothing is like it, or two are like it to the same degree.
+
+    A name that holds all words of it comes before one that merely looks like it: `max_attempts` is
+    `max_resume_attempts` and not `attempts`, which is a setting of another meaning.
+    """
+    from difflib import SequenceMatcher, get_close_matches
 
     spelled = {name.lower(): name for name in known}
-    close = get_close_matches(word[:SHOWN_CHARS_MAX].lower(), spelled, n=1)
-    return f'; did you mean "{spelled[close[0]]}"?' if close else ""
+    typed = word[:SHOWN_CHARS_MAX].lower()
+    parts = set(re.split(r"[._-]", typed))
+    holding = [name for name in spelled if len(parts) > 1 and parts <= set(re.split(r"[._-]", name))]
+    close = get_close_matches(typed, holding or spelled, n=2, cutoff=0 if holding else likeness)
+    if len(close) == 2 and len({SequenceMatcher(None, name, typed).ratio() for name in close}) == 1:
+        return None
+    return spelled[close[0]] if close else None
 
 
 def inside(where: str, key: str) -> str:

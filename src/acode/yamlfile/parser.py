@@ -95,9 +95,11 @@ class _Builder:
 
     def refuse_decoration(self, event: Any, mark: Mark) -> None:
         if event.anchor is not None:
-            raise self.source.problem("anchors and aliases are not supported: write the value out", at=mark)
+            self.source.refuse(
+                self.source.problem("anchors and aliases are not supported: write the value out", at=mark)
+            )
         if event.tag is not None:
-            raise self.source.problem(f"tags are not supported: {shown(str(event.tag))}", at=mark)
+            self.source.refuse(self.source.problem(f"tags are not supported: {shown(str(event.tag))}", at=mark))
 
     def scalar(self, event: Any, mark: Mark) -> None:
         top = self.open[-1] if self.open else None
@@ -119,9 +121,8 @@ class _Builder:
             )
         if earlier := top.entries.get(value):
             line = earlier.key_at.line if earlier.key_at else 0
-            raise self.source.problem(
-                f"the key {shown(value)} is there twice, first in line {line}", where=top.where, at=mark
-            )
+            twice = f"the key {shown(value)} is there twice, first in line {line}"
+            self.source.refuse(self.source.problem(twice, where=top.where, at=mark))
         top.key, top.pending_key_at = value, mark
 
     def value_of(self, event: Any, where: str, mark: Mark) -> Scalar:
@@ -163,4 +164,5 @@ class _Builder:
             top.elements.append(node)
             return
         assert top.key is not None, "a value comes after its key"
-        top.entries[top.key], top.key = node, None
+        top.entries.setdefault(top.key, node)  # of a key that is there twice, the reader goes on with the first
+        top.key = None
