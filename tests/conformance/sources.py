@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -382,6 +383,9 @@ class DurableSource(FunctionSource):
         return self.cli("resume", "--last", "--yes")
 
 
+MODEL_LIBRARIES = ("acode.agent.model_messages", "pydantic_ai.direct", "pydantic_ai.models.openai", "genai_prices")
+
+
 class AgentSource(Source):
     name = "agent"
     lacks: ClassVar[dict[str, str]] = {
@@ -395,6 +399,8 @@ class AgentSource(Source):
     }
 
     def arrange(self, steps: tuple[Step, ...]) -> None:
+        for library in MODEL_LIBRARIES:  # once, and not by each life: they take a second
+            importlib.import_module(library)
         turns = [{"calls": [self.tool_call(step)]} for step in steps if not step.gate]
         allowed = "ask" if any(step.gate for step in steps) else "allow"
         script = {"models": ["scripted"], "turns": [plan_turn({"id": "work"}), task_turns("Work", *turns, DONE)]}
