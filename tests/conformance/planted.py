@@ -10,6 +10,9 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -38,14 +41,26 @@ class Edit:
     old: str
     new: str
 
-    def plant(self, patch: pytest.MonkeyPatch) -> None:
-        text = inspect.getsource(self.function)
-        assert text.count(self.old) == 1, f"{self.function.__name__} has no such line any more: {self.old}"
-        module, made = sys.modules[self.function.__module__], dict[str, Any]()
-        exec(compile(text.replace(self.old, self.new), str(module.__file__), "exec"), vars(module), made)
-        for one in [one for name, one in sys.modules.items() if name.partition(".")[0] == "acode"]:
-            for name in [name for name, value in vars(one).items() if value is self.function]:
-                patch.setattr(one, name, made[self.function.__name__])
+    def applied(self, text: str) -> str:
+        """The text of the module with this edit."""
+        right = inspect.getsource(self.function)
+        assert right.count(self.old) == 1, f"{self.function.__name__} has no such line any more: {self.old}"
+        return text.replace(right, right.replace(self.old, self.new))
+
+
+def edited(module: ModuleType, edits: tuple[Edit, ...], directory: Path) -> ModuleType:
+    """A copy of the module with these edits, which knows the classes of the right one."""
+    text = inspect.getsource(module)
+    for edit in edits:
+        text = edit.applied(text)
+    place = directory / f"{module.__name__}.py"
+    place.write_text(text)
+    spec = spec_from_file_location(module.__name__, place)
+    assert spec is not None and spec.loader is not None
+    copy = module_from_spec(spec)
+    spec.loader.exec_module(copy)
+    vars(copy).update({name: value for name, value in vars(module).items() if inspect.isclass(value)})
+    return copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +80,17 @@ class Planted:
     def __str__(self) -> str:
         return self.bug
 
-    def plant(self, patch: pytest.MonkeyPatch) -> None:
+    def plant(self, patch: pytest.MonkeyPatch, directory: Path) -> None:
+        """Each edited function takes the place of the right one, by whatever name a module of acode knows it."""
         patch.setattr(sources, "WAIT_S_MAX", self.patience_s)
+        (name,) = {edit.function.__module__ for edit in self.edits}
+        copy = edited(sys.modules[name], self.edits, directory)
+        known = [one for name, one in sys.modules.items() if name.partition(".")[0] == "acode"]
         for edit in self.edits:
-            edit.plant(patch)
+            wrong = getattr(copy, edit.function.__name__)
+            for module, names in [(one, [n for n, v in vars(one).items() if v is edit.function]) for one in known]:
+                for alias in names:
+                    patch.setattr(module, alias, wrong)
 
 
 def without(function: Callable[..., Any], line: str, instead: str = "pass") -> tuple[Edit, ...]:

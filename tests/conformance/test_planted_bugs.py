@@ -33,7 +33,7 @@ NO_BUG = {
 @pytest.mark.parametrize("planted", CATALOGUE, ids=str)
 def test_a_planted_bug_fails_its_row(planted: Planted, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch, living(planted.source, tmp_path / "place") as source:
-        planted.plant(patch)
+        planted.plant(patch, tmp_path)
         with pytest.raises(AssertionError) as failure:
             planted.row(source)
     assert planted.shows in str(failure.value)
