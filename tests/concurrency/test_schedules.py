@@ -153,11 +153,11 @@ def deleting_the_file_on_release(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def acknowledging_before_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    say = held_session.Held.say
+    append = held_session.Held.append
 
     def hasty(run: held_session.Held, *events: object, **options: object) -> object:
         run.world.listener.durable(run.session.seq + len(events))
-        return say(run, *events, **options)  # type: ignore[arg-type]
+        return append(run, *events, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(held_session.Held, "append", hasty)
 

@@ -18,6 +18,9 @@ def work(file: str) -> str:
     session = acode.current()
     assert session is not None
     for step in msgspec.json.decode(Path(file).read_bytes(), type=list[Step]):
+        if step.gate:
+            session.approve(step.gate, name=step.name)
+            continue
         retry = None if step.retry is None else acode.Retry(attempts=step.retry[0], backoff_s=step.retry[1])
         session.step(
             step.name, perform_call, step.line, idempotent=step.idempotent, retry=retry, timeout=step.timeout_s

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -33,6 +34,8 @@ from tests.worlds import world
 
 Kind = TypeVar("Kind")
 KEY = durable_program.KEY
+STATEMENTS = "change.sql"
+STOPPED_COMMAND = "a command that was stopped may have acted: a person is asked"
 
 
 class Source:
@@ -67,6 +70,10 @@ class Source:
     def again(self) -> int:
         """Resume it, as its user would."""
         return self.cli("resume", "--last", "--yes")
+
+    def ask_for_something_else(self) -> None:
+        """What stands behind the gate, or the question itself, is another one from the next life on."""
+        raise NotImplementedError
 
     # Lives.
 
@@ -135,9 +142,6 @@ class Source:
         """Called in the process of each later life, before it does anything; for what a test plants there."""
         self._wrappers.append(wrap)
 
-    def forget_wrappers(self) -> None:
-        self._wrappers.clear()
-
     @staticmethod
     def cli(*words: str) -> int:
         from acode.cli import main
@@ -170,9 +174,11 @@ class Source:
     def effects(self) -> list[str]:
         return self.ledger.read_text().split() if self.ledger.exists() else []
 
-    def history(self) -> list[Any]:
+    def history(self, session_id: str | None = None) -> list[Any]:
+        """What is on record of that session, or of the last one."""
         with opened(self.reader(), look_only=True) as store:
-            return [one.event for session in store.session_ids()[-1:] for one, _, _ in store.events(session)]
+            wanted = store.session_ids()[-1:] if session_id is None else [session_id]
+            return [one.event for session in wanted for one, _, _ in store.events(session)]
 
     def acts(self, started: ev.StepStarted) -> bool:
         """Whether this is one of the steps that the test has stated; a session may have others around them."""
@@ -209,10 +215,22 @@ class Source:
 
 class PlanSource(Source):
     name = "plan"
+    lacks: ClassVar[dict[str, str]] = {"retry after timeout": STOPPED_COMMAND}
 
     def arrange(self, steps: tuple[Step, ...]) -> None:
-        plan = {"title": "Conformance", "tasks": [{"id": "main", "steps": [self.definition(one) for one in steps]}]}
+        defined = [one for step in steps for one in self.definitions(step)]
+        plan = {"title": "Conformance", "tasks": [{"id": "main", "steps": defined}]}
         put(self.workspace, "plan.yml", json.dumps(plan))
+
+    def definitions(self, step: Step) -> list[dict[str, Any]]:
+        """A gate has statements behind it: the plan names their file, and a grant is for its content."""
+        if not step.gate:
+            return [self.definition(step)]
+        put(self.workspace, STATEMENTS, "create table one (n);\n")
+        return [{"id": step.name, "approve": step.gate}, {"sql": {"file": STATEMENTS, "database": "app.db"}}]
+
+    def ask_for_something_else(self) -> None:
+        put(self.workspace, STATEMENTS, "create table other (n);\n")
 
     @staticmethod
     def definition(step: Step) -> dict[str, Any]:
@@ -254,8 +272,19 @@ class ProgramSource(Source):
     def live(self) -> int:
         with acode.session(KEY, workspace=self.workspace) as session:
             for step in self.steps:
-                self.do(session, step)
+                if not self.asked(session, step):
+                    self.do(session, step)
         return 0
+
+    def asked(self, session: acode.Session, step: Step) -> bool:
+        """Whether the step is a question, which is answered by now."""
+        return bool(step.gate) and session.approve(step.gate, name=step.name)
+
+    def ask_for_something_else(self) -> None:
+        """The program was changed meanwhile."""
+        self.arrange(
+            tuple(msgspec.structs.replace(one, gate=f"{one.gate} And now?") if one.gate else one for one in self.steps)
+        )
 
     def do(self, session: acode.Session, step: Step) -> None:
         raise NotImplementedError
@@ -268,6 +297,7 @@ class ProgramSource(Source):
 
 class CommandSource(ProgramSource):
     name = "program: command"
+    lacks: ClassVar[dict[str, str]] = {"retry after timeout": STOPPED_COMMAND}
 
     def do(self, session: acode.Session, step: Step) -> None:
         session.run(
@@ -306,6 +336,8 @@ class AsyncSource(FunctionSource):
         async def live() -> None:
             async with acode.session(KEY, workspace=self.workspace) as session:
                 for step in self.steps:
+                    if self.asked(session, step):
+                        continue
                     await session.step(step.name, perform_async, step.line, **self.declared(step))
 
         asyncio.run(live())
@@ -350,6 +382,9 @@ class DurableSource(FunctionSource):
         return self.cli("resume", "--last", "--yes")
 
 
+MODEL_LIBRARIES = ("acode.agent.model_messages", "pydantic_ai.direct", "pydantic_ai.models.openai", "genai_prices")
+
+
 class AgentSource(Source):
     name = "agent"
     lacks: ClassVar[dict[str, str]] = {
@@ -359,14 +394,18 @@ class AgentSource(Source):
         "secret_env": "a model is given no secrets",
         "idempotent": "a model declares nothing",
         "failure ends": "the model is told of a failure, and goes on",
+        "gate of its own": "a model asks for no gate; that a tool is asked for is a setting",
     }
 
     def arrange(self, steps: tuple[Step, ...]) -> None:
-        turns = [{"calls": [self.tool_call(step)]} for step in steps]
+        for library in MODEL_LIBRARIES:  # once, and not by each life: they take a second
+            importlib.import_module(library)
+        turns = [{"calls": [self.tool_call(step)]} for step in steps if not step.gate]
+        allowed = "ask" if any(step.gate for step in steps) else "allow"
         script = {"models": ["scripted"], "turns": [plan_turn({"id": "work"}), task_turns("Work", *turns, DONE)]}
         url, _ = self.arranged.enter_context(served(script, self.place / "model"))
         self.env = {"ACODE_MODEL": "scripted", "ACODE_MODEL_BASE_URL": url}
-        put(self.workspace, ".agent/config.yml", "tools: {run_command: allow}\n")
+        put(self.workspace, ".agent/config.yml", f"tools: {{run_command: {allowed}}}\n")
         assert self.command("config", "trust") == 0
 
     @staticmethod
@@ -396,6 +435,8 @@ class ForeignSource(Source):
         "retry": "a driver declares no retry",
         "outputs": "a driver declares none",
         "secret_env": "a driver declares none",
+        "gate": "its gates are those of its format",
+        "gate of its own": "its gates are those of its format",
     }
 
     def arrange(self, steps: tuple[Step, ...]) -> None:

@@ -57,6 +57,8 @@ class SplitSource(Source):
         **NO_KEEPER,
         "retry": "the performer decides itself whether it tries again",
         "timeout": "the performer's own",
+        "gate": "the performer asks its own person",
+        "lock during the act": "the session is not held while the performer acts",
         "failure ends": "the performer is told, and decides",
         "damage": "a session is found by its id, never begun for a second time",
         "idempotent": "nothing is declared of a performer's tool",

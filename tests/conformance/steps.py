@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+from pathlib import Path
 
 import msgspec
 
@@ -13,7 +14,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """The same for every source. name: also the word that the line leaves in the ledger."""
 
     name: str
-    line: str
+    line: str = ""
+    gate: str = ""  # a question to a person, in place of a line
     idempotent: bool = False
     retry: tuple[int, float] | None = None  # attempts, seconds between them
     timeout_s: float | None = None
@@ -25,6 +27,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 def note(name: str) -> str:
     """A line whose effect is outside the workspace, and counted there."""
     return f'echo {name} >> "$LEDGER"'
+
+
+def wait_for(path: Path) -> str:
+    """A line that ends when the test lets it."""
+    return f'while [ ! -e "{path}" ]; do sleep 0.02; done'
 
 
 KILL_ACODE = 'kill -9 "$RUNNER"'

@@ -5,22 +5,27 @@ A new source of steps is done when this suite passes for it. The table at the en
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from acode.engine.held_session import Held
 from acode.events import types as ev
 from acode.store.journal import Journal
 from tests.conformance.every_source import every_source
 from tests.conformance.sources import Source
-from tests.conformance.steps import KILL_ACODE, KILL_ALL, Step, note
+from tests.conformance.steps import KILL_ACODE, KILL_ALL, Step, note, wait_for
 from tests.driver import WAIT_S_MAX
 from tests.tampering import Attack
 
 KILLED = -signal.SIGKILL
+NOBODY_TO_ASK = 10
+LOCK_LOST = 16
 TOKEN = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
 
 
@@ -37,11 +42,53 @@ def wait_until(true: Callable[[], bool], *, what: str) -> None:
 
 @every_source()
 def test_a_step_is_on_record_before_it_acts(source: Source) -> None:
+    source.in_every_life(lambda: note_syncs(source))
     status = source.run(Step(name="pay", line=f"{note('pay')}; {KILL_ALL}"))
     assert status == KILLED
     assert source.effects() == ["pay"]
     assert len(source.starts()) == 1, "what has acted was begun on record"
     assert source.in_flight
+    assert synced(source) == [("start", True)], "a power cut does not take the record of what may not be repeated"
+
+
+def note_syncs(source: Source) -> None:
+    """Planted in the process of the session: whether each start and end of a step is synced when it is recorded."""
+    append = Journal.append
+    names: set[str] = set()
+
+    def planted(self: Journal, *events: ev.Known, **how: object) -> object:
+        appended = append(self, *events, **how)  # type: ignore[arg-type]
+        names.update(one.step for one in events if isinstance(one, ev.StepStarted) and source.acts(one))
+        is_synced = self.durable_seq >= self.session.seq
+        with open(source.place / "synced", "a", encoding="utf-8") as notes:
+            for one in events:
+                if isinstance(one, ev.StepStarted | ev.StepCompleted) and one.step in names:
+                    notes.write(f"{'start' if isinstance(one, ev.StepStarted) else 'end'} {is_synced}\n")
+        return appended
+
+    Journal.append = planted  # type: ignore[method-assign, assignment]  # in this process alone
+
+
+def synced(source: Source) -> list[tuple[str, bool]]:
+    noted = [line.split() for line in (source.place / "synced").read_text().splitlines()]
+    return [(what, is_synced == "True") for what, is_synced in noted]
+
+
+@every_source("idempotent")
+def test_a_step_that_is_told_to_be_done_is_on_record_after_a_power_cut(source: Source) -> None:
+    """One sync for each step: where a repeat does no harm, that of the start is left out, and the end has it."""
+    source.in_every_life(lambda: note_syncs(source))
+    assert source.run(*(Step(name=name, line=note(name), idempotent=True) for name in ("one", "two"))) == 0
+    assert [what for what, _ in synced(source)] == ["start", "end"] * 2
+    pairs = zip(synced(source)[::2], synced(source)[1::2], strict=True)
+    assert [start or end for (_, start), (_, end) in pairs] == [True, True]
+
+
+@every_source("outputs")
+def test_a_step_that_changes_the_workspace_is_on_record_after_a_power_cut(source: Source) -> None:
+    source.in_every_life(lambda: note_syncs(source))
+    assert source.run(Step(name="make", line="echo made > out.txt", idempotent=True, outputs=("out.txt",))) == 0
+    assert synced(source)[0] == ("start", True), "or the next life would take the change for somebody else's"
 
 
 @every_source()
@@ -102,28 +149,51 @@ def test_a_step_is_repeated_only_after_a_recorded_decision(source: Source) -> No
 @every_source()
 def test_an_owner_whose_lock_was_broken_does_not_act(source: Source) -> None:
     """It slept between the record of the start and the act, and somebody else has the session by then."""
-    steps = Step(name="one", line=note("one")), Step(name="two", line=note("two"))
-    source.in_every_life(lambda: break_lock_after_start(source, number=2))
-    assert source.run(*steps) not in (0, 70, KILLED)
+    asleep, awake = source.place / "asleep", source.place / "awake"
+    source.in_every_life(lambda: sleep_after_start(source, number=2, asleep=asleep, awake=awake))
+    source.arrange((Step(name="one", line=note("one")), Step(name="two", line=note("two"))))
+    owner = source.start()
+    wait_until(asleep.exists, what="the start of the second step")
+    assert source.command("session", "unlock", source.session_id, "--force") == 0
+    awake.touch()
+    status = source.finish(owner)
     assert source.effects() == ["one"]
+    assert status == LOCK_LOST
 
 
-def break_lock_after_start(source: Source, *, number: int) -> None:
-    """Planted in the processes of the session: its lock is broken right after one has recorded the start of a step."""
-    append = Journal.append
+def sleep_after_start(source: Source, *, number: int, asleep: Path, awake: Path) -> None:
+    """Planted in the process of the session: it sleeps right after it has recorded the start of a step.
+
+    Behind the anchor too, which is written only now and then, and not by an owner whose lock was broken.
+    """
+    append = Held.append
     seen = source.place / "starts-seen"  # a step may be begun by a process of its own
 
-    def planted(self: Journal, *events: ev.Known, **how: object) -> object:
+    def planted(self: Held, *events: ev.Known, **how: object) -> object:
         appended = append(self, *events, **how)  # type: ignore[arg-type]
         begun = sum(isinstance(one, ev.StepStarted) and source.acts(one) for one in events)
         with open(seen, "a", encoding="utf-8") as file:
             file.write("." * begun)
         if begun and seen.stat().st_size == number:
-            source.forget_wrappers()
-            assert source.command("session", "unlock", self.session.session_id, "--force") == 0
+            asleep.touch()
+            wait_until(awake.exists, what="the end of its sleep")
         return appended
 
-    Journal.append = planted  # type: ignore[method-assign, assignment]  # in this process alone
+    Held.append = planted  # type: ignore[method-assign, assignment]  # in this process alone
+
+
+@every_source("lock during the act")
+def test_an_owner_whose_lock_is_broken_during_the_act_is_told_so(source: Source) -> None:
+    """Nothing more is recorded or done, and the message names the lock: the disk is not at fault."""
+    go = source.place / "go"
+    source.arrange((Step(name="one", line=f"{note('one')}; {wait_for(go)}"), Step(name="two", line=note("two"))))
+    owner = source.start()
+    wait_until(lambda: source.effects() == ["one"], what="the act")
+    assert source.command("session", "unlock", source.session_id, "--force") == 0
+    go.touch()
+    assert source.finish(owner) == LOCK_LOST
+    assert source.effects() == ["one"]
+    assert source.in_flight
 
 
 @every_source()
@@ -133,6 +203,13 @@ def test_a_step_that_removes_the_log_ends_the_session_as_lost(source: Source) ->
     assert source.effects() == ["clean"], "nothing more is done that nobody could find on record"
     assert "is gone" in source.said
     assert source.resume() == 20, "what is lost is not begun anew"
+    assert source.effects() == ["clean"]
+
+
+@every_source("failure ends")
+def test_a_failing_step_that_removes_the_log_ends_the_session_as_lost(source: Source) -> None:
+    steps = Step(name="clean", line=f"{note('clean')}; rm -rf .agent; exit 3"), Step(name="pay", line=note("pay"))
+    assert source.run(*steps) == 20
     assert source.effects() == ["clean"]
 
 
@@ -163,6 +240,22 @@ def test_ctrl_c_is_obeyed_while_a_retry_waits(source: Source) -> None:
     assert len(source.effects()) == 2
 
 
+@every_source("retry")
+def test_a_pause_from_another_terminal_is_obeyed_while_a_retry_waits(source: Source) -> None:
+    """Also where Ctrl+C is ignored, as in the background of a script."""
+    source.in_every_life(ignore_ctrl_c)
+    source.arrange((Step(name="flaky", line=f"{note('flaky')}; exit 3", idempotent=True, retry=(3, 300.0)),))
+    running = source.start()
+    wait_until(lambda: failed(source), what="the failure on record")
+    assert source.command("session", "pause", source.session_id) == 0
+    assert source.finish(running) == 130
+    assert source.effects() == ["flaky"]
+
+
+def ignore_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def failed(source: Source) -> bool:
     return source.effects() != [] and bool(source.events(ev.StepFailed))
 
@@ -175,6 +268,7 @@ def test_attempts_are_counted_over_kills(source: Source) -> None:
     assert source.resume() == 1
     assert len(source.events(ev.StepFailed)) == 3, "the failure before the kill counts, and the kill is no failure"
     assert [one.attempt for one in source.starts()] == [1, 2, 3, 4]
+    assert [one.attempt for one in source.events(ev.StepSettled)] == [1, 2, 3, 4], "each attempt is settled once"
     assert len(source.effects()) == 4
 
 
@@ -185,6 +279,80 @@ def test_a_step_out_of_time_is_not_taken_for_done(source: Source) -> None:
     assert source.effects() == ["begun"]
     assert status in (1, 19)
     assert [one.step for one in source.events(ev.StepCompleted)] == []
+    assert source.resume() == 19, "it was stopped in the middle: a person is asked before it is repeated"
+    assert source.effects() == ["begun"]
+
+
+@every_source("retry", "retry after timeout")
+def test_an_attempt_out_of_time_is_followed_by_the_next_only_with_a_decision_on_record(source: Source) -> None:
+    line = f'{note("try")}; if [ $(wc -l < "$LEDGER") = 1 ]; then exec sleep 30; fi'
+    assert source.run(Step(name="slow", line=line, idempotent=True, retry=(9, 0.0), timeout_s=0.5)) == 0
+    assert len(source.effects()) > 1
+    kinds = (ev.StepStarted, ev.StepFailed, ev.StepSettled)
+    first = [one for one in source.history() if isinstance(one, kinds) and one.step == "slow"][:4]
+    assert [type(one) for one in first] == [ev.StepStarted, ev.StepFailed, ev.StepSettled, ev.StepStarted]
+    assert isinstance(first[2], ev.StepSettled) and first[2].outcome is ev.Settled.RETRY_ACCEPTED
+
+
+# Files.
+
+
+@every_source("outputs")
+def test_an_attempt_finds_its_outputs_as_the_first_one_did(source: Source) -> None:
+    """A failed attempt leaves what it made to be looked at; the next one must not take it for done."""
+    once = source.place / "once"
+    looks = f"[ -e out.txt ] && {note('leftover')}"
+    line = f'{looks}; echo half > out.txt; if [ ! -e "{once}" ]; then touch "{once}"; exit 3; fi'
+    assert source.run(Step(name="make", line=line, outputs=("out.txt",))) == 1
+    assert (source.workspace / "out.txt").exists()
+    assert source.resume() == 0
+    assert source.effects() == []
+
+
+@every_source("outputs")
+def test_a_change_by_another_session_is_not_taken_for_the_change_of_a_step(source: Source) -> None:
+    go = source.place / "go"
+    wait = f"{note('two')}; {wait_for(go)}"
+    source.arrange((Step(name="one", line="echo one > known.txt", outputs=("known.txt",)), Step(name="two", line=wait)))
+    running = source.start()
+    wait_until(lambda: source.effects() == ["two"], what="the second step")
+    session_id = source.session_id
+    other = {"title": "Other", "tasks": [{"id": "other", "steps": [{"write": {"path": "known.txt", "content": "x"}}]}]}
+    (source.workspace / "other.yml").write_text(json.dumps(other))
+    assert source.command("run", "other.yml") == 0
+    go.touch()
+    assert source.finish(running) == 0
+    history = source.history(session_id)
+    assert [one.touched for one in history if isinstance(one, ev.StepCompleted)] == [(), ()]
+    accepted = [one.path for event in history if isinstance(event, ev.ChangesAccepted) for one in event.files]
+    assert accepted == ["known.txt"]
+
+
+# Gates.
+
+
+@every_source("gate")
+def test_nothing_behind_a_gate_begins_before_it_is_granted(source: Source) -> None:
+    assert source.run(Step(name="ask", gate="Deploy?"), Step(name="deploy", line=note("deploy"))) == NOBODY_TO_ASK
+    assert source.effects() == []
+    assert source.command("session", "approve", source.session_id) == 0
+    assert source.resume() == 0
+    assert source.effects() == ["deploy"]
+    kinds = (ev.SessionAwaitingApproval, ev.ApprovalGranted, ev.SessionExecuting, ev.StepStarted)
+    order = [one for one in source.history() if isinstance(one, kinds)]
+    begun = next(at for at, one in enumerate(order) if isinstance(one, ev.StepStarted) and source.acts(one))
+    waited = max(at for at, one in enumerate(order) if isinstance(one, ev.SessionAwaitingApproval))
+    assert ev.ApprovalGranted in [type(one) for one in order[waited:begun]]
+    assert ev.SessionExecuting in [type(one) for one in order[waited:begun]], "a session that acts does not wait"
+
+
+@every_source("gate", "gate of its own")
+def test_a_grant_for_something_else_opens_no_gate(source: Source) -> None:
+    assert source.run(Step(name="ask", gate="Deploy?"), Step(name="deploy", line=note("deploy"))) == NOBODY_TO_ASK
+    assert source.command("session", "approve", source.session_id) == 0
+    source.ask_for_something_else()
+    assert source.resume() == NOBODY_TO_ASK
+    assert source.effects() == []
 
 
 # Secrets.
@@ -196,6 +364,14 @@ def test_a_secret_that_a_step_prints_is_on_no_record(source: Source) -> None:
     source.run(step)
     assert source.effects() == ["leak"]
     assert TOKEN not in source.said
+    assert records_with(source, TOKEN) == []
+
+
+@every_source("failure ends")
+def test_a_secret_that_a_failure_names_is_on_no_record(source: Source) -> None:
+    line = f"{note('leak')}; printf 'token %s\\n' ghp_0123456789abcdefghij''ABCDEFGHIJ012345; exit 3"
+    assert source.run(Step(name="leak", line=line)) == 1
+    assert source.effects() == ["leak"]
     assert records_with(source, TOKEN) == []
 
 

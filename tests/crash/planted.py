@@ -76,7 +76,7 @@ def log_not_full(patch: Patch) -> None:
 
 
 def start_not_durable(patch: Patch) -> None:
-    right = Held.say
+    right = Held.append
 
     def wrong(self: Held, *events: Any, **named: Any) -> Any:
         if isinstance(events[0], ev.StepStarted):
@@ -100,7 +100,7 @@ def answer_not_durable(patch: Patch) -> None:
 
 
 def told_before_synced(patch: Patch) -> None:
-    right = Held.say
+    right = Held.append
 
     def wrong(self: Held, *events: Any, **named: Any) -> Any:
         envelopes = right(self, *events, **named)
@@ -130,7 +130,7 @@ def trust_not_synced(patch: Patch) -> None:
 
 
 def anchored_first(patch: Patch) -> None:
-    right = Held.say
+    right = Held.append
 
     def wrong(self: Held, *events: Any, **named: Any) -> Any:
         if self.journal.session.steps_done:
@@ -190,7 +190,7 @@ def written_in_place(patch: Patch) -> None:
 
 
 def rollback_not_announced(patch: Patch) -> None:
-    right = Held.say
+    right = Held.append
 
     def wrong(self: Held, *events: Any, **named: Any) -> Any:
         kept = [event for event in events if not isinstance(event, ev.RollbackStarted)]

@@ -68,7 +68,7 @@ def blobs_behind_their_event(patch: Patch) -> None:
 
 
 def task_closed_behind_its_last_step(patch: Patch) -> None:
-    right = Held.say
+    right = Held.append
 
     def wrong(self: Held, *events: Any, **named: Any) -> Any:
         at = next((at for at, event in enumerate(events) if isinstance(event, ev.TaskCompleted)), 0)
@@ -144,7 +144,7 @@ def mode_set_behind_the_rename(patch: Patch) -> None:
 
 
 def preimages_forgotten_before_the_end(patch: Patch) -> None:
-    right = Held.say
+    right = Held.append
 
     def wrong(self: Held, *events: Any, **named: Any) -> Any:
         if not ENDINGS.isdisjoint(map(type, events)):
@@ -209,7 +209,7 @@ def adopted_file_not_remembered(patch: Patch) -> None:
 
 
 def restored_files_not_remembered(patch: Patch) -> None:
-    right = Held.say
+    right = Held.append
 
     def wrong(self: Held, *events: Any, **named: Any) -> Any:
         lessened = [
@@ -352,7 +352,7 @@ def anchored_at_the_beginning_only(patch: Patch) -> None:
 
 
 def failed_append_swallowed(patch: Patch) -> None:
-    right = Held.say
+    right = Held.append
 
     def wrong(self: Held, *events: Any, **named: Any) -> Any:
         try:

@@ -14,7 +14,7 @@ from acode import lock as locks
 from acode.engine import hints, notices
 from acode.engine.endings import aborts, ending, pause_by_signal, stop_at_failure
 from acode.engine.held_session import Held
-from acode.engine.step import emit_restored, end, fail, start_of, wait, with_restored
+from acode.engine.step import emit_restored, end, fail, failures_of, start_of, wait, with_restored
 from acode.engine.survey import look_at, step_named, unsafe_to_repeat
 from acode.engine.walk import retry_after_s
 from acode.engine.world import SETTLED_BY_ANSWER, Result
@@ -191,7 +191,8 @@ def end_where_it_failed(run: Held, skipped: int) -> Result | None:
     step = step_named(run.session, failure.step)
     how: Literal["exit", "error"] = "exit" if failure.reason == "exit" else "error"
     failed = Failed(reason=how, message=failure.message, exit_status=failure.exit_status)
-    return stop_at_failure(run, step, failed, skipped) if retry_after_s(run, step) is None else None
+    ends = retry_after_s(run, step, failures_of(run, step.id)) is None
+    return stop_at_failure(run, step, failed, skipped) if ends else None
 
 
 def refuse_repeat(run: Held, settlement: Settlement, interruption: Interruption, because: str, skipped: int) -> Result:

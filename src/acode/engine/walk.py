@@ -39,7 +39,7 @@ def perform_step(run: Held, step: Step, *, last: bool, skipped: int) -> Ending:
     """One step of a plan with its attempts; None where the next one may follow."""
     if isinstance(step.action, Approve):
         return pass_gate(run, step, skipped)
-    request = Request(retry=lambda failed, failures: retry_after_s(run, step), last=last)
+    request = Request(retry=lambda failed, failures: retry_after_s(run, step, failures), last=last)
     performed = perform(run, lifecycle(run, step, request), execute(run, step))
     if isinstance(performed.outcome, Done):
         return None
@@ -48,9 +48,9 @@ def perform_step(run: Held, step: Step, *, last: bool, skipped: int) -> Ending:
     return stop_at_failure(run, step, performed.outcome, skipped)
 
 
-def retry_after_s(run: Held, step: Step) -> float | None:
-    """Seconds until the next attempt, or None. The log counts the failures, so a resume continues the count."""
+def retry_after_s(run: Held, step: Step, failures: int) -> float | None:
+    """Seconds until the next attempt, or None where there is none left, or where the outcome is still open."""
     record = run.session.record(step.id)
     if step.retry is None or record is None or record.status != "failed" or not repeatable(step):
         return None
-    return step.retry.backoff_s if record.failures < step.retry.attempts else None
+    return step.retry.backoff_s if failures < step.retry.attempts else None

@@ -33,6 +33,7 @@ from acode.errors import (
     AcodeError,
     DiskFull,
     InputRequired,
+    LockLost,
     LogRolledBack,
     ModelTrouble,
     OutcomeUnknown,
@@ -308,7 +309,8 @@ def close(session: Session, error: BaseException | None) -> None:
         return
     run = session._run
     session._requests.close()
-    if run.session.terminal or isinstance(error, LogRolledBack):  # where the log is gone, nothing more is recorded
+    # Where the log is gone or belongs to another process, nothing more is recorded; a try would blame the disk.
+    if run.session.terminal or isinstance(error, LogRolledBack | LockLost):
         return
     try:
         result = finish(session) if error is None else pause(run, error)

@@ -17,7 +17,7 @@ import apsw
 import msgspec
 
 from acode import seal
-from acode.errors import LockLost, WriteFailed
+from acode.errors import AcodeError, LockLost, WriteFailed
 from acode.events import ENVELOPE_VERSION, Envelope, encode
 from acode.events import types as ev
 from acode.state import Session, advance, begin
@@ -87,6 +87,7 @@ class Journal:
         self._key = store.keyring.key(self._key_id)
         self._execute = store.db.cursor().execute  # one cursor for all appends: making one costs as much as its row
         self._dead = False
+        self._lost_to: tuple[str, int | None] | None = None  # the session and the generation that another process has
         self._base = store.base(session.session_id) if session else 0
         store.blobs.writer = session.session_id if session else session_id or ""
         self.durable_seq: int = session.seq if session else 0
@@ -104,7 +105,7 @@ class Journal:
     ) -> list[Envelope]:
         """All events in one transaction. `durable` False: safe from kill -9 now, from power loss with the next one."""
         if self._dead:
-            raise WriteFailed("an earlier write failed: this process must not write to the log any more")
+            raise self._refusal()
         self._dead = True  # until the commit has succeeded: an error anywhere in between leaves memory ahead of the log
         db = self._store.db
         try:
@@ -131,7 +132,7 @@ class Journal:
         if not self._exists or self.durable_seq == self.session.seq:
             return
         if self._dead:
-            raise WriteFailed("an earlier write failed: this process must not write to the log any more")
+            raise self._refusal()
         self._dead = True
         with database.translated(self._store.path):
             self._set_synchronous(database.FULL)
@@ -265,11 +266,18 @@ class Journal:
             raise self._fenced(session_id, found)
 
     def _fenced(self, session_id: str, found: int | None) -> LockLost:
+        self._lost_to = (session_id, found)
         return LockLost(
             f"session {session_id[-8:]} was taken over by another process: this one is fenced off",
             generation=self.generation,
             found=found,
         )
+
+    def _refusal(self) -> AcodeError:
+        """Why nothing more is taken after a failed write; a lost lock is not to be mistaken for a broken disk."""
+        if self._lost_to is not None:
+            return self._fenced(*self._lost_to)
+        return WriteFailed("an earlier write failed: this process must not write to the log any more")
 
     def _overdue(self) -> bool:
         behind = self.session.seq - (self._last.seq if self._last else 0)

@@ -1,0 +1,52 @@
+"""The conformance suite has teeth: a guard that is taken out of the one place that performs a step makes a row fail.
+
+That the same row passes without the bug is the suite itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from acode.engine import step
+from tests.conformance.every_source import SOURCES
+from tests.conformance.planted import CATALOGUE, Planted
+from tests.conformance.sources import living
+
+# Functions of the lifecycle without a planted bug, each with the reason.
+NO_BUG = {
+    "execute": "it hands the act to the kind of the step",
+    "changed_meanwhile": "needs a program that knows files: tests/library",
+    "content_changed": "needs a program that knows files: tests/library",
+    "in_pieces": "the size of an event, not a guarantee of a step: tests/engine",
+    "restore_leftovers": "planted where it is called",
+    "with_restored": "the size of an event",
+    "emit_started": "what is shown",
+    "is_heard": "what is shown",
+    "warn_of": "what is shown",
+    "emit_completed": "what is shown",
+    "emit_restored": "what is shown",
+}
+
+
+@pytest.mark.parametrize("planted", CATALOGUE, ids=str)
+def test_a_planted_bug_fails_its_row(planted: Planted, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch, living(planted.source, tmp_path / "place") as source:
+        planted.plant(patch, tmp_path)
+        with pytest.raises(AssertionError) as failure:
+            planted.row(source)
+    assert planted.shows in str(failure.value)
+
+
+def test_every_function_of_the_lifecycle_has_a_planted_bug() -> None:
+    functions = {
+        name for name, one in vars(step).items() if inspect.isfunction(one) and one.__module__ == step.__name__
+    }
+    broken = {edit.function.__name__ for planted in CATALOGUE for edit in planted.edits}
+    assert functions - broken == set(NO_BUG), "a new function needs a bug that a row catches, or a reason why not"
+
+
+def test_every_source_has_a_planted_bug() -> None:
+    assert {planted.source for planted in CATALOGUE} == set(SOURCES)
