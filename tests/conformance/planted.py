@@ -208,6 +208,13 @@ CATALOGUE = (
         shows="0 not in (0, 70)",
     ),
     Planted(
+        bug="nobody looks where a step works",
+        edits=without(step.refuse_outside, "step.action.cwd is not None", "False"),
+        row=rows.test_a_step_works_inside_the_workspace,
+        source=CommandSource,
+        shows="0 not in (0, 70)",
+    ),
+    Planted(
         bug="a link is compared by its own name",
         edits=without(step.refuse_directory_outside, "place = os.path.realpath(", "place = os.path.abspath("),
         row=rows.test_a_step_works_inside_the_workspace,

@@ -27,9 +27,9 @@ tasks:
 KILLED_BEFORE_ITS_FIRST_STEP = """
 import os, signal, sys
 from acode.cli import main
-from acode.engine import perform
+from acode.engine import walk
 
-perform.perform = lambda *args, **more: os.kill(os.getpid(), signal.SIGKILL)
+walk.perform_step = lambda *args, **more: os.kill(os.getpid(), signal.SIGKILL)
 main(sys.argv[1:])
 """
 
