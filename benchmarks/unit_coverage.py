@@ -1,13 +1,14 @@
 """How much of the code that unit tests are meant for is executed by them, in lines and branches, and recorded.
 
 `python3 dev.py coverage` runs `tests/unit` and fails below 90 %. Measured are whole packages where everything is for
-unit tests: the pure modules (events, state, redact, resume, policy, plan) and what only reads text or files (config,
-planfile, yamlfile, seal, errors). Of packages that also act, only the modules that decide are measured: rules of the
-two formats, SQL and shapes of steps, rules of the sync. The rest of those packages, the engine, the store, the steps
-and the commands work with processes, databases and servers: their tests start real ones, many in processes of their
-own that no meter sees, and a figure for them would say nothing.
+unit tests: the pure modules (events, state, redact, resume_point, policy, plan) and those that only read text or
+files (config, planfile, yamlfile, seal, errors). Of packages that also act, only the modules that decide are
+measured: rules of the two formats, SQL and shapes of steps, rules of the sync. The rest of those packages, the
+engine, the store, the steps and the commands work with processes, databases and servers: their tests start real ones,
+many in processes of their own that no meter sees, and a figure for them would say nothing.
 
-The record holds the figure, the date and a digest of the measured source, as those of the performance requirements do.
+The record holds the figure, the date and a digest of the measured source, as those of the performance requirements
+do.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from benchmarks.requirements import RECORDS, ROOT, digest_of
 
 COMMAND = "python3 dev.py coverage"
 PERCENT_MIN = 90.0
-AGENT_MEMORY = ("diagnosis", "dialect", "graph", "prompts", "shape", "story", "wording")
+AGENT_MEMORY = ("diagnosis", "dialect", "graph", "prompts", "values", "event_fold", "messages")
 ARC = (
-    *("artifacts", "carry_on", "diagnose", "facts", "findings", "freshness", "frontmatter", "migrations", "orphans"),
-    *("permission", "phases", "repair", "suspended", "value"),
+    *("artifacts", "phase_record", "diagnose", "facts", "findings", "freshness", "frontmatter", "migrations"),
+    *("orphans", "permission", "phases", "repair", "suspended", "checkpoint"),
 )
 MEASURED = (
     *("config", "errors", "events", "planfile", "redact", "state", "yamlfile"),
-    *("plan.py", "policy.py", "resume.py", "seal.py", "workspacepath.py"),
+    *("plan.py", "policy.py", "resume_point.py", "seal.py", "workspacepath.py"),
     *("steps/interface.py", "steps/sql_target.py", "steps/sql_scanner.py", "sync/backoff.py", "sync/protocol.py"),
     *(f"formats/agent_memory/{name}.py" for name in AGENT_MEMORY),
     *(f"formats/arc/{name}.py" for name in ARC),

@@ -58,7 +58,8 @@ class _ReadFile:
         self._file = open_regular(path)
 
     def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802
-        return os.pread(self._file.fileno(), amount, offset)
+        os.lseek(self._file.fileno(), offset, os.SEEK_SET)  # one thread reads; Windows has no pread
+        return os.read(self._file.fileno(), amount)
 
     def xFileSize(self) -> int:  # noqa: N802
         return os.fstat(self._file.fileno()).st_size
