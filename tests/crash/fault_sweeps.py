@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from acode.cli import world as cli_world
+from acode.engine import make_world
 from acode.errors import AcodeError
 from tests.crash.case import Prepared
 from tests.crash.harness.faults import Failed, Fault, failing, possible_faults
@@ -86,7 +86,8 @@ def badly_ended(ended: Ended, said: str) -> list[str]:
 
 def badly_raised(ended: Ended) -> list[str]:
     """A program is told by an exception: one of acode's, or the system's own."""
-    last = ended.error.strip().rpartition("\n")[2]
+    lines = ended.error.strip().split("\n")
+    last = next((line for line in reversed(lines) if not line.startswith("hint:")), "")  # an error shows its hint last
     raised = last.partition(":")[0]
     if not raised or raised.startswith("acode.") or issubclass(getattr(builtins, raised, type), OSError):
         return []
@@ -119,7 +120,7 @@ def clock_sweep(ready: Prepared, jump: timedelta, *, kills: int = 6, limit: int 
 
     def with_jumps() -> object:
         looks = itertools.count()
-        cli_world.now = lambda: datetime.now(UTC) + (jump if next(looks) % 2 else timedelta())
+        make_world.now = lambda: datetime.now(UTC) + (jump if next(looks) % 2 else timedelta())
         return ready.act()
 
     ready.fresh()

@@ -17,9 +17,8 @@ import msgspec
 import pytest
 
 import acode
-from acode.cli import world as cli_world
 from acode.disk.open_beneath import Directory
-from acode.engine import break_lock, environment, resume, settle, survey, undo_command
+from acode.engine import break_lock, environment, make_world, resume, settle, survey, undo_command
 from acode.engine import rollback as engine_rollback
 from acode.engine.held_session import ENDINGS, Held
 from acode.errors import WriteFailed
@@ -430,7 +429,7 @@ def program_with_much(place: Place) -> None:
 def killed_a_while_ago(place: Place) -> None:
     """By the clock of whoever was killed, and by its lock."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli_world, "now", lambda: datetime.now(UTC) - timedelta(seconds=AGO_S))
+        patch.setattr(make_world, "now", lambda: datetime.now(UTC) - timedelta(seconds=AGO_S))
         grounds.killed_while_writing(place)
     for lock in (place.workspace / ".agent/locks").iterdir():
         os.utime(lock, (time.time() - AGO_S, time.time() - AGO_S))

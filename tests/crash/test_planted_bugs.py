@@ -12,7 +12,7 @@ from errno import EIO
 
 import pytest
 
-from acode.cli import world as cli_world
+from acode.engine import make_world
 from acode.engine.session_list import rows
 from tests.crash.case import Prepared
 from tests.crash.conftest import Prepare, Tell
@@ -134,7 +134,7 @@ def cool_down(ready: Prepared) -> Tally:
     words = ("resume", ready.place.names["id"], "--auto", "--json", "--no-input")
     answers = [ready.place.acode(*words).exit_code]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli_world, "now", lambda: datetime.now(UTC) + timedelta(seconds=30))
+        patch.setattr(make_world, "now", lambda: datetime.now(UTC) + timedelta(seconds=30))
         ended = ready.place.acode(*words)
     answers.append(ended.exit_code)
     tally.states = len(answers)
