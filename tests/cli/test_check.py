@@ -14,13 +14,13 @@ from tests.driver import Acode
 # acode itself, killed for real as soon as the start of the step is on record.
 KILLED_AT_START = """
 import os, signal, sys
-from acode.cli import execution, main
-tell = execution.Follower.tell
+from acode.cli import follow_run, main
+emit = follow_run.Follower.emit
 def killed(self, notice):
-    tell(self, notice)
-    if notice.event == 'step_started' and notice.step == 't.victim':
+    emit(self, notice)
+    if notice.body.event == 'step_started' and notice.step == 't.victim':
         os.kill(os.getpid(), signal.SIGKILL)
-execution.Follower.emit = killed
+follow_run.Follower.emit = killed
 sys.exit(main())
 """
 WAITS = "printf %sready now; echo; while [ ! -e go.txt ]; do sleep 0.05; done"
