@@ -254,7 +254,7 @@ CATALOGUE = (
         bug="the change of another session is taken for the step's own",
         edits=without(
             step.own_changes,
-            "return attribute(run, started.step, done.files, done.touched)",
+            "return attribute(run, started.step, seen(run, done.files), done.touched)",
             "return Attributed(files=done.files, touched=done.touched)",
         ),
         row=rows.test_a_change_by_another_session_is_not_taken_for_the_change_of_a_step,

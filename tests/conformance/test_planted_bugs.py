@@ -19,6 +19,7 @@ from tests.conformance.sources import living
 NO_BUG = {
     "execute": "it hands the act to the kind of the step",
     "changed_meanwhile": "needs a program that knows files: tests/library",
+    "seen": "needs a disk that cannot be read: tests/crash",
     "content_changed": "needs a program that knows files: tests/library",
     "in_pieces": "the size of an event, not a guarantee of a step: tests/engine",
     "restore_leftovers": "planted where it is called",

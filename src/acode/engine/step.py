@@ -345,7 +345,7 @@ def end(
     guard_after_act(run, step.id)
     own = own_changes(run, started, done, settled=settled)
     touched = tuple(path for path in done.touched if path in own.touched)
-    seen, files = in_pieces(step.id, started.attempt, own.files)
+    pieces, files = in_pieces(step.id, started.attempt, own.files)
     completed = ev.StepCompleted(
         step=step.id,
         task=step.task,
@@ -363,7 +363,7 @@ def end(
     )
     ending = run.source.task_ending(step.id, completed.duration_ms)
     begun = () if following is None else (start_of(run, following)[0],)
-    events = (*before, *own.accepted, *seen, completed, *ending, *begun)
+    events = (*before, *own.accepted, *pieces, completed, *ending, *begun)
     said = run.append(*events, durable=durable, blobs=done.blobs, actor=actor)
     run.begun = begun[0] if begun else None
     run.source.keep_output(step.id, done)
@@ -378,9 +378,18 @@ def end(
 def own_changes(run: Held, started: ev.StepStarted, done: Done, *, settled: bool) -> Attributed:
     """The files that this step changed, told from those that another session changed meanwhile."""
     if started.kind != "call" or settled:
-        return attribute(run, started.step, done.files, done.touched)
-    meanwhile = changed_meanwhile(run)
-    return attribute(run, started.step, (*done.files, *meanwhile), (*done.touched, *content_changed(run, meanwhile)))
+        return attribute(run, started.step, seen(run, done.files), done.touched)
+    meanwhile = seen(run, changed_meanwhile(run))
+    files, touched = (*seen(run, done.files), *meanwhile), (*done.touched, *content_changed(run, meanwhile))
+    return attribute(run, started.step, files, touched)
+
+
+def seen(run: Held, files: tuple[ev.FileState, ...]) -> tuple[ev.FileState, ...]:
+    """Without files that the session knows and that could not be read just now: a sick disk must not make a step the
+    author of a change. What really changed, the next resume finds."""
+    records = run.session.records
+    known = records.manifest if records is not None else {}
+    return tuple(one for one in files if one.sha256 != "" or one.path not in known or known[one.path].sha256 == "")
 
 
 def changed_meanwhile(run: Held) -> tuple[ev.FileState, ...]:
@@ -443,8 +452,8 @@ def emit_completed(run: Held, completed: ev.StepCompleted, touched: tuple[str, .
 def fail(run: Held, started: ev.StepStarted, failed: Failed, took_ms: int = 0) -> None:
     """The failure, and what it means: a step that ended by itself did not take effect; a stopped one is still open."""
     guard_after_act(run, started.step)
-    own = attribute(run, started.step, failed.files, failed.touched)
-    seen, files = in_pieces(started.step, started.attempt, own.files)
+    own = attribute(run, started.step, seen(run, failed.files), failed.touched)
+    pieces, files = in_pieces(started.step, started.attempt, own.files)
     failure = ev.StepFailed(
         step=started.step,
         task=started.task,
@@ -459,7 +468,7 @@ def fail(run: Held, started: ev.StepStarted, failed: Failed, took_ms: int = 0) -
         touched=own.touched[:NAMES_IN_EVENT_MAX],
         error=failed.error,
     )
-    events: list[ev.Known] = [*own.accepted, *seen, failure]
+    events: list[ev.Known] = [*own.accepted, *pieces, failure]
     if failed.reason in ("exit", "error"):
         events.append(
             ev.StepSettled(
