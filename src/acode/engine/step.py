@@ -9,6 +9,7 @@ change in the world; one that changes nothing ends durably, so that a step costs
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
@@ -385,11 +386,15 @@ def own_changes(run: Held, started: ev.StepStarted, done: Done, *, settled: bool
 
 
 def seen(run: Held, files: tuple[ev.FileState, ...]) -> tuple[ev.FileState, ...]:
-    """Without files that the session knows and that could not be read just now: a sick disk must not make a step the
-    author of a change. What really changed, the next resume finds."""
+    """Without regular files that the session knows and that could not be read just now: a sick disk must not make a
+    step the author of a change. A file that really changed is found by the next resume."""
     records = run.session.records
     known = records.manifest if records is not None else {}
-    return tuple(one for one in files if one.sha256 != "" or one.path not in known or known[one.path].sha256 == "")
+
+    def is_unread(one: ev.FileState) -> bool:
+        return one.sha256 == "" and stat.S_ISREG(one.mode or 0) and one.path in known and bool(known[one.path].sha256)
+
+    return tuple(one for one in files if not is_unread(one))
 
 
 def changed_meanwhile(run: Held) -> tuple[ev.FileState, ...]:
