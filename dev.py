@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The one door for whoever works on acode: set up, run, test, check, sweep, measure.
+"""The one command for developers of acode: set up, run, test, check, sweep, measure.
 
     python3 dev.py run                run examples/hello in a fresh workspace
     python3 dev.py run -- ARGS        any acode command line
     python3 dev.py test [ARGS]        checks, then the tests; with ARGS only pytest ARGS
+    python3 dev.py test agents [ARGS] the trials with real agents, from where they were stopped; ARGS go to pytest
     python3 dev.py versions           the fast subset of the tests with every other Python that is here
     python3 dev.py package            build, install with every Python here, lowest dependencies, types, workflows
     python3 dev.py build DIR          wheel and source archive, the same bytes for the same commit
@@ -12,6 +13,8 @@
     python3 dev.py sweep [ARGS]       the long release sweeps
     python3 dev.py coverage           how much of the code for unit tests they execute; below 90 % fails
     python3 dev.py bench [NAME]       the benchmarks
+    python3 dev.py picture            the picture of the README, made in a real terminal
+    python3 dev.py kills [NAME ...]   the kill table: agents and engines, with and without acode
 
 Needs Python 3.11 and the standard library. What the project depends on is installed once into .dev/, by uv, by venv and
 pip, or by pip alone, whichever works first. It never touches the interpreter it was started with.
@@ -34,6 +37,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -42,7 +46,9 @@ DEV = ROOT / ".dev"
 PYTHON_MIN, PYTHON_NEWEST = (3, 11), (3, 14)
 ENVIRONMENTS_KEPT_MAX = 12
 LOG_TAIL_LINES = 25
-WORKERS = 2
+WORKERS = min(os.cpu_count() or 1, 7) + 1  # one more than can work: many tests wait for a process, a server, a clock
+# Long tests come first (tests/conftest.py), and a worker that is done takes over from the others.
+TOGETHER = ["-n", str(WORKERS), "--dist", "worksteal", "--inline-snapshot=disable"]
 
 # Debian's python3 has neither pip nor ensurepip; this package holds pip as a wheel, which runs from its zip file.
 PIP_PACKAGE = "python3-pip-whl"
@@ -65,6 +71,8 @@ def main(argv: list[str]) -> int:
         "sweep": sweep,
         "coverage": coverage,
         "bench": bench,
+        "picture": picture,
+        "kills": kills,
     }
     if command in commands:
         return commands[command](rest)
@@ -76,7 +84,7 @@ def main(argv: list[str]) -> int:
 
 
 def run(args: list[str]) -> int:
-    # Whoever has the environment of the tests needs no other; whoever only wants to run waits for no lint or test tool.
+    # The environment of the tests serves every purpose; a person who only runs acode waits for no lint or test tool.
     python = Environment.ready("dev" if is_ready("dev") else "run")
     if args and args[0] == "--":
         args = args[1:]
@@ -95,25 +103,36 @@ def run(args: list[str]) -> int:
 
 def test(args: list[str]) -> int:
     python = Environment.ready()
-    default_marks = [] if "-m" in args else ["-m", "not release"]
+    default_marks = [] if "-m" in args else ["-m", "not release and not agents"]
+    if args[:1] == ["agents"]:
+        install_agents(AGENTS)
+        python.become("-m", "pytest", "-m", "agents", "--timeout", "0", "tests/agents", *args[1:])
+    if not args or any("tests/agents" in word for word in args):
+        install_agents([GATE_AGENT])
     if args:
         python.become("-m", "pytest", *default_marks, *args)
-    failed = failed_checks(python, CHECKS_BEFORE_TESTS)
-    status = python("-m", "pytest", "-n", str(WORKERS), "--inline-snapshot=disable", *default_marks)
-    status = status or integrations()
+    others = Environment.ready("integrations")
+    say("lint, types and layers; beside them the tests with LangGraph, in an environment of its own ...")
+    with ThreadPoolExecutor() as beside:
+        integrated = beside.submit(others.quietly, *INTEGRATIONS)
+        failed = failed_checks(python, CHECKS_BEFORE_TESTS)
+    print(integrated.result().stdout, end="", flush=True)
+    failed += ["tests with LangGraph"] if integrated.result().returncode else []
+    status = python("-m", "pytest", *TOGETHER, *default_marks)
     if failed and status == 0:
-        say(f"the tests passed, but these checks failed: {', '.join(failed)}")
+        say(f"the tests passed, but these failed: {', '.join(failed)}")
         return 1
     return status
+
+
+ALONE = "tests/integrations"
+INTEGRATIONS = ["-m", "pytest", "-q", "--confcutdir", ALONE, "-p", "no:cacheprovider", ALONE]
 
 
 def integrations(_args: list[str] | None = None) -> int:
     """Tests with other frameworks, in an environment of their own: what those need would hold our packages back."""
     say("with LangGraph, in an environment of its own:")
-    place = "tests/integrations"
-    return Environment.ready("integrations")(
-        "-m", "pytest", "-q", "--confcutdir", place, "-p", "no:cacheprovider", place
-    )
+    return Environment.ready("integrations")(*INTEGRATIONS)
 
 
 FAST = ["tests/unit", "tests/store", "tests/steps/test_step_run.py", "tests/library/test_steps.py"]
@@ -121,8 +140,7 @@ FAST = ["tests/unit", "tests/store", "tests/steps/test_step_run.py", "tests/libr
 
 def fast(args: list[str]) -> int:
     """The fast subset, with the Python that this was started with."""
-    arguments = ["-m", "pytest", "-q", "-n", str(WORKERS), "-m", "not release", "--inline-snapshot=disable"]
-    return Environment.ready("fast")(*arguments, *(args or FAST))
+    return Environment.ready("fast")("-m", "pytest", "-q", *TOGETHER, "-m", "not release", *(args or FAST))
 
 
 def versions(args: list[str]) -> int:
@@ -154,12 +172,13 @@ def other_pythons() -> dict[str, str | None]:
 
 def package(args: list[str]) -> int:
     """What is published: built twice, installed and started with each Python here, typed, and its workflows valid."""
-    arguments = ["-m", "pytest", "-q", "--confcutdir", "tests/package", "-p", "no:cacheprovider"]
+    # It waits for the package index and for other checkers, however long a busy machine takes.
+    arguments = ["-m", "pytest", "-q", "--confcutdir", "tests/package", "-p", "no:cacheprovider", "--timeout", "1800"]
     return Environment.ready("package")(*arguments, *(args or ["tests/package"]))
 
 
 def build(args: list[str]) -> int:
-    """The time in the archives is the commit's, so that whoever builds it again gets the same bytes."""
+    """The time in the archives is the commit's, so that a second build has the same bytes."""
     asked = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, check=False, text=True, capture_output=True)
     os.environ.setdefault("SOURCE_DATE_EPOCH", asked.stdout.strip() or "1767225600")
     place = Path(args[0] if args else "dist").resolve()
@@ -204,14 +223,58 @@ def coverage(_args: list[str]) -> int:
 
 
 def bench(args: list[str]) -> int:
-    if {"peers", "kills", "curve"} & set(args):
-        peers = Environment.ready("peers")
-        os.environ["ACODE_PEERS_PYTHON"] = str(peers.python)
-        os.environ["ACODE_PEERS_PYTHONPATH"] = peers.variables.get("PYTHONPATH", "")
+    if {"peers", "at_once", "kills", "curve"} & set(args):
+        os.environ.update(peers_variables())
     Environment.ready().become(str(ROOT / "benchmarks" / "run.py"), *args)
 
 
+def peers_variables() -> dict[str, str]:
+    peers = Environment.ready("peers")
+    return {
+        "ACODE_PEERS_PYTHON": str(peers.python),
+        "ACODE_PEERS_PYTHONPATH": peers.variables.get("PYTHONPATH", ""),
+    }
+
+
+def kills(args: list[str]) -> int:
+    """Without names: every engine and agent. The protocol is in docs/reference/kills.md."""
+    if not args or not set(args) <= set(AGENTS):
+        os.environ.update(peers_variables())
+    install_agents([name for name in AGENTS if name in args or not args])
+    Environment.ready().become("-m", "benchmarks.kills", *args)
+
+
+# Agents of others, each at the version of its lock file. Whichever cannot be installed is reported by its tests.
+AGENTS = ("claude", "codex", "gemini", "opencode")
+GATE_AGENT = "gemini"  # of those with an open source the one that is installed first
+
+
+def install_agents(names: Iterable[str]) -> None:
+    for name in names:
+        pins, place = ROOT / "tests" / "agents" / "clients" / name, DEV / "agents" / name
+        lock = (pins / "package-lock.json").read_text(encoding="utf-8")
+        with only_one_at_a_time():
+            ready = place / "ready"
+            if ready.exists() and ready.read_text(encoding="utf-8") == lock:
+                continue
+            say(f"installing {name} once with npm ...")
+            shutil.rmtree(place, ignore_errors=True)
+            shutil.copytree(pins, place)
+            # Their programs come as packages for the platform: nothing has to be executed to install them.
+            problem = complaint(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(place)])
+            if problem is None:
+                ready.write_text(lock, encoding="utf-8")
+            else:
+                say(f"{name} could not be installed:\n{problem}")
+
+
+def picture(_args: list[str]) -> int:
+    """The picture of the README: a real terminal in which acode is killed and resumed; needs tmux."""
+    return Environment.ready()(str(ROOT / "docs" / "images" / "kill.py"))
+
+
 MYPY = ["-m", "mypy", "--no-error-summary"]
+WINDOWS = ["--platform", "win32", "--disable-error-code", "attr-defined", "--no-warn-unused-ignores"]
 LINT_IMPORTS = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
 CHECKS_BEFORE_TESTS: list[tuple[str, list[str]]] = [
     ("ruff check", ["-m", "ruff", "check", "--quiet"]),
@@ -221,7 +284,8 @@ CHECKS_BEFORE_TESTS: list[tuple[str, list[str]]] = [
 ]
 CHECKS_FOR_RELEASE: list[tuple[str, list[str]]] = [
     ("mypy for macOS", [*MYPY, "--platform", "darwin", "--cache-dir", ".dev/mypy-darwin", "src/acode", "dev.py"]),
-    ("mypy for Windows", [*MYPY, "--platform", "win32", "--cache-dir", ".dev/mypy-win32", "src/acode", "dev.py"]),
+    # Windows is refused at start; what only POSIX has is used without a look at the platform.
+    ("mypy for Windows", [*MYPY, *WINDOWS, "--cache-dir", ".dev/mypy-win32", "src/acode", "dev.py"]),
     ("dependencies", ["-m", "deptry", "src", "--no-ansi"]),
     ("dead code", ["-m", "vulture"]),
 ]
@@ -229,11 +293,12 @@ CHECKS_FOR_RELEASE: list[tuple[str, list[str]]] = [
 
 def failed_checks(python: Environment, checks: list[tuple[str, list[str]]]) -> list[str]:
     failed = []
-    for name, command in checks:
-        done = python.quietly(*command)
-        if done.returncode:
-            failed.append(name)
-            say(f"{name} failed\n{done.stdout.rstrip()}")
+    with ThreadPoolExecutor() as together:
+        ended = together.map(lambda check: python.quietly(*check[1]), checks)
+        for (name, _), done in zip(checks, ended, strict=True):
+            if done.returncode:
+                failed.append(name)
+                say(f"{name} failed\n{done.stdout.rstrip()}")
     return failed
 
 

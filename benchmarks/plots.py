@@ -30,21 +30,21 @@ class Bar:
     value: float
     low: float | None = None
     high: float | None = None
-    colour: str = THEIRS
+    color: str = THEIRS
 
 
 def text(
-    x: float, y: float, words: str, *, size: int = 12, colour: str = INK, anchor: str = "start", bold: bool = False
+    x: float, y: float, words: str, *, size: int = 12, color: str = INK, anchor: str = "start", bold: bool = False
 ) -> str:
     weight = ' font-weight="600"' if bold else ""
     return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" text-anchor="{anchor}"{weight}>'
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{color}" text-anchor="{anchor}"{weight}>'
         f"{escape(words)}</text>"
     )
 
 
-def stroke(x1: float, y1: float, x2: float, y2: float, *, colour: str = FAINT, width: float = 1) -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" stroke-width="{width}"/>'
+def stroke(x1: float, y1: float, x2: float, y2: float, *, color: str = FAINT, width: float = 1) -> str:
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{color}" stroke-width="{width}"/>'
 
 
 def picture(height: float, parts: Sequence[str], title: str, note: str) -> str:
@@ -52,7 +52,7 @@ def picture(height: float, parts: Sequence[str], title: str, note: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" role="img" '
         f'aria-label="{escape(title)}" font-family="system-ui, sans-serif">'
     )
-    words = [text(16, 26, title, size=16, bold=True), text(16, 46, note, colour=QUIET)]
+    words = [text(16, 26, title, size=16, bold=True), text(16, 46, note, color=QUIET)]
     return "\n".join(
         [head, f'<rect width="{WIDTH}" height="{height:.0f}" fill="#ffffff"/>', *words, *parts, "</svg>\n"]
     )
@@ -66,15 +66,15 @@ def bars(title: str, note: str, rows: Sequence[Bar]) -> str:
     parts = []
     for index, row in enumerate(rows):
         y = TOP + index * ROW
-        bold = row.colour == OURS
+        bold = row.color == OURS
         parts.append(text(LEFT - 10, y + 16, row.name, anchor="end", bold=bold))
         parts.append(
-            f'<rect x="{LEFT}" y="{y + 4}" width="{row.value * scale:.1f}" height="{ROW - 9}" fill="{row.colour}"/>'
+            f'<rect x="{LEFT}" y="{y + 4}" width="{row.value * scale:.1f}" height="{ROW - 9}" fill="{row.color}"/>'
         )
         end = row.value
         if row.low is not None and row.high is not None:
             middle = y + 4 + (ROW - 9) / 2
-            parts.append(stroke(LEFT + row.low * scale, middle, LEFT + row.high * scale, middle, colour=INK, width=1.2))
+            parts.append(stroke(LEFT + row.low * scale, middle, LEFT + row.high * scale, middle, color=INK, width=1.2))
             end = max(end, row.high)
         parts.append(text(LEFT + end * scale + 8, y + 16, f"{row.value:,.0f}", bold=bold))
     return picture(TOP + len(rows) * ROW + 16, parts, title, note)
@@ -100,23 +100,23 @@ def lines(title: str, note: str, series: dict[str, list[tuple[float, float]]], x
         share = math.log10(y / y_ticks[0]) / (math.log10(y_ticks[-1] / y_ticks[0]) or 1)
         return height - BOTTOM - share * (height - BOTTOM - TOP - 16)
 
-    parts = [text(left - 54, TOP + 2, y_name, colour=QUIET)]
-    parts.append(text((left + WIDTH - right) / 2, height - 8, x_name, colour=QUIET, anchor="middle"))
+    parts = [text(left - 54, TOP + 2, y_name, color=QUIET)]
+    parts.append(text((left + WIDTH - right) / 2, height - 8, x_name, color=QUIET, anchor="middle"))
     for tick in x_ticks:
         parts.append(stroke(across(tick), up(y_ticks[0]), across(tick), up(y_ticks[-1])))
-        parts.append(text(across(tick), height - BOTTOM + 16, f"{tick:,.0f}", colour=QUIET, anchor="middle", size=11))
+        parts.append(text(across(tick), height - BOTTOM + 16, f"{tick:,.0f}", color=QUIET, anchor="middle", size=11))
     for tick in y_ticks:
         parts.append(stroke(left, up(tick), WIDTH - right, up(tick)))
-        parts.append(text(left - 8, up(tick) + 4, f"{tick:,g}", colour=QUIET, anchor="end", size=11))
+        parts.append(text(left - 8, up(tick) + 4, f"{tick:,g}", color=QUIET, anchor="end", size=11))
     ends = labels_apart({name: up(line[-1][1]) for name, line in series.items()})
     for index, (name, line) in enumerate(series.items()):
-        colour = LINE_COLOURS[index % len(LINE_COLOURS)]
+        color = LINE_COLOURS[index % len(LINE_COLOURS)]
         path = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in line)
         width = 3 if name.startswith("acode") else 1.6
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"/>')
-        parts += [f'<circle cx="{across(x):.1f}" cy="{up(y):.1f}" r="3" fill="{colour}"/>' for x, y in line]
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="{width}"/>')
+        parts += [f'<circle cx="{across(x):.1f}" cy="{up(y):.1f}" r="3" fill="{color}"/>' for x, y in line]
         parts.append(stroke(across(line[-1][0]) + 4, up(line[-1][1]), WIDTH - right + 8, ends[name]))
-        parts.append(text(WIDTH - right + 12, ends[name] + 4, name, colour=colour, bold=name.startswith("acode")))
+        parts.append(text(WIDTH - right + 12, ends[name] + 4, name, color=color, bold=name.startswith("acode")))
     return picture(height, parts, title, note)
 
 
@@ -130,7 +130,7 @@ def labels_apart(wanted: dict[str, float], gap: float = 16) -> dict[str, float]:
     return placed
 
 
-def colour_of(name: str) -> str:
+def color_of(name: str) -> str:
     return FLOOR if name == "bare commit" else OURS if name.startswith("acode") else THEIRS
 
 
@@ -141,7 +141,7 @@ def speed_bars(figures: dict[str, Any]) -> list[Bar]:
             value=found["steps_per_second"],
             low=found["steps_per_second_quartiles"][0],
             high=found["steps_per_second_quartiles"][1],
-            colour=colour_of(name),
+            color=color_of(name),
         )
         for name, found in figures.items()
     ]
@@ -170,7 +170,7 @@ def kills_picture(figures: dict[str, Any], day: str) -> str:
     rows = {name: found for name, found in figures.items() if isinstance(found, dict) and "duplicates" in found}
     if any(found["missing"] for found in rows.values()):
         note = note.replace("; 0 missing everywhere", "")
-    made = [Bar(name=name, value=found["duplicates"], colour=colour_of(name)) for name, found in rows.items()]
+    made = [Bar(name=name, value=found["duplicates"], color=color_of(name)) for name, found in rows.items()]
     return bars("Effects that happened more than once", note, made)
 
 

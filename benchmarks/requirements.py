@@ -239,7 +239,7 @@ def record(names: list[str]) -> int:
     return 0
 
 
-def troubles(name: str) -> list[str]:
+def mismatches(name: str) -> list[str]:
     """What is wrong with the record of a group; empty where it proves its requirements."""
     group, path = GROUPS[name], RECORDS / f"{name}.json"
     again = f"measure again: {COMMAND} {name}"

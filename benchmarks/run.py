@@ -1,10 +1,11 @@
 """All benchmarks in one command; JSON on stdout, a table with targets on stderr.
 
     python3 dev.py bench                 acode alone (some minutes: it builds a session of a million events)
-    python3 dev.py bench steps           one of: cold_start, formats, library, recovery, redaction, steps, sync,
-                                         validation
+    python3 dev.py bench steps           one of: cold_start, commands, concurrency, formats, library, recovery,
+                                         redaction, sessions, steps, sync, validation
     python3 dev.py bench requirements    the seeds' performance requirements, recorded in benchmarks/records/
     python3 dev.py bench peers           beside other engines, which are installed for it: steps per second,
+    python3 dev.py bench at_once         many steps at once,
     python3 dev.py bench kills           what is repeated after twenty kills,
     python3 dev.py bench curve           and recovery against the length of the record
     python3 dev.py bench pictures        draw docs/images/ from the last results
@@ -30,6 +31,7 @@ sys.path.insert(0, str(ROOT))
 # These need other engines, in an environment that `dev.py` makes when they are asked for by name.
 BESIDE_PEERS = {
     "peers": "benchmarks.peers.speed",
+    "at_once": "benchmarks.peers.at_once",
     "kills": "benchmarks.peers.kills",
     "curve": "benchmarks.peers.recovery",
 }
@@ -101,6 +103,14 @@ TARGETS: list[tuple[str, str, str, float, float]] = [
     ("second tier", "memory with 1,000,000 events pending (MB)", "sync.1_000_000.peak_memory_mb", 150, 300),
     ("FR-011c-050", "a step beside a server that takes 1 s (ratio)", "sync.slow_server.ratio_of_medians", 1.05, 1.2),
     ("cold start", "session list beside bare imports (ratio)", "cold_start.ratio", 3.0, 4.0),
+    ("cold start", "status beside session list (CPU ratio)", "cold_start.beside_list.status", 1.5, 1.5),
+    ("cold start", "explain beside session list (CPU ratio)", "cold_start.beside_list.explain", 1.5, 1.5),
+    ("cold start", "resume --dry-run beside session list (CPU)", "cold_start.beside_list.dry_run", 1.5, 1.5),
+    ("sessions", "list --limit 50, 100,000 sessions beside 100 (CPU)", "sessions.ratio.list_50", 2.0, 2.0),
+    ("sessions", "status, 100,000 sessions beside 100 (CPU)", "sessions.ratio.status", 2.0, 2.0),
+    ("sessions", "resume --dry-run, 100,000 sessions beside 100 (CPU)", "sessions.ratio.dry_run", 2.0, 2.0),
+    ("sessions", "a new session, 100,000 sessions beside 100 (CPU)", "sessions.ratio.new_session", 2.0, 2.0),
+    ("commands", "`true`, beside 0.1 (CPU ratio)", "commands.ratio", 0.167, 0.334),
     ("peers", "a step beside the fastest peer's, 1,000 steps (ratio)", "peers.nearest_1000.cost_of_acode", 0.435, 1.0),
     ("peers", "a step beside the fastest peer's, 10,000 (ratio)", "peers.nearest_10000.cost_of_acode", 0.435, 1.0),
 ]
@@ -137,7 +147,7 @@ def main(argv: list[str]) -> int:
 
 
 def keep(name: str, results: dict[str, Any]) -> None:
-    """For the pictures, and for whoever wants to know what the last figure was."""
+    """For the pictures, and for a comparison with the last figures."""
     place = ROOT / "benchmarks" / "results"
     place.mkdir(exist_ok=True)
     kept = {"at": results["at"], "machine": results["machine"], name: results[name]}

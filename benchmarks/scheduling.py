@@ -1,7 +1,7 @@
 """Measuring on a machine on which others work too.
 
 A program that waits for the disk a thousand times a second is hurt most by other people's load: each time it wakes up
-it stands behind whoever computes. `ACODE_BENCH_FIRST=1` gives everything that is measured, servers included, a
+it stands behind a process that computes. `ACODE_BENCH_FIRST=1` gives everything that is measured, servers included, a
 real-time priority, so that it runs as if the machine were its own. It treats all contenders alike, is inherited by
 whatever they start, and is said in the results.
 """

@@ -25,7 +25,7 @@ from benchmarks.requirements import RECORDS, ROOT, digest_of
 
 COMMAND = "python3 dev.py coverage"
 PERCENT_MIN = 90.0
-AGENT_MEMORY = ("diagnosis", "dialect", "graph", "prompts", "values", "event_fold", "messages")
+AGENT_MEMORY = ("diagnosis", "dialect", "graph", "prompts", "values", "event_fold")
 ARC = (
     *("artifacts", "phase_record", "diagnose", "facts", "findings", "freshness", "frontmatter", "migrations"),
     *("orphans", "permission", "phases", "repair", "suspended", "checkpoint"),
@@ -35,6 +35,7 @@ MEASURED = (
     *("plan.py", "policy.py", "resume_point.py", "seal.py", "workspacepath.py"),
     *("steps/interface.py", "steps/sql_target.py", "steps/sql_scanner.py", "sync/backoff.py", "sync/protocol.py"),
     *(f"formats/agent_memory/{name}.py" for name in AGENT_MEMORY),
+    "formats/messages.py",
     *(f"formats/arc/{name}.py" for name in ARC),
 )
 
@@ -54,7 +55,7 @@ def main() -> int:
     }
     if percent < PERCENT_MIN:
         return 1
-    if troubles():  # a record that still holds is left alone: nothing to commit
+    if mismatches():  # a record that still holds is left alone: nothing to commit
         (RECORDS / "coverage.json").write_text(json.dumps(kept, indent=2) + "\n")
     return 0
 
@@ -81,7 +82,7 @@ def percent_of(report: dict[str, Any]) -> float:
     return round(float(report["totals"]["percent_covered"]), 1)
 
 
-def troubles() -> list[str]:
+def mismatches() -> list[str]:
     """What is wrong with the record; empty where it proves the requirement."""
     path = RECORDS / "coverage.json"
     if not path.exists():

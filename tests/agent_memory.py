@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from acode.formats.agent_memory import Findings, Run, diagnose
-from acode.formats.agent_memory.event_fold import Telling
+from acode.formats.agent_memory.event_fold import EventFold
 from acode.formats.agent_memory.graph import parse_graph
 from acode.formats.agent_memory.values import Artifact, Graph
 
@@ -42,14 +42,14 @@ def run_of(
     actor: str = "executor",
     files: dict[str, list[Event]] | None = None,
 ) -> Run:
-    telling = Telling()
+    fold = EventFold()
     for name, content in {actor: list(events), **(files or {})}.items():
         lines = [(json.dumps(event).encode(), True) for event in content]
-        telling.hear_file(f"events/{name}/a.jsonl", name, lines)
+        fold.fold_file(f"events/{name}/a.jsonl", name, lines)
     here = {name: Artifact(name=name, size_bytes=1, text=f"text of {name}") for name in artifacts}
     if graph is not None:
         here["task-graph.json"] = Artifact(name="task-graph.json", size_bytes=1, text="")
-    return Run(run_id="20260115-1000-x-a1b2", path="/r", artifacts=here, graph=graph, story=telling.story())
+    return Run(run_id="20260115-1000-x-a1b2", path="/r", artifacts=here, graph=graph, run_events=fold.run_events())
 
 
 def found_in(*events: Event, **more: Any) -> Findings:

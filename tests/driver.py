@@ -101,6 +101,8 @@ class Running:
 
     def kill_everything(self) -> Ended:
         """kill -9 of acode and of everything it started, also in sessions of their own."""
+        if self._process.poll() is not None:  # its number may be somebody else's by now
+            return self.finish()
         with contextlib.suppress(psutil.NoSuchProcess):
             acode = psutil.Process(self.pid)
             # Stopped first, so that it cannot start another child between the look and the kill.

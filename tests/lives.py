@@ -25,6 +25,7 @@ from acode.plan import Settlement
 from acode.planfile import PlanFile, load_plan
 from acode.state import Session
 from acode.workspace import ChangedFile
+from tests.driver import WAIT_S_MAX
 from tests.worlds import Ears, world
 
 Kind = TypeVar("Kind")
@@ -179,6 +180,14 @@ class Life:
         """How often each line was noted outside the workspace."""
         lines = self.ledger.read_text().split() if self.ledger.exists() else []
         return {line: lines.count(line) for line in lines}
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Poll; the machine may be busy, so the bound is generous."""
+    deadline = time.monotonic() + WAIT_S_MAX
+    while not true():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.005)
 
 
 def alive(pid: int) -> bool:

@@ -140,7 +140,9 @@ def everything(dsn: str) -> bytes:
     """All that the second tier holds, as one heap of bytes."""
     heap = []
     with psycopg.connect(dsn) as connection:
-        tables = connection.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE 'acode%'").fetchall()
+        # Of the schema alone: the temporary tables of a line that is just being closed are nobody's, and gone soon.
+        named = "SELECT tablename FROM pg_tables WHERE tablename LIKE 'acode%' AND schemaname = current_schema()"
+        tables = connection.execute(named).fetchall()
         for (table,) in tables:
             for row in connection.execute(f"SELECT * FROM {table}"):  # type: ignore[call-overload]
                 heap += [value if isinstance(value, bytes) else str(value).encode() for value in row]

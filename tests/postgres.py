@@ -137,6 +137,8 @@ class Server:
         """kill -9 of the server and all its processes, as a power cut of that machine would."""
         assert self.process is not None
         with contextlib.suppress(psutil.NoSuchProcess):
+            if self.process.poll() is not None:  # its number may be somebody else's by now
+                raise psutil.NoSuchProcess(self.process.pid)
             server = psutil.Process(self.process.pid)
             server.suspend()
             processes = [server, *server.children(recursive=True)]

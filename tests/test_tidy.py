@@ -6,6 +6,7 @@ The layers are import-linter's work; it runs before the tests in `python3 dev.py
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import tomllib
@@ -21,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "acode"
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
+THIN_MODULE_LINES = 25
 REQUIREMENTS_PER_TEST_MAX = 5
 REQUIREMENTS_TESTED_MIN = 434  # raise it when more are tested; it never goes down
 
@@ -37,15 +39,16 @@ def python_files(*places: Path) -> list[Path]:
 
 
 OURS = python_files(SOURCE, ROOT / "tests", ROOT / "benchmarks", ROOT / "examples", ROOT / "dev.py")
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in OURS}
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    """Parsed by the first test that asks: whoever only collects the tests does not wait for it."""
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def where(path: Path, node: ast.stmt | ast.expr) -> str:
     return f"{path.relative_to(ROOT)}:{node.lineno}"
-
-
-def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def lines_without_docstring(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -58,16 +61,31 @@ def lines_without_docstring(function: ast.FunctionDef | ast.AsyncFunctionDef) ->
 
 
 def called(node: ast.Call) -> str:
-    """What stands before the parenthesis: `datetime.now`, `print`."""
-    return ast.unparse(node.func)
+    """What stands before the parenthesis: `datetime.now`, `print`; empty where that is no plain name."""
+    names, function = [], node.func
+    while isinstance(function, ast.Attribute):
+        names.append(function.attr)
+        function = function.value
+    return ".".join([function.id, *reversed(names)]) if isinstance(function, ast.Name) else ""
+
+
+@functools.cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """What the tests below ask about, found in one walk for all of them."""
+    asked = (ast.Call, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+    return tuple(node for node in ast.walk(tree_of(path)) if isinstance(node, asked))
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in nodes_of(path) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def calls(path: Path) -> Iterator[ast.Call]:
-    return (node for node in ast.walk(TREES[path]) if isinstance(node, ast.Call))
+    return (node for node in nodes_of(path) if isinstance(node, ast.Call))
 
 
 def imported(path: Path) -> Iterator[tuple[ast.stmt, str]]:
-    for node in ast.walk(TREES[path]):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from ((node, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -83,8 +101,8 @@ def tracked_files() -> list[Path]:
 def test_no_function_and_no_file_has_taken_a_second_job() -> None:
     too_long = [
         f"{where(path, function)} {function.name}: {lines_without_docstring(function)} lines"
-        for path, tree in TREES.items()
-        for function in functions(tree)
+        for path in OURS
+        for function in functions(path)
         if lines_without_docstring(function) > FUNCTION_LINES_MAX
     ]
     for path in OURS:
@@ -98,15 +116,15 @@ def test_nothing_is_named_after_nothing() -> None:
     vague = [str(path.relative_to(ROOT)) for path in OURS if set(path.stem.split("_")) & set(VAGUE)]
     vague += [str(path.relative_to(ROOT)) for path in SOURCE.rglob("*") if path.is_dir() and path.name in VAGUE]
     suffixes = tuple(word.capitalize() for word in VAGUE)
-    for path, tree in TREES.items():
-        for node in ast.walk(tree):
+    for path in OURS:
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef) and node.name.endswith(suffixes):
                 vague.append(f"{where(path, node)} {node.name}")
     assert vague == []
 
 
 def test_every_module_says_what_it_is_for() -> None:
-    assert [str(path.relative_to(ROOT)) for path in python_files(SOURCE) if not ast.get_docstring(TREES[path])] == []
+    assert [str(path.relative_to(ROOT)) for path in python_files(SOURCE) if not ast.get_docstring(tree_of(path))] == []
 
 
 @pytest.mark.parametrize(
@@ -230,19 +248,20 @@ def test_no_test_of_a_requirement_ends_early() -> None:
     """A test that returns in its middle claims its requirements also where it has checked nothing of them."""
     early = [
         f"{where(path, function)} {function.name}"
-        for path, tree in TREES.items()
-        for function in functions(tree)
-        if any("mark.req" in ast.unparse(one) for one in function.decorator_list)
+        for path in OURS
+        for function in functions(path)
+        if any(isinstance(one, ast.Call) and called(one).endswith("mark.req") for one in function.decorator_list)
         and any(isinstance(node, ast.Return) for node in own_statements(function))
     ]
     assert early == []
 
 
+@functools.cache
 def claims() -> dict[str, set[str]]:
     """Every test by its file and name, with the requirements that its own markers name."""
     found: dict[str, set[str]] = {}
-    for path, tree in TREES.items():
-        for function in functions(tree):
+    for path in OURS:
+        for function in functions(path):
             marks = [
                 one for one in function.decorator_list if isinstance(one, ast.Call) and called(one).endswith("mark.req")
             ]
@@ -341,3 +360,14 @@ def test_every_command_line_in_the_documents_exists(document: Path, acode: Acode
         text = shown.stdout + acode("--help").stdout
         wrong += [f"acode {' '.join(command)} has no {option}" for option in options if option not in text]
     assert wrong == []
+
+
+def test_no_module_of_the_engine_or_the_library_only_forwards_or_holds_one_short_function() -> None:
+    thin = []
+    for path in [*python_files(SOURCE / "engine"), *python_files(SOURCE / "library")]:
+        held = [node for node in tree_of(path).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        held += [node for node in tree_of(path).body if isinstance(node, ast.AsyncFunctionDef)]
+        if path.name != "__init__.py" and len(held) <= 1:
+            lines = sum((node.end_lineno or 0) - node.lineno + 1 for node in held)
+            thin += [f"{path.relative_to(ROOT)}: {lines} lines"] * (lines < THIN_MODULE_LINES)
+    assert thin == []

@@ -255,6 +255,10 @@ def remark(walk: Walk) -> None:
                 ev.UndoStarted(step="a.1", attempt=1, key="k"),
                 ev.UndoSettled(step="a.1", attempt=1, outcome=ev.Settled.RETRY_ACCEPTED),
                 ev.PlanChanged(plan_blob="3" * 64, plan_digest="d", tasks=9, steps=9),
+                ev.PlanReplaced(
+                    plan_blob="4" * 64, plan_digest="e", previous_digest="d", title="t", tasks=9, steps=9, tasks_done=0
+                ),
+                ev.RepeatDenied(step="a.1", arguments="digest"),
                 ev.Noted(what="repaired", data={"path": "x"}),
                 ev.FailureHandled(step="a.1"),
                 ev.ContextCompacted(step="a.1", reason="long"),

@@ -1,4 +1,4 @@
-"""Twenty kills: what each engine does twice, and what it leaves out: `python3 dev.py bench kills`.
+"""Twenty kills: what each engine does twice, and what it leaves out: `python3 dev.py kills engines`.
 
 One workflow of 120 steps; each step appends its number to a ledger outside, as a mail or a payment would be. The
 process that runs the steps is killed with SIGKILL twenty times, at moments drawn from a seed, the same for everybody,
@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,10 +57,10 @@ def drawn(seed: int) -> list[Kill]:
     return [Kill(lines=place, after_s=dice.uniform(0, AFTER_S_MAX)) for place in places]
 
 
-def measure() -> dict[str, Any]:
+def measure(contenders: Sequence[Contender] = ENTERED) -> dict[str, Any]:
     figures: dict[str, Any] = {"steps": STEPS, "seed": SEED, "left_out": {}}
     with postgres_or_none() as postgres:
-        for contender in ENTERED:
+        for contender in contenders:
             say(f"{contender.name}: {KILLS} kills ...")
             try:
                 figures[contender.name] = survived(contender, postgres)
@@ -108,7 +108,7 @@ def killed_at(one: Process, ledger: Path, before: int, kill: Kill) -> int:
                 raise NotHere(f"{one.contender.name} ended with {one.child.returncode}: {one.last_words()}")
             return 0
         if time.monotonic() > deadline:
-            raise NotHere(f"{one.contender.name} did not go on: {one.last_words()}")
+            raise NotHere(f"{one.contender.name} did not resume: {one.last_words()}")
         time.sleep(0.0005)
     time.sleep(kill.after_s)
     alive = one.child.poll() is None

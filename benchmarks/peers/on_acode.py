@@ -50,7 +50,7 @@ def probes(place: Place, count: int, work: Work) -> dict[str, Callable[[str], st
 
 
 def decide(place: Place, unknown: acode.OutcomeUnknown, work: Work) -> None:
-    """What a person does: look at the world and say what became of the step. acode records who said it."""
+    """A person's decision: look at the world and state the step's outcome. acode records the person."""
     step = str(unknown.details["step"])
     answer: Literal["applied", "not_applied"] = "applied" if work.happened(int(step.split("-")[1])) else "not_applied"
     acode.resolve(KEY, step, answer, note="looked into the ledger", workspace=place.path / "workspace")

@@ -1,7 +1,7 @@
 """Temporal: a workflow of activities, worked on beside a development server of its own.
 
 Recovery is the server's: an activity whose worker is gone is given to the next one when its time is up. A history may
-not grow without end, so the workflow goes on as a new one every so many steps, which is how Temporal wants it.
+not grow without end, so the workflow continues as a new one every so many steps, which is how Temporal wants it.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Place:
 class Work(Protocol):
     """The body of step n."""
 
-    waits: bool  # for others, perhaps for minutes: no claim or time-out of the engine may be shorter
+    waits: bool  # for others, perhaps for minutes: no claim or timeout of the engine may be shorter
 
     def __call__(self, n: int) -> str: ...
 
@@ -50,7 +50,7 @@ class Contender(Protocol):
 
 
 class Talk:
-    """Lines of JSON to whoever started this; what libraries print goes to stderr instead."""
+    """Lines of JSON to the parent process; the output of libraries goes to stderr instead."""
 
     def __init__(self) -> None:
         self._out: TextIO = os.fdopen(os.dup(1), "w", buffering=1)

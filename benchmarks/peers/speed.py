@@ -68,7 +68,7 @@ def postgres_or_none() -> Iterator[Server | None]:
 
 
 def works(contender: Contender, postgres: Server | None, figures: dict[str, Any]) -> bool:
-    """A short run that counts its syncs; whoever cannot do it is left out, with the reason."""
+    """A short run that counts its syncs; a contender that fails it is left out, with the reason."""
     say(f"{contender.name}: counting syncs ...")
     try:
         counted = count_syncs(contender, postgres)

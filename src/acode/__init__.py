@@ -6,7 +6,7 @@ The names below are the library: durable steps in ordinary programs. They are lo
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # the checker's word for itself; importing it from typing would cost more than all the rest
+TYPE_CHECKING = False  # the type checker's own name; importing it from typing would cost more than everything else
 
 if TYPE_CHECKING:
     from typing import Any

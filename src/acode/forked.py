@@ -1,4 +1,4 @@
-"""What a process must let go of when it finds itself forked: locks, connections and turns that its parent holds.
+"""Disown the parent's locks, connections and turns in a forked child.
 
 A child of `os.fork` has copies of everything. Releasing a copy of a lock frees the parent's, closing a copy of a
 database connection may undo what the parent writes, and a turn that another thread of the parent held is never given

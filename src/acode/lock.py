@@ -1,9 +1,9 @@
-"""One process per session: a kernel lock for now, a generation for ever.
+"""One process per session: a kernel lock while it lives, and a generation that only grows.
 
-The kernel frees the lock the moment its holder dies, so the file's existence means nothing and it is never deleted:
-two processes that delete and create it would both hold one. Breaking a lock raises the generation in the database, and
-every append checks it: an owner that slept through the breaking is refused when it wakes up. What stands in the file
-is for people; nothing is decided by it except whose name is shown.
+The kernel frees the lock the moment its holder dies, so the file's existence means nothing and it is never deleted: two
+processes that delete and create it would both hold one. Breaking a lock raises the generation in the database, and
+every append checks it: an owner that slept through the breaking is refused when it wakes up. The file's content is for
+people; no decision rests on it except the name that is shown.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import Protocol
 
 import msgspec
 
-from acode import forked
+from acode import command_notes, forked
 from acode.disk import file_lock
 from acode.disk.own_files import SAFE_FLAGS, read_own
 from acode.disk.private_files import write_private
 from acode.errors import (
+    HintForms,
     LockForeignOwner,
     LockForeignProcess,
     LockPermissions,
     LockUnsafe,
     NotWritable,
     SessionLocked,
-    Spoken,
 )
 from acode.events.types import Owner
 
@@ -46,7 +46,7 @@ _WINDOWS_MACHINE = r"SOFTWARE\Microsoft\Cryptography"
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds, or last held, a lock; written into the file for people."""
+    """The process that holds, or last held, a lock; written into the file for people."""
 
     pid: int
     started: float
@@ -82,14 +82,14 @@ class Lock:
 
     def _disown(self) -> None:
         """In a forked child only the copy of the descriptor is closed: with it open, the child would hold the lock when
-        its parent is dead; unlocked, or with its sign of life put back, it would be taken from the living one.
+        its parent is dead; unlocking it, or restoring its sign of life, would take it from the living parent.
         """
         os.close(self._fd)
         self._fd = -1
 
     def asked_to_pause(self) -> bool:
         """Whether somebody has asked this holder to pause. A request to one that held the lock before is none."""
-        if not os.path.exists(self._request):  # asked at every step: one call to the system, and no more
+        if not os.access(self._request, os.F_OK):  # asked at every step: one call to the system, and no more
             return False
         try:
             asked = msgspec.json.decode(read_own(_request_path(self.path)), type=Holder)
@@ -114,9 +114,9 @@ class Lock:
             os.utime(self._fd if os.utime in os.supports_fd else self.path, ns=(at_ns, at_ns))
 
     def release(self) -> None:
-        """Given back in order, which is no crash: the sign of life that was found is put back.
+        """Release the lock in order, which is no crash: the sign of life that was found is restored.
 
-        It dates the crash of whoever held the lock before. Without this a refused attempt, which holds the lock while
+        It dates the crash of the previous holder. Without this a refused attempt, which holds the lock while
         it looks, would move the crash to its own time and start the cool-down again.
         """
         if self._fd < 0:
@@ -188,7 +188,7 @@ def _request_path(path: Path) -> Path:
 
 
 def look(locks: Path, session_id: str, generation: int) -> Seen:
-    """Who holds it, without taking it and without creating anything."""
+    """The holder, without taking the lock and without creating anything."""
     path = lock_path(locks, session_id, generation)
     try:
         fd = _open_checked(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)  # a disk may be read-only
@@ -211,7 +211,7 @@ def _refusal(
     otherwise = (
         f"look for other acode processes, or, if the owner hangs, break the lock: acode session unlock {short} --force"
     )
-    hint = Spoken(
+    hint = HintForms(
         f"Wait for it (acode resume {short} --wait), {otherwise}",
         f"Wait for it (acode.session with wait=True), {otherwise}",
     )
@@ -232,7 +232,7 @@ def _refusal(
     )
 
 
-# Who am I, who is that.
+# Identifying processes.
 
 
 def myself(now: datetime) -> Holder:
@@ -242,14 +242,14 @@ def myself(now: datetime) -> Holder:
         boot_id=boot_id(),
         host=host_name(),
         user=user_name(),
-        command=what_runs(sys.argv),
+        command=command_name(sys.argv),
         since=now,
         pid_namespace=pid_namespace(),
     )
 
 
-def what_runs(argv: list[str]) -> str:
-    """The command's name and the words that say which: what follows may be a person's text, and hold a secret."""
+def command_name(argv: list[str]) -> str:
+    """The command's name and its subcommand: the arguments after them may be a person's text, and hold a secret."""
     words = [Path(argv[0]).name or "python"]
     for word in argv[1:3]:
         if not (word.isascii() and word.isalpha() and word.islower() and len(word) <= 16):
@@ -282,7 +282,7 @@ def user_name() -> str:
 
 @cache
 def boot_id() -> str:
-    """The same until the machine starts again; tells a crash of the process from one of the machine."""
+    """The same until the machine starts again; distinguishes a crash of the process from one of the machine."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -294,19 +294,12 @@ def boot_id() -> str:
 
 
 def _kernel_text(name: str) -> str:
-    """What macOS says of itself under this name. Its boot time would not do: that moves when the clock is set."""
+    """The value that macOS has under this name. Its boot time would not do: that moves when the clock is set."""
     import ctypes
 
     text, size = ctypes.create_string_buffer(128), ctypes.c_size_t(128)
     answer = ctypes.CDLL(None).sysctlbyname(name.encode(), text, ctypes.byref(size), None, 0)
     return text.value.decode("ascii", "replace") if answer == 0 else ""
-
-
-def pid_namespace() -> str:
-    """The same for all processes that know each other by pid: those of a container have one of their own."""
-    with contextlib.suppress(OSError):
-        return os.readlink("/proc/self/ns/pid")
-    return ""
 
 
 class Recorded(Protocol):
@@ -319,7 +312,7 @@ class Recorded(Protocol):
 
 
 class RecordedProcess(Recorded, Protocol):
-    """One that can be told from a later process with the same pid."""
+    """A process that differs from a later one with the same pid."""
 
     @property
     def pid(self) -> int: ...
@@ -337,9 +330,13 @@ def is_in_another_container(recorded: Recorded) -> bool:
     return recorded.boot_id == boot_id() and recorded.pid_namespace not in ("", pid_namespace())
 
 
+def pid_namespace() -> str:
+    return command_notes.pid_namespace()
+
+
 @cache
 def machine_id() -> str:
-    """The same as long as the system is not installed anew; empty where nobody says, as in many containers."""
+    """The same until the system is installed again; empty where the system has none, as in many containers."""
     if sys.platform == "win32":
         import winreg
 
@@ -359,15 +356,11 @@ def machine_id() -> str:
 
 
 def process_started(pid: int) -> float | None:
-    """When a process began, or None if there is none; with the pid it tells a reused pid apart, most of the time."""
+    """When a process began, or None if there is none; together with the pid it reveals a reused pid, most of the
+    time.
+    """
     if sys.platform == "linux":
-        try:
-            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-                fields = file.read().rpartition(")")[2].split()
-            # A zombie has ended; only its parent has not looked yet.
-            return float(fields[19]) if fields[0] not in ("Z", "X") else None
-        except (FileNotFoundError, ProcessLookupError, PermissionError, IndexError, ValueError):
-            return None  # any other error says nothing about the process, and must not make it dead
+        return command_notes.process_started(pid)
     import psutil
 
     try:
@@ -393,16 +386,16 @@ def stranger_of(holder: Holder | None, holding: int | None) -> str | None:
     if holder is not None and (holder.host != host_name() or not is_judged_here(holder)):
         return None  # pids of another machine or container say nothing here
     if holding is not None and holder is None:
-        found = in_words(holding)
+        found = describe(holding)
         return found if found is not None and "python" not in found and "acode" not in found else None
     if holding is not None and holder is not None and holding != holder.pid:
-        return in_words(holding)
+        return describe(holding)
     if holder is None or alive(holder) or process_started(holder.pid) is None:
         return None
-    return in_words(holder.pid)  # its pid is another process's now
+    return describe(holder.pid)  # its pid is another process's now
 
 
-def in_words(pid: int) -> str | None:
+def describe(pid: int) -> str | None:
     import psutil
 
     try:
@@ -465,7 +458,7 @@ def _check(path: Path, status: os.stat_result) -> None:
 
 
 def _last_touched_ns(fd: int) -> int:
-    """The last sign of life of whoever held it before; a file without an owner's name in it was made just now."""
+    """The last sign of life of the previous holder; a file without an owner's name in it was made just now."""
     status = os.fstat(fd)
     return status.st_mtime_ns if status.st_size else 0
 

@@ -1,14 +1,13 @@
-"""What happened, for whoever looks later: JSON lines in `.agent/logs/acode.jsonl`, and metrics where they are wanted.
+"""The log file for people: JSON lines in `.agent/logs/acode.jsonl`.
 
-Both only listen. A log that cannot be written, or a meter that is not there, never stops or changes a run. Nothing here
-is read back by acode: the truth is the session's own log.
+It only listens. A log that cannot be written never stops or changes a run. acode reads nothing of it back: the truth is
+the session's own log. Where OpenTelemetry is configured, each line names its trace.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +20,7 @@ from acode.engine import notices
 from acode.engine.notices import Notice
 from acode.engine.world import Listener, World
 from acode.errors import AcodeError
+from acode.events.keys import span_id_of, trace_id_of
 from acode.redact import Redactor
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ LOG_BYTES_MAX = 5 * 1_048_576
 LOGS_KEPT = 3
 VALUES_LISTED_MAX = 50
 
-# The plan's words for a resume are the seed's: `rollback_retry`, and nothing where a person or time will decide.
+# The names of a resume's decisions are fixed: `rollback_retry`, and nothing where a person or time will decide.
 _ACTIONS = {"skip": "skip", "retry": "retry", "rollback_and_retry": "rollback_retry"}
 
 
@@ -53,10 +53,11 @@ class Several:
 class Log:
     """One JSON object per line: at, level, event, and what belongs to it."""
 
-    def __init__(self, path: Path, redactor: Redactor, clock: Callable[[], datetime]) -> None:
+    def __init__(self, path: Path, redactor: Redactor, clock: Callable[[], datetime], *, traced: bool = False) -> None:
         self.path = path
         self.redactor = redactor
         self.clock = clock
+        self.traced = traced
 
     # Listening.
 
@@ -72,19 +73,19 @@ class Log:
             case notices.ResumeDecision():
                 self._decision(notice, body)
             case notices.StepStarted():
-                self._as_told("debug", notice)
+                self._as_logged("debug", notice)
             case notices.RunWarning() | notices.StepWarning() | notices.StepRetry():
-                self._as_told("warning", notice)
+                self._as_logged("warning", notice)
             case notices.StepFailed():
-                self._as_told("error", notice)
+                self._as_logged("error", notice)
             case notices.Escalated():
-                self._as_told("critical", notice)
+                self._as_logged("critical", notice)
             case (
                 notices.StepCompleted()
                 | notices.StepSettled()
                 | notices.StepWaiting()
                 | notices.StepRolledBack()
-                | notices.StepTakenBack()
+                | notices.FinishedStepRolledBack()
                 | notices.ApprovalRequest()
                 | notices.ContextCompacted()
                 | notices.SessionStart()
@@ -92,19 +93,20 @@ class Log:
                 | notices.Backup()
                 | notices.Repaired()
                 | notices.PlanChanged()
+                | notices.PlanReplaced()
                 | notices.TaskCompleted()
                 | notices.SyncChanged()
                 | notices.ChangesAccepted()
                 | notices.ResumeCompleted()
             ):
-                self._as_told("info", notice)
+                self._as_logged("info", notice)
             case _:
                 assert_never(body)
 
     def durable(self, seq: int) -> None:
         """The log follows what is said; it promises nothing."""
 
-    def _as_told(self, level: str, notice: Notice) -> None:
+    def _as_logged(self, level: str, notice: Notice) -> None:
         event, data = notices.public_form(notice.body)
         self._line(level, event, notice, **data)
 
@@ -173,7 +175,7 @@ class Log:
         )
 
     def crash(self, trace: str, *, session_id: str | None) -> None:
-        """An exception that nobody expected, with all that is needed to mend it."""
+        """An unexpected exception, with everything that is needed to fix it."""
         self.write("critical", "unexpected_error", session_id=session_id, code="ACODE-000", traceback=trace)
 
     # Writing.
@@ -185,7 +187,7 @@ class Log:
 
     def write(self, level: str, event: str, **fields: Any) -> None:
         at = self.clock().isoformat().replace("+00:00", "Z")
-        line = {"at": at, "level": level, "event": event, **self.clean(fields)}
+        line = {"at": at, "level": level, "event": event, **self.clean(fields), **self._trace(fields)}
         try:
             raw = msgspec.json.encode(line, enc_hook=str) + b"\n"
         except (UnicodeEncodeError, TypeError):
@@ -193,6 +195,13 @@ class Log:
         # A full or read-only disk stops the session itself with a clear error; its log must not do so first.
         with contextlib.suppress(OSError):
             self._append(raw)
+
+    def _trace(self, fields: Mapping[str, Any]) -> dict[str, str]:
+        """The trace of the session and the span of the attempt, where the line belongs to one."""
+        if not self.traced or not fields.get("session_id"):
+            return {}
+        span = {"span_id": span_id_of(fields["key"])} if fields.get("key") else {}
+        return {"trace_id": trace_id_of(fields["session_id"]), **span}
 
     def clean(self, value: Any) -> Any:
         """Without secrets, and without lists that nobody reads to their end."""
@@ -207,7 +216,9 @@ class Log:
                 return value
 
     def _append(self, raw: bytes) -> None:
-        """One write per line, so that the lines of two processes never mix; opened anew, because either may rotate."""
+        """One write per line, so that the lines of two processes never mix; opened again each time, because either
+        may rotate.
+        """
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         descriptor = open_own(self.path, flags)
         try:
@@ -237,57 +248,5 @@ class Log:
 
 def log_of(world: World) -> Log:
     """The workspace's log; its directory is made with the first session, and until then nothing is written."""
-    return Log(world.agent_dir / "logs" / LOG_NAME, world.redactor, world.clock)
-
-
-# Metrics.
-
-
-class Meter:
-    """How often sessions are resumed, and how long it takes until the work goes on."""
-
-    def __init__(self, count: Any, duration: Any, monotonic: Callable[[], float]) -> None:
-        self._count = count
-        self._duration = duration
-        self._monotonic = monotonic
-        self._began: float | None = None
-
-    def emit(self, notice: Notice) -> None:
-        match notice.body:
-            case notices.SessionReopened():
-                self._began = self._monotonic()
-            case notices.ResumeStarted(started=started) if self._began is not None:
-                scenario = {"acode.scenario": started.scenario}
-                self._count.add(1, scenario)
-                self._duration.record(self._monotonic() - self._began, scenario)
-
-    def durable(self, seq: int) -> None:
-        """A metric promises nothing."""
-
-
-def meter(env: Mapping[str, str], monotonic: Callable[[], float]) -> Meter | None:
-    """Only where somebody asked for it: OTEL_* is set, or the host program has set OpenTelemetry up already."""
-    if not any(name.startswith("OTEL_") for name in env) and "opentelemetry.metrics" not in sys.modules:
-        return None
-    try:
-        from opentelemetry import metrics
-    except ImportError:
-        return None
-    source = metrics.get_meter("acode")
-    count = source.create_counter("acode.resume_point.count", unit="{resume}", description="Sessions that were resumed")
-    duration = source.create_histogram(
-        "acode.resume_point.duration", unit="s", description="Time from the start of a resume until its work goes on"
-    )
-    return Meter(count, duration, monotonic)
-
-
-def flush_metrics() -> None:
-    """A short process ends before any interval; what it measured is sent now."""
-    if "opentelemetry.metrics" not in sys.modules:
-        return
-    from opentelemetry import metrics
-
-    flush = getattr(metrics.get_meter_provider(), "force_flush", None)
-    if flush is not None:
-        with contextlib.suppress(Exception):
-            flush(2_000)
+    traced = any(name.startswith("OTEL_") for name in world.env)
+    return Log(world.agent_dir / "logs" / LOG_NAME, world.redactor, world.clock, traced=traced)

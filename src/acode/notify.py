@@ -1,71 +1,128 @@
-"""Tell somebody who is not looking: the user's own `notify` command gets what is critical, as JSON on its input.
+"""Notify a person who is not watching: the user's own command gets one line of JSON on its input for each cause.
 
-It only listens. A command that fails, hangs or is not there costs a few seconds and a line in the log, never the run.
-It is taken from the configuration, which holds it back until the file is trusted.
+It only listens, and a step never waits for it: each command runs in a thread of its own, for a few seconds at most. A
+command that fails, hangs or is missing costs a line in the log, never the run. A cause is noted on disk before its
+command starts, so that a session that is resumed again and again reports the same gate or failure once. The command
+comes from the configuration, which withholds it until the file is trusted.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import signal
 import subprocess
 import sys
+import threading
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from acode.attention import Attention
+from acode.disk.own_files import open_own
+from acode.disk.private_files import make_private_directory
+from acode.engine import hints
 from acode.engine.notices import EnvironmentChecked, Escalated, Notice
 from acode.engine.world import World, short
+from acode.errors import (
+    AcodeError,
+    ApprovalDenied,
+    ChangedFiles,
+    InputRequired,
+    OutcomeUnknown,
+    StepFailed,
+    StepTimeout,
+)
 from acode.log_file import Log
+from acode.state import Session, State
+from acode.steps.keeper_notes import run_directory
 from acode.steps.run import WITHHELD
 
 NOTIFY_S_MAX = 10.0
 
 
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that somebody should know. `key` tells two causes of the same kind apart."""
+
+    cause: str  # as `notify.on` names it
+    event: str
+    level: str
+    key: str
+    attention: Attention | None
+    data: dict[str, Any]
+    next_action: str
+
+
 class Alerts:
-    """Escalations are critical, a workspace that is not the one the session left is an error; nothing else is told."""
+    """Listens to one run of a session; its end is reported by `ended`, because no notice says how a run ended."""
 
     def __init__(self, world: World, log: Log) -> None:
-        self._workspace = world.workspace
+        settings = world.config.settings.notify
+        self._world = world
         self._env = {name: value for name, value in world.env.items() if name not in WITHHELD}
-        self._command = world.config.settings.notify.command
+        self._command = settings.command
+        self._on = settings.on
         self._log = log
+        self._sent: list[threading.Thread] = []
 
     def emit(self, notice: Notice) -> None:
-        if self._command is None:
+        if self._command is None or notice.session is None:
             return
         match notice.body:
             case Escalated() as body:
-                self._send("critical", "escalated", notice, msgspec.to_builtins(body))
+                self._send(notice.session, escalation(notice.session, body))
             case EnvironmentChecked(report=report) if not report.valid:
-                self._send("error", "state_mismatch", notice, msgspec.to_builtins(report))
+                self._send(notice.session, mismatch(notice.session, msgspec.to_builtins(report)))
 
     def durable(self, seq: int) -> None:
         """An alert promises nothing."""
 
-    def _send(self, level: str, event: str, notice: Notice, data: dict[str, Any]) -> None:
-        alert = {
-            "level": level,
-            "event": event,
-            "at": notice.at.isoformat().replace("+00:00", "Z"),
-            "session_id": notice.session_id,
-            "short_id": short(notice.session_id),
-            "title": notice.session.title if notice.session else "",
-            "workspace": os.fspath(self._workspace),
-            "data": data,
-            "next_action": f"acode explain {short(notice.session_id)}",
-        }
-        problem = self._run(msgspec.json.encode(self._log.clean(alert), enc_hook=str) + b"\n")
-        if problem is not None:
-            self._log.write("warning", "notify_failed", session_id=notice.session_id, message=problem)
+    def ended(self, session: Session, error: AcodeError | None) -> None:
+        """The run has ended: with a question, an unknown outcome, a failure, or well."""
+        alert = at_the_end(session, error) if self._command is not None else None
+        if alert is not None:
+            self._send(session, alert)
 
-    def _run(self, text: bytes) -> str | None:
-        """What went wrong, in words."""
+    def close(self) -> None:
+        """Wait for commands that still run; each has its time limit."""
+        for thread in self._sent:
+            thread.join()
+        self._sent.clear()
+
+    def _send(self, session: Session, alert: Alert) -> None:
+        if alert.cause not in self._on or not is_new(self._world.agent_dir, session.session_id, alert):
+            return
+        line = {
+            "level": alert.level,
+            "event": alert.event,
+            "cause": alert.cause,
+            "attention": alert.attention,
+            "at": self._world.clock().isoformat().replace("+00:00", "Z"),
+            "session_id": session.session_id,
+            "short_id": short(session.session_id),
+            "title": session.title,
+            "workspace": os.fspath(self._world.workspace),
+            "data": alert.data,
+            "next_action": alert.next_action,
+        }
+        text = msgspec.json.encode(self._log.clean(line), enc_hook=str) + b"\n"
+        thread = threading.Thread(target=self._run, args=(session.session_id, text), name="acode-notify", daemon=True)
+        thread.start()
+        self._sent.append(thread)
+
+    def _run(self, session_id: str, text: bytes) -> None:
+        problem = self._problem(text)
+        if problem is not None:
+            self._log.write("warning", "notify_failed", session_id=session_id, message=problem)
+
+    def _problem(self, text: bytes) -> str | None:
+        """Run the command; the reason if it failed, in words."""
         try:
             process = subprocess.Popen(
                 self._argv(),
-                cwd=self._workspace,
+                cwd=self._world.workspace,
                 env=self._env,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
@@ -86,6 +143,88 @@ class Alerts:
         if not isinstance(self._command, str):
             return list(self._command)
         return ["/bin/sh", "-c", self._command] if sys.platform != "win32" else ["cmd", "/c", self._command]
+
+
+# Causes.
+
+
+def escalation(session: Session, body: Escalated) -> Alert:
+    return Alert(
+        cause="escalated",
+        event="escalated",
+        level="critical",
+        key=f"{body.reason_code} {session.furthest}",
+        attention="escalated",
+        data=msgspec.to_builtins(body),
+        next_action=f"acode explain {short(session.session_id)}",
+    )
+
+
+def mismatch(session: Session, report: dict[str, Any]) -> Alert:
+    changed = [(one["path"], one.get("found_hash")) for one in report.get("changed_files", ())]
+    return Alert(
+        cause="mismatch",
+        event="state_mismatch",
+        level="error",
+        key=repr((changed, [one["code"] for one in report.get("errors", ())])),
+        attention="changed_files",
+        data=report,
+        next_action=f"acode explain {short(session.session_id)}",
+    )
+
+
+def at_the_end(session: Session, error: AcodeError | None) -> Alert | None:
+    """The alert for the way in which a run ended; None where nobody is needed."""
+    way = hints.next_command(session, error)
+    match error:
+        case None if session.state is State.COMPLETED:
+            return Alert(cause="done", event="done", level="info", key="", attention=None, data={}, next_action="")
+        case OutcomeUnknown():
+            step = str(error.details.get("step") or session.last_attempted or "")
+            flight = session.in_flight.get(step)
+            attempt = flight.started.attempt if flight is not None else 0
+            return ending_alert("unknown", f"{step} {attempt}", "resolve", error, way)
+        case InputRequired() if session.waiting_for is not None:
+            waiting = session.waiting_for
+            return ending_alert("gate", f"{waiting.step} {waiting.action_digest}", "approve", error, way)
+        case StepFailed() | StepTimeout():
+            return ending_alert("failed", f"{error.details.get('step')} {error.message}", None, error, way)
+        case ChangedFiles() | ApprovalDenied() | None:
+            return None  # the mismatch was reported when it was found; a denial is somebody's own answer
+        case _ if session.state is State.FAILED:
+            return ending_alert("failed", error.message, None, error, way)
+        case _:
+            return None
+
+
+def ending_alert(cause: str, key: str, attention: Attention | None, error: AcodeError, way: str) -> Alert:
+    return Alert(
+        cause=cause,
+        event=cause,
+        level="error" if cause == "failed" else "warning",
+        key=key,
+        attention=attention,
+        data={"error": error.as_dict()},
+        next_action=way,
+    )
+
+
+def is_new(agent_dir: Path, session_id: str, alert: Alert) -> bool:
+    """Whether this cause is reported for the first time; from now on it is not new.
+
+    One empty file for each cause, made only where it is missing, so that of two processes one reports it. Where the
+    note cannot be made the cause is reported: a second call is better than none.
+    """
+    place = run_directory(agent_dir, f"{session_id}:notified")
+    name = hashlib.sha256(f"{alert.cause} {alert.key}".encode(errors="surrogatepass")).hexdigest()[:32]
+    try:
+        make_private_directory(place)
+        os.close(open_own(place / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    except (OSError, AcodeError):
+        return True
+    return True
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

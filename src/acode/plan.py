@@ -52,22 +52,24 @@ class Strategy(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What the evidence says about a step in flight."""
+    """The evidence about a step in flight."""
 
     outcome: Outcome
     evidence: str
     still_running: bool = False
     repeatable: bool = False  # repeating it is safe by its nature or by its declaration
-    rolls_back: bool = False  # its partial effects can be taken back
-    probe_pending: bool = False  # a probe would tell, and previews that run none must not guess
+    rolls_back: bool = False  # its partial effects can be rolled back
+    probe_pending: bool = False  # a probe would decide, and previews that run none must not guess
+    last_output: str = ""  # the last lines that its command printed, for the person who states its outcome
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     step: str
     kind: str
     outcome: Outcome
     action: Action
     evidence: str
+    last_output: str = ""
 
 
 class Continuation(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +100,7 @@ def continue_plan(
     )
     applied = {settlement.step for settlement in settlements if settlement.action is Action.SKIP}
     if session.steps_from.asked:
-        # What is left to do, only the program knows; what it will be asked about is what it left open.
+        # Only the program knows the remaining steps; its open steps are the ones to ask about.
         failed = (name for name, record in session.records.steps.items() if record.status != "completed")
         again = (*(name for name in session.in_flight if name not in applied), *failed)
         order = execution_order(session.plan) if session.plan is not None else ()
@@ -127,7 +129,14 @@ def continue_plan(
 
 def settle(step: str, kind: str, finding: Finding, *, strategy: Strategy, retry_unknown: bool) -> Settlement:
     action = _action(finding, strategy, retry_unknown)
-    return Settlement(step=step, kind=kind, outcome=finding.outcome, action=action, evidence=finding.evidence)
+    return Settlement(
+        step=step,
+        kind=kind,
+        outcome=finding.outcome,
+        action=action,
+        evidence=finding.evidence,
+        last_output=finding.last_output,
+    )
 
 
 def _action(finding: Finding, strategy: Strategy, retry_unknown: bool) -> Action:
@@ -157,7 +166,8 @@ def repeatable(step: Step) -> bool:
 
 
 def approval_digest(session: Session, gate: Step, contents: Mapping[str, str | None] | None = None) -> str:
-    """The hash of what a grant allows: the question and the definitions of all steps that depend on the gate.
+    """The hash of everything that a grant allows: the question and the definitions of all steps that depend on the
+    gate.
 
     A grant for other words, other commands or another order is no grant. `contents`: the hashes of the files that these
     steps apply and that the plan only names.

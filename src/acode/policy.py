@@ -1,8 +1,8 @@
 """Decide: a session, its interruption and the time become one `Decision` with one reason code.
 
-Pure, and total: every combination has an answer. A decision changes nothing; what is refused changes no counter and
-no cool-down. Automatic attempts obey all rules. A person who types `acode resume` is the explicit operator action:
-told about cool-down, class and settings, bound by the attempt limit, by what is missing and by unknown outcomes.
+Pure, and total: every combination has an answer. A decision changes nothing; a refusal changes no counter and no
+cool-down. Automatic attempts obey all rules. A person who types `acode resume` is the explicit operator action:
+informed about cool-down, class and settings, bound by the attempt limit, by missing files and by unknown outcomes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was looked at outside the log before deciding."""
+    """The facts from outside the log that a decision uses."""
 
     checkpoint_missing: str | None = None
     artifacts_missing: tuple[str, ...] = ()
@@ -80,13 +80,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     run_state: str
     rules: tuple[Rule, ...] = ()
     forced: bool = False
+    unknown: bool = False  # the outcome of a step is unknown: a person must state it
 
     @property
     def reason_code(self) -> str | None:
         return str(self.reason) if self.reason is not None else None
 
     @property
-    def in_words(self) -> str:
+    def describe(self) -> str:
         return self.reason_code or LOCK_IS_HELD
 
     @property
@@ -124,11 +125,12 @@ def decide(
         run_state=run_state(session, limits),
         rules=rules,
         forced=forced,
+        unknown=facts.unknown_step is not None,
     )
 
 
 def refused_by_lock(decision: Decision) -> Decision:
-    """What anybody gets while a process is at work on the session: nothing has interrupted it, and its lock is held."""
+    """The refusal while a process works on the session: nothing has interrupted it, and its lock is held."""
     rule = Rule(name="no process is at work on it", reason=None, met=False, because=LOCK_IS_HELD, binding=True)
     return msgspec.structs.replace(
         decision, eligible=False, reason=None, cooldown_s_remaining=0, rules=(rule, *decision.rules)

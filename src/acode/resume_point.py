@@ -69,9 +69,11 @@ def detect_scenario(session: Session, temp_left: bool = False) -> Scenario:
     match session.state:
         case State.CREATED | State.PLANNING if not session.started_any:
             return Scenario.FRESH_START
-        case State.AWAITING_APPROVAL if not session.in_flight or _only_around_the_gate(session):
+        case State.AWAITING_APPROVAL if _waits_for_nothing_else(session):
             return Scenario.CLEAN_SHUTDOWN
-        case State.PLANNING | State.AWAITING_APPROVAL if session.steps_from.asked:
+        case State.AWAITING_APPROVAL if session.steps_from.asked or session.waiting_for is not None:
+            return Scenario.MID_WRITE if writing else Scenario.MID_OPERATION
+        case State.PLANNING if session.steps_from.asked:
             return Scenario.MID_WRITE if writing else Scenario.MID_OPERATION
         case State.EXECUTING if not session.started_any:
             return Scenario.FRESH_START
@@ -88,8 +90,11 @@ def detect_scenario(session: Session, temp_left: bool = False) -> Scenario:
     )
 
 
-def _only_around_the_gate(session: Session) -> bool:
-    """Whether all that is in flight are steps of a program inside of which it asks: those wait with it."""
+def _waits_for_nothing_else(session: Session) -> bool:
+    """Whether all that is in flight are steps of a program inside of which it asks: those wait with it. A step of
+    another task was cut off while a person was asked."""
+    if not session.in_flight:
+        return True
     gate = session.waiting_for.step if session.waiting_for is not None else ""
     return session.steps_from.asked and all(gate.startswith(f"{step}{NESTED}") for step in session.in_flight)
 
@@ -118,7 +123,7 @@ def classify(
         return Interruption(cls=InterruptionClass.PROCESS_CRASH, at=at, evidence=half_undone(session.undoing))
     if session.state is State.PAUSED and session.pause is not None:
         return _classify_pause(session, at)
-    if session.state is State.AWAITING_APPROVAL:
+    if session.state is State.AWAITING_APPROVAL and (session.steps_from.asked or _waits_for_nothing_else(session)):
         return Interruption(cls=None, at=at, evidence="waits for an approval")
     if lock_touched_at is not None and lock_touched_at > at:
         at = lock_touched_at
@@ -131,7 +136,7 @@ def classify(
 
 
 def still_running(session: Session) -> Interruption:
-    """No interruption at all: a process holds the session, and a log that goes on has no end to classify."""
+    """No interruption at all: a process holds the session, and a log that still grows has no end to classify."""
     return Interruption(cls=None, at=session.updated_at, evidence="a process is at work on it")
 
 

@@ -13,7 +13,7 @@ import hmac
 import os
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from acode.disk.own_files import SAFE_FLAGS
-from acode.disk.private_files import write_private
+from acode.disk.private_files import private_directory, write_private
 from acode.errors import KeyMissing, KeyUnusable
 
 SECRET_VARIABLE = "ACODE_CHECKPOINT_SECRET"
@@ -45,9 +45,9 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True):
         if found is None:
             raise KeyMissing(
                 f"the log is signed with key {key_id}, which is not here (here: {', '.join(sorted(self.keys))})",
-                hint="If the session is yours, bring its key: acode key import FILE, or set ACODE_CHECKPOINT_SECRET;"
+                hint="If the session is yours, import its key: acode key import FILE, or set ACODE_CHECKPOINT_SECRET;"
                 " if the key is lost for good: acode session repair --accept-lost-key."
-                " What somebody else sent you is neither resumed nor shown without the key that proves it.",
+                " A session that somebody else sent you is neither resumed nor shown without the key that proves it.",
                 key_id=key_id,
             )
         return found
@@ -140,7 +140,7 @@ def _stored_keys(state_dir: Path) -> list[tuple[str, bytes]]:
     if len(keys) != len(text.split()) or not keys:
         raise KeyUnusable(
             f"the key file {path} is damaged: one key of {KEY_BYTES * 2} hex digits per line is expected",
-            hint="Bring it back from a backup, or acode key import. Without the key old sessions cannot be verified.",
+            hint="Restore it from a backup, or acode key import. Without the key old sessions cannot be verified.",
         )
     return [(key_id(key), key) for key in keys]
 
@@ -222,13 +222,23 @@ def _name_of(workspace: Path) -> str:
 
 
 def write_anchor(directory: Path, anchor: Anchor, *, durable: bool) -> None:
+    """The anchor, found by its session, by its title, and among the open ones until it has ended."""
+    mark = directory / OPEN / anchor.session_id
+    if not mark.exists():
+        _enter(directory, anchor)
+    _put_anchor(directory, anchor, durable=durable)
+    if anchor.ended:
+        mark.unlink(missing_ok=True)
+
+
+def _put_anchor(directory: Path, anchor: Anchor, *, durable: bool) -> None:
     write_private(directory / anchor.session_id, msgspec.json.encode(anchor), durable=durable)
 
 
 def read_anchor(directory: Path, session_id: str) -> Anchor | None:
     """None where there is none, or a torn one: a missing anchor is a warning, never proof of anything.
 
-    One that is there and cannot be read is an error: a log that was put back would pass for a whole one meanwhile.
+    One that is there and cannot be read is an error: a log that was rolled back would look whole meanwhile.
     """
     try:
         return _anchor.decode((directory / session_id).read_bytes()[:ANCHOR_BYTES_MAX])
@@ -236,22 +246,109 @@ def read_anchor(directory: Path, session_id: str) -> Anchor | None:
         return None
 
 
-def all_anchors(directory: Path) -> Iterator[Anchor]:
+def anchor_names(directory: Path) -> list[str]:
+    """The ids of all sessions that have an anchor here; none of them is read."""
     try:
-        entries = [entry for entry in os.scandir(directory) if entry.is_file() and not entry.name.startswith(".")]
+        return sorted(entry.name for entry in os.scandir(directory) if entry.is_file() and entry.name[:1] != ".")
     except FileNotFoundError:
-        return
-    for name in sorted(entry.name for entry in entries):
-        anchor = read_anchor(directory, name)
+        return []
+
+
+def all_anchors(directory: Path) -> Iterator[Anchor]:
+    return _anchors_of(directory, anchor_names(directory))
+
+
+def _anchors_of(directory: Path, session_ids: Iterable[str]) -> Iterator[Anchor]:
+    for session_id in session_ids:
+        anchor = read_anchor(directory, session_id)
         if anchor is not None:
             yield anchor
 
 
+def anchored_workspaces(state_dir: Path) -> list[str]:
+    """Every workspace that has an anchor here."""
+    try:
+        places = sorted(entry.path for entry in os.scandir(state_dir / "anchors") if entry.is_dir())
+    except FileNotFoundError:
+        return []
+    return list(dict.fromkeys(anchor.workspace for place in places for anchor in all_anchors(Path(place))))
+
+
 def forget_anchor(state_dir: Path, workspace: Path, session_id: str) -> None:
-    (anchor_directory(state_dir, workspace) / session_id).unlink(missing_ok=True)
+    directory = anchor_directory(state_dir, workspace)
+    anchor = read_anchor(directory, session_id)
+    (directory / session_id).unlink(missing_ok=True)
+    (directory / OPEN / session_id).unlink(missing_ok=True)
+    if anchor is not None:
+        _leave_title(directory, anchor)
     (_places(state_dir, session_id) / _name_of(workspace)).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # another workspace has it too, or nothing was noted
         _places(state_dir, session_id).rmdir()
+
+
+# Anchors by what is asked for, so that nobody reads all of them: a mark for each that has not ended, and a list for
+# each title. Both are hints: a mark that a crash left behind, or an id in a list, counts only with its anchor.
+
+OPEN, TITLES = "open", "titles"
+
+
+def open_anchors(directory: Path) -> list[str]:
+    """The ids of sessions that had not ended when their anchor was written last."""
+    if not (directory / OPEN).is_dir():
+        return [anchor.session_id for anchor in all_anchors(directory) if not anchor.ended]
+    return anchor_names(directory / OPEN)
+
+
+def anchors_titled(directory: Path, title: str) -> list[Anchor]:
+    known = _titled(directory, title) if (directory / OPEN).is_dir() else anchor_names(directory)
+    return [anchor for anchor in _anchors_of(directory, known) if anchor.title == title]
+
+
+def _enter(directory: Path, anchor: Anchor) -> None:
+    """The mark and the title stand before the anchor does: a crash leaves too much of them, never too little."""
+    private_directory(directory)
+    if not (directory / OPEN).is_dir():
+        for older in all_anchors(directory):  # of an acode that made no marks
+            _enter_title(directory, older)
+            if not older.ended:
+                write_private(directory / f"{OPEN}.new" / older.session_id, b"", durable=False)
+        private_directory(directory / f"{OPEN}.new")
+        with contextlib.suppress(OSError):  # another process was faster
+            os.rename(directory / f"{OPEN}.new", directory / OPEN)
+    _enter_title(directory, anchor)
+    if not anchor.ended:
+        write_private(directory / OPEN / anchor.session_id, b"", durable=False)
+
+
+def _title_list(directory: Path, title: str) -> Path:
+    return directory / TITLES / hashlib.sha256(title.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def _titled(directory: Path, title: str) -> list[str]:
+    try:
+        return _title_list(directory, title).read_text("ascii", errors="replace").split()
+    except FileNotFoundError:
+        return []
+
+
+def _enter_title(directory: Path, anchor: Anchor) -> None:
+    known = _titled(directory, anchor.title)
+    if anchor.session_id not in known:
+        _put_titled(directory, anchor.title, [*known, anchor.session_id])
+
+
+def _leave_title(directory: Path, anchor: Anchor) -> None:
+    known = _titled(directory, anchor.title)
+    if anchor.session_id in known:
+        _put_titled(directory, anchor.title, [one for one in known if one != anchor.session_id])
+
+
+def _put_titled(directory: Path, title: str, session_ids: list[str]) -> None:
+    path = _title_list(directory, title)
+    if session_ids:
+        write_private(path, "".join(f"{one}\n" for one in session_ids).encode(), durable=False)
+    else:
+        path.unlink(missing_ok=True)
 
 
 # Where a session is anchored, by its id: a copied workspace is recognized without a look at all anchors.
@@ -281,7 +378,7 @@ def _places(state_dir: Path, session_id: str) -> Path:
 
 
 def keep_collected(state_dir: Path, anchor: Anchor) -> None:
-    write_anchor(state_dir / "collected", anchor, durable=True)
+    _put_anchor(state_dir / "collected", anchor, durable=True)
 
 
 def read_collected(state_dir: Path, session_id: str) -> Anchor | None:

@@ -1,4 +1,5 @@
-"""The policy loop around a child process: run or resume, wait out the cool-down, go on, and stop at the limit.
+"""The policy loop around a child process: run or resume, wait for the cool-down to end, continue, and stop at the
+limit.
 
 The supervisor never touches a session itself. It looks, waits, and starts `acode resume --auto`, which records
 its own decision; so a supervisor that is killed loses nothing, and two of them cannot do more than one of them.
@@ -15,14 +16,15 @@ from acode.policy import Decision, Reason
 
 COUNTDOWN_STEP_S = 1.0
 LOCK_RETRY_S = 2.0
+LOCKED = 16
 FRUITLESS_MAX = 3  # children in a row that died before they had recorded an attempt: the limit cannot count those
 
-# Ends that a policed attempt cannot mend: the child's word is the supervisor's word.
+# Ends that no automatic attempt can change: the child's exit status becomes the supervisor's.
 FINAL = frozenset({0, 2, 3, 10, 12, 13, 14, 15, 17, 18, 19, 20, 130, 143})
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look at the session says now."""
+    """The session's state at a look."""
 
     decision: Decision | None  # None: the session has ended
     state: str
@@ -39,7 +41,7 @@ class ChildEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do next, decided from the child's end and a fresh look."""
+    """The next action, decided from the child's end and a fresh look."""
 
     do: Literal["start", "wait", "end"]
     seconds: float = 0.0
@@ -59,7 +61,7 @@ class SupervisionEnds(msgspec.Struct, frozen=True, kw_only=True):
 SupervisorNotice = ChildStarts | ChildEnd | SupervisionEnds
 
 
-def last_word(end: ChildEnd | None) -> Step | None:
+def final_step(end: ChildEnd | None) -> Step | None:
     """The child's end, where nothing that a look could show would change what follows."""
     if end is None or end.exit_code not in FINAL:
         return None
@@ -75,8 +77,9 @@ def next_step(end: ChildEnd | None, standing: Standing, *, fruitless: int = 0, w
     code = end.exit_code if end is not None else None
     if standing.decision is None:
         return Step(do="end", exit_code=standing.exit_code, why=f"the session is {standing.state}")
-    if code == 16 or standing.locked:
-        why = "another process works on the session" if standing.locked else "somebody, or a command, is still at work"
+    if code == LOCKED or standing.locked:
+        refused = "the child was refused, and has said who may be at work"
+        why = "another process works on the session" if standing.locked else refused
         return Step(do="wait", seconds=LOCK_RETRY_S, why=why)
     if standing.decision.reason is Reason.COOLDOWN and not waited:
         return Step(do="wait", seconds=standing.decision.cooldown_s_remaining, why="cool-down")
@@ -84,7 +87,7 @@ def next_step(end: ChildEnd | None, standing: Standing, *, fruitless: int = 0, w
         return Step(do="end", exit_code=code or 0, why="the child could not even begin, and has said why")
     if fruitless >= FRUITLESS_MAX:
         return Step(do="end", exit_code=1, why=f"{fruitless} children in a row were killed before they had begun")
-    return Step(do="start", why=standing.decision.in_words)
+    return Step(do="start", why=standing.decision.describe)
 
 
 def supervise(
@@ -103,19 +106,21 @@ def supervise(
     while True:
         if end is not None:
             emit(end)
-        step = last_word(end)
+        step = final_step(end)
         if step is None:
             standing = look()
-            fruitless = fruitless + (end is not None) if standing.resumes == known else 0
+            # One that was refused did not die: the lock, not the number of children, says how long that is waited for.
+            begun = end is not None and end.exit_code != LOCKED
+            fruitless = fruitless + begun if standing.resumes == known else 0
             step = next_step(end, standing, fruitless=fruitless, waited=waited)
         if step.do == "end":
             emit(SupervisionEnds(exit_code=step.exit_code, why=step.why))
             return step.exit_code
         if step.do == "wait":
-            locked = standing.locked or (end is not None and end.exit_code == 16)
+            locked = standing.locked or (end is not None and end.exit_code == LOCKED)
             locked_s = locked_s + step.seconds if locked else 0.0
             if locked and locked_s > locked_s_max:
-                return 16
+                return LOCKED
             if not count_down(step.seconds, step.why):
                 return 130
             end, waited = None, not locked  # what is waited for is the lock or the cool-down

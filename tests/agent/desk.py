@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from acode.agent.context import Job
+from acode.agent.context import Context
 from acode.agent.messages import Ask, Call, Reply, Setup
 from acode.agent.planning import begin_executing
 from acode.agent.tools import Answer, use
@@ -72,7 +72,7 @@ class Desk:
             return next(iter(store.session_ids()), "")
 
     @contextmanager
-    def life(self, changed_files: Literal["continue", "abort"] = "continue") -> Iterator[Job]:
+    def life(self, changed_files: Literal["continue", "abort"] = "continue") -> Iterator[Context]:
         """The session from its beginning; it is interrupted at the end of the block."""
         here = self.world()
         endings: list[Result] = []
@@ -93,9 +93,9 @@ class Desk:
         )
         try:
             with opening as session:
-                job = Job(DeferredSteps(session), SETUP, {}, "use tools", nobody_answers)
-                begin_executing(job)
-                yield job
+                context = Context(DeferredSteps(session), SETUP, {}, "use tools", nobody_answers)
+                begin_executing(context)
+                yield context
                 raise Interrupted
         except Interrupted:
             pass
@@ -104,8 +104,8 @@ class Desk:
 
     def use(self, *calls: Call) -> list[Answer]:
         """One life with these calls."""
-        with self.life() as job:
-            return [use(job, f"{one.tool}-{number}", one) for number, one in enumerate(calls, start=1)]
+        with self.life() as context:
+            return [use(context, f"{one.tool}-{number}", one) for number, one in enumerate(calls, start=1)]
 
     def killed(self, *calls: Call) -> None:
         """A life that ends by a kill within these calls; its process id stands in `pid` beside the workspace."""
@@ -158,5 +158,5 @@ def told(desk: Desk, tool: str, **arguments: Any) -> str:
 
 
 def one(desk: Desk, tool: str, **arguments: Any) -> Any:
-    with desk.life() as job:
-        return use(job, f"{tool}-{os.urandom(4).hex()}", call(tool, **arguments))
+    with desk.life() as context:
+        return use(context, f"{tool}-{os.urandom(4).hex()}", call(tool, **arguments))

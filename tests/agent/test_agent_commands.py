@@ -44,7 +44,7 @@ def town(acode: Acode, tmp_path: Path) -> Iterator[Town]:
 def test_what_is_shown_of_it_names_tasks_and_not_the_steps_of_a_plan(town: Town) -> None:
     short = town.short
     explained = town.acode("explain", short, env=town.env).stdout
-    assert "second: Finish (in the middle; goes on where the log ends)" in explained
+    assert "second: Finish (in the middle; continues where the log ends)" in explained
     assert "End the session" not in explained and "declared idempotent)" not in explained
     preview = town.acode("resume", "--dry-run", short, env=town.env).stdout
     assert "Skipping: 1 task (complete)" in preview and "Starting from: Task 2, Step 3 (second: Finish)" in preview
@@ -121,7 +121,7 @@ def test_a_commit_of_an_agent_is_not_silently_left_behind_by_a_rollback(begin: B
     assert town.run("--approve-plan").exit_code == 75
     refused = town.acode("session", "rollback", town.short, "--yes")
     assert refused.exit_code == 1
-    assert "work.git_commit-2-1 cannot be taken back" in refused.stderr
+    assert "work.git_commit-2-1 cannot be rolled back" in refused.stderr
     assert "git_commit-3-1" not in refused.stderr, "nothing was left to commit, so it changed nothing"
     assert (town.workspace / "a.txt").read_text() == "one\n", "nothing is taken back where not all can be"
     back = town.acode("session", "rollback", town.short, "--to", "work.git_commit-2-1", "--yes")

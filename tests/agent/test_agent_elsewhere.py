@@ -76,7 +76,7 @@ def test_a_secret_that_the_model_read_stays_on_its_machine_and_the_way_on_is_sai
     assert tables and not any(spelling in told for spelling in (TOKEN.encode(), TOKEN.encode().hex().encode()))
     (two.workspace / "env").write_text("TOKEN=of its own\n")
     taken = two("resume", name, "--remote", "--yes", "--changed-files", "continue")
-    assert "work.read_file-1-1 held a secret" in taken.stderr and "Carry the session on there" in taken.stderr
+    assert "work.read_file-1-1 held a secret" in taken.stderr and "Resume the session there" in taken.stderr
     assert "Traceback" not in taken.stderr and TOKEN not in taken.stderr
     assert two("session", "rollback", name, "--to", "work.ask-1", "--yes").exit_code == 0
     assert two("resume", name, "--changed-files", "continue").exit_code == 10, "read anew, and asked about the command"

@@ -48,7 +48,7 @@ SCRIPT: dict[str, Any] = {
     "turns": [
         plan_turn({"id": "first"}, {"id": "second", "needs": ["first"]}),
         task_turns("First", *turns("a")),
-        task_turns("Second", *turns("b")[2:5], turns("b")[-1]),
+        task_turns("Second", turns("b")[2], turns("b")[-1]),
     ],
 }
 
@@ -91,7 +91,7 @@ def test_killed_at_every_request_and_tool_boundary_nothing_is_asked_or_done_twic
     assert undisturbed.exit_code == 0, undisturbed.stderr
     wanted, asked_once = left_behind(town, ledger), len(town.requests())
     calls = [made for entry in SCRIPT["turns"][1:] for turn in entry["turns"] for made in turn.get("calls", [])]
-    assert asked_once + len(calls) > 30
+    assert asked_once + len(calls) > 25
 
     other = Town(Acode(tmp_path / "other"), town.base_url, town.ledger)
     other.workspace.mkdir()
@@ -112,4 +112,4 @@ def test_killed_at_every_request_and_tool_boundary_nothing_is_asked_or_done_twic
     lost = sum(one.startswith("before StepCompleted") and ".ask-" in one for one in visited)
     assert len(requests) == asked_once + lost
     assert len(set(requests)) == asked_once, "what the model is told is the same in every life"
-    assert len(visited) > 120, "each request and each call has four boundaries"
+    assert len(visited) > 95, "each request and each call has four boundaries"

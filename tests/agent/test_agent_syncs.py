@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from acode.agent.context import Job
+from acode.agent.context import Context
 from acode.agent.messages import Ask, Call, Message, Reply
 from acode.agent.tools import use
 from tests.agent.desk import Desk
@@ -35,15 +35,17 @@ CALLS = [
 def test_a_tool_call_costs_one_sync_of_the_log(syncs: WatchedSyncs, tmp_path: Path, tool: str, arguments: str) -> None:
     desk = Desk(tmp_path)
     (desk.workspace / "notes.txt").write_text("notes\nend\n")
-    with desk.life() as job:
+    with desk.life() as context:
         before = syncs.of_the_log()
-        use(job, f"{tool}-1-1", Call(id="c", tool=tool, arguments=arguments))
+        use(context, f"{tool}-1-1", Call(id="c", tool=tool, arguments=arguments))
         assert syncs.of_the_log() - before == 1
 
 
 def test_a_request_to_the_model_costs_one_sync_of_the_log(syncs: WatchedSyncs, tmp_path: Path) -> None:
-    with Desk(tmp_path).life() as job:
-        answering = Job(job.bench, job.setup, {}, "goal", lambda *_, **__: Reply(text="yes", output_tokens=1))
+    with Desk(tmp_path).life() as context:
+        answering = Context(
+            context.steps, context.setup, {}, "goal", lambda *_, **__: Reply(text="yes", output_tokens=1)
+        )
         before = syncs.of_the_log()
         answering.ask("ask-1", Ask(instructions="i", messages=(Message(role="user", text="?"),)))
         assert syncs.of_the_log() - before == 1

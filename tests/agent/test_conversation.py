@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acode.agent.conversation import Talk, opening_of, signature
+from acode.agent.conversation import TaskConversation, opening_of, signature
 from acode.agent.messages import Call, Reply
 from acode.agent.prompts import guarded
 from acode.events.definition import Model, Plan, Step, Task
@@ -21,20 +21,20 @@ def test_what_a_tool_answers_stands_between_marks_that_its_text_cannot_know() ->
     assert guarded("session", "work.read_file-1-1", "read_file", hostile) == shown, "the same in every life"
 
 
-def long_talk(turns: int) -> Talk:
-    talk = Talk("be good", "do it")
+def long_talk(turns: int) -> TaskConversation:
+    conversation = TaskConversation("be good", "do it")
     for number in range(turns):
         call = Call(id=str(number), tool="search", arguments="{}")
-        talk.heard(Reply(text=f"turn {number} " + "x" * 400, calls=(call,)))
-        talk.answered(call, "y" * 4_000)
-    return talk
+        conversation.add_reply(Reply(text=f"turn {number} " + "x" * 400, calls=(call,)))
+        conversation.add_answer(call, "y" * 4_000)
+    return conversation
 
 
 def test_a_conversation_is_full_by_the_endpoints_count_or_by_its_characters() -> None:
     assert long_talk(20).full(8_000)
     assert not long_talk(2).full(8_000)
-    counted = Talk("be good", "do it")
-    counted.heard(Reply(text="short", input_tokens=7_000, output_tokens=10))
+    counted = TaskConversation("be good", "do it")
+    counted.add_reply(Reply(text="short", input_tokens=7_000, output_tokens=10))
     assert counted.full(8_000) and not counted.full(16_000)
 
 
@@ -46,11 +46,11 @@ def test_the_request_for_a_summary_fits_into_the_context(context_tokens: int) ->
 
 
 def test_a_shortened_conversation_holds_the_task_and_the_summary() -> None:
-    talk = long_talk(20)
-    talk.shortened("All searched.")
-    texts = [message.text for message in talk.messages]
+    conversation = long_talk(20)
+    conversation.shortened("All searched.")
+    texts = [message.text for message in conversation.messages]
     assert texts[0] == "do it" and "All searched." in texts[1] and len(texts) == 2
-    assert not talk.full(8_000)
+    assert not conversation.full(8_000)
 
 
 def test_calls_are_the_same_whatever_their_spacing_and_order() -> None:

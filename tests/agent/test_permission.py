@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from acode.agent.command_line import is_covered
-from acode.agent.permission import decide, is_compound, is_read_only, may_be_shown, question
+from acode.agent.permission import decide, is_read_only, may_be_shown, question
 from acode.config.settings import TOOLS, ToolRule, Tools
 
 COMPOUND = (
@@ -79,10 +81,49 @@ def test_no_pattern_allows_a_line_that_could_hide_a_second_command(line: str) ->
     assert not is_read_only(line, Tools(read_only=("*", "pytest*")))
 
 
-@given(line=st.text(alphabet=st.sampled_from(list("ab ;&|<>$`\n\r'\"\\()")), min_size=1, max_size=20))
-def test_what_is_no_simple_line_is_never_allowed_by_patterns_alone(line: str) -> None:
-    said = answer(tools(("run_command", "*", "allow")), "run_command", command=line)
-    assert said == ("ask" if is_compound(line) or not is_covered(line, "*") else "allow")
+# A shell that only notes which commands it would start; it has no others, and looks for them nowhere.
+NOTING = """
+command_not_found_handle() { printf 'x' >> "$NOTES"; }
+PATH=/nowhere
+eval "$LINE"
+"""
+
+
+def begun_by(line: str, place: Path) -> tuple[int, list[str]]:
+    """How many commands a shell starts for this line, and what it makes in its directory without any."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    notes = place.with_name("notes")
+    notes.unlink(missing_ok=True)
+    env = {"LINE": line, "NOTES": str(notes)}
+    subprocess.run(
+        ["bash", "-c", NOTING], cwd=place, env=env, check=False, capture_output=True, stdin=subprocess.DEVNULL
+    )
+    return len(notes.read_bytes()) if notes.exists() else 0, sorted(path.name for path in place.iterdir())
+
+
+ALPHABETS = ("ab ;&|<>$`\n\r'\"\\()", "ab '\"\\\n", "ab -=.*?[]{}~!#")
+LINES = st.one_of(*(st.text(alphabet=list(letters), min_size=1, max_size=20) for letters in ALPHABETS))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(line="a b")
+@example(line="a;b")
+@example(line="a\\\nb")
+@given(line=LINES)
+def test_a_line_that_a_pattern_allows_is_one_command_to_a_real_shell(line: str, tmp_path: Path) -> None:
+    if answer(tools(("run_command", "*", "allow")), "run_command", command=line) == "allow":
+        commands, made = begun_by(line, tmp_path / "work")
+        assert commands <= 1 and made == [], "it starts a second command, or writes"
+
+
+def test_the_shell_that_judges_the_lines_sees_second_commands_and_files(tmp_path: Path) -> None:
+    """Or the test above could not fail."""
+    assert begun_by("a b", tmp_path / "work") == (1, [])
+    for line in ("a; b", "a && b", "a | b", "a & b", "a $(b)", "a `b`", "a\nb", "a <(b)"):
+        assert begun_by(line, tmp_path / "work") == (2, []), line
+    assert begun_by("a > c", tmp_path / "work") == (1, ["c"])
+    assert answer(tools(("run_command", "*", "allow")), "run_command", command="a b") == "allow"
 
 
 def test_where_commands_are_allowed_a_rule_that_restricts_has_compound_lines_asked_about() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from acode.agent.context import Job
+from acode.agent.context import Context
 from acode.agent.messages import Reply
 from acode.agent.planning import plan_of, plan_work
 from acode.engine.world import Nobody
@@ -35,16 +35,16 @@ class Editing(Nobody):
 
 def planned(desk: Desk) -> tuple[str, str]:
     """One life of planning: the title of what is to be done, and of the plan that the session shows."""
-    with desk.life() as job:
-        planning = Job(
-            job.bench,
+    with desk.life() as context:
+        planning = Context(
+            context.steps,
             SETUP,
             {"plan": "Plan.", "compact": "", "tools": "none"},
             "goal",
             lambda *_, **__: Reply(text=json.dumps(DRAFT)),
         )
         found = planning.task("plan", "Plan", [], lambda: plan_work(planning, approved=False))
-        shown = job.bench.run.session.plan
+        shown = context.steps.run.session.plan
         assert shown is not None
         return found["title"], shown.title
 
@@ -61,6 +61,7 @@ def killed(desk: Desk, phase: str) -> None:
                 kill_self()
             done = append(self, *events, **how)
             if granted:
+                self.settle(done[-1].seq, durable=False)
                 kill_self()
             return done
 

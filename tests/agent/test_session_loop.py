@@ -59,7 +59,7 @@ def test_the_plan_waits_for_a_person_and_the_answer_counts_for_exactly_this_plan
     town = begin(*ONE_TASK)
     waiting = town.run()
     assert waiting.exit_code == 10
-    assert "Carry out the plan “The plan” with 1 task" in waiting.stderr
+    assert "Execute the plan “The plan” with 1 task" in waiting.stderr
     assert (town.workspace / "signup.py").read_text() == SIGNUP
     status = town.status()
     assert status["state"] == "AWAITING_APPROVAL"
@@ -249,21 +249,33 @@ def test_an_automatic_resume_waits_as_long_as_the_server_asked(begin: Begin) -> 
 
 
 @pytest.mark.req("FR-011c-041")
-def test_a_resume_finds_out_that_the_model_is_gone(begin: Begin) -> None:
-    town = begin(*ONE_TASK, models=("other",))
-    first = town.run("--approve-plan")
-    assert first.exit_code == 17 and "ACODE-MODEL-003" in first.stderr and "other" in first.stderr
+def test_a_resume_finds_out_that_the_model_is_gone(acode: Acode, tmp_path: Path) -> None:
+    with served({"models": ["scripted"], "turns": list(ONE_TASK)}, tmp_path / "model") as (url, ledger):
+        town = Town(acode, url, ledger)
+        assert town.run().exit_code == 10
     again = town.resume()
-    assert again.exit_code == 17 and "scripted" in again.stderr
+    assert again.exit_code == 17 and "does not answer" in again.stderr
     report = town.acode("resume", "--dry-run", "--last", "--json", env=town.env).json
-    assert [one["code"] for one in report["environment"]["errors"]] == ["ACODE-MODEL-003"]
+    assert [one["code"] for one in report["environment"]["errors"]] == ["ACODE-MODEL-002"]
 
 
-def test_without_a_server_the_session_is_paused_and_says_where_it_looked(acode: Acode) -> None:
+def test_without_a_server_no_session_is_begun(acode: Acode) -> None:
     town = Town(acode, "http://127.0.0.1:9/v1", acode.workspace / "none")
+    assert town.run("--approve-plan", "--auto").exit_code == 17
     ended = town.run("--approve-plan")
     assert ended.exit_code == 17 and "127.0.0.1:9" in ended.stderr and "[ACODE-MODEL-002]" in ended.stderr
-    assert "To resume: acode resume" in ended.stderr
+    assert "hint: Start the model server" in ended.stderr and "Nothing was begun." in ended.stderr
+    assert "To resume" not in ended.stderr
+    assert acode("session", "list", "--all", "--json").json == []
+    refused = town.run("--json").json
+    assert refused["error"]["exit_code"] == 17
+
+
+def test_a_model_that_the_server_does_not_have_begins_no_session(begin: Begin) -> None:
+    town = begin(*ONE_TASK, models=("other",))
+    ended = town.run("--approve-plan")
+    assert ended.exit_code == 17 and "ACODE-MODEL-003" in ended.stderr and "other" in ended.stderr
+    assert town.acode("session", "list", "--all", "--json").json == []
 
 
 def test_a_wrong_key_names_the_variable_and_never_the_key(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,9 +284,14 @@ def test_a_wrong_key_names_the_variable_and_never_the_key(begin: Begin, monkeypa
     wrong = "sk-wrong-0123456789abcdefghijklmn"
     ended = town.run("--approve-plan", env={"OPENAI_API_KEY": wrong})
     assert ended.exit_code == 3 and "OPENAI_API_KEY" in ended.stderr and wrong not in ended.stderr
+    assert town.acode("session", "list", "--all", "--json").json == []
+    right = {"OPENAI_API_KEY": "right-key-0123456789abcdef"}
+    assert town.run(env=right).exit_code == 10
+    assert town.resume(env={"OPENAI_API_KEY": wrong}).exit_code == 17, "a session that was begun is kept"
     database = b"".join(path.read_bytes() for path in (town.workspace / ".agent").glob("workspace.db*"))
     assert wrong.encode() not in database
-    assert town.resume(env={"OPENAI_API_KEY": "right-key-0123456789abcdef"}).exit_code == 0
+    assert town.acode("session", "approve", town.short).exit_code == 0
+    assert town.resume(env=right).exit_code == 0
 
 
 def test_a_budget_ends_the_session_for_now_and_raising_it_goes_on(begin: Begin) -> None:

@@ -80,22 +80,22 @@ def test_a_call_is_known_by_its_tool_and_arguments_not_by_their_spelling_or_the_
     first = desk.use(Call(id="1", tool="read_file", arguments=written))
     assert desk.use(Call(id="2", tool="read_file", arguments=respelled)) == first
     for other in (call("read_file", path="b.txt"), call("list_files", path="a.txt")):
-        with desk.life() as job, pytest.raises(NonDeterminism):
-            use(job, "read_file-1", other)
+        with desk.life() as context, pytest.raises(NonDeterminism):
+            use(context, "read_file-1", other)
 
 
 def test_a_refusal_is_on_record_whatever_is_allowed_later(desk: Desk) -> None:
     wanted = call("write_file", path="a.txt", content="x")
-    with desk.life() as job:
-        refused = refuse(job, "w", wanted, "the settings do not allow it")
-    with desk.life() as job:
-        assert use(job, "w", wanted) == refused
+    with desk.life() as context:
+        refused = refuse(context, "w", wanted, "the settings do not allow it")
+    with desk.life() as context:
+        assert use(context, "w", wanted) == refused
     assert refused.error and refused.text == "Refused: the settings do not allow it."
     assert not (desk.workspace / "a.txt").exists()
-    with desk.life() as job:
-        done = use(job, "w2", wanted)
-    with desk.life() as job:
-        assert refuse(job, "w2", wanted, "changed my mind") == done
+    with desk.life() as context:
+        done = use(context, "w2", wanted)
+    with desk.life() as context:
+        assert refuse(context, "w2", wanted, "changed my mind") == done
 
 
 def test_the_tools_are_those_that_the_settings_know_and_their_schemas_are_plain_objects() -> None:
@@ -144,7 +144,7 @@ def test_a_file_is_shown_whole_or_by_lines_with_the_way_to_the_rest(desk: Desk) 
     desk.put("a.txt", text)
     assert told(desk, "read_file", path="a.txt") == text
     assert told(desk, "read_file", path="./a.txt", offset_lines=3, limit_lines=2) == (
-        "line 3\nline 4\n[lines 3 to 4 of 11; go on with offset_lines=5]"
+        "line 3\nline 4\n[lines 3 to 4 of 11; continue with offset_lines=5]"
     )
     assert told(desk, "read_file", path="a.txt", offset_lines=11) == "the end\n[lines 11 to 11 of 11]"
     assert one(desk, "read_file", path="a.txt", offset_lines=12).text == "a.txt has only 11 lines."
@@ -153,8 +153,8 @@ def test_a_file_is_shown_whole_or_by_lines_with_the_way_to_the_rest(desk: Desk) 
 
 
 def test_what_is_shown_of_a_file_has_a_limit_and_paging_reaches_all_of_it(desk: Desk) -> None:
-    with desk.life() as job:
-        limit = shown_bytes_max(job)
+    with desk.life() as context:
+        limit = shown_bytes_max(context)
     text = "".join(f"{n:05} {'x' * 90}\n" for n in range(1_000))
     desk.put("long.txt", text)
     seen, offset = "", 1
@@ -175,8 +175,8 @@ def test_what_is_shown_of_a_file_has_a_limit_and_paging_reaches_all_of_it(desk: 
 
 @pytest.mark.parametrize(("tokens", "limit"), [(1_024, 4_096), (32_768, 16_384), (1_000_000, SHOWN_BYTES_MAX)])
 def test_a_model_that_takes_in_less_is_shown_less(tmp_path: Path, tokens: int, limit: int) -> None:
-    with Desk(tmp_path / "place", env={"ACODE_MODEL_CONTEXT_TOKENS": str(tokens)}).life() as job:
-        assert shown_bytes_max(job) == limit
+    with Desk(tmp_path / "place", env={"ACODE_MODEL_CONTEXT_TOKENS": str(tokens)}).life() as context:
+        assert shown_bytes_max(context) == limit
 
 
 def test_what_is_no_text_is_named_for_what_it_is(desk: Desk) -> None:
@@ -341,10 +341,10 @@ def test_an_edit_replaces_one_occurrence_or_all(desk: Desk) -> None:
 
 def test_a_file_that_changes_before_it_is_replaced_is_left_alone(desk: Desk) -> None:
     file = desk.put("f.txt", "theirs\n")
-    with desk.life() as job:
-        begun = job.bench.offer("edit", [])
-        completed = job.bench.execute(begun, Write(path="f.txt", content="ours\n"), expected_sha256="0" * 64)
-        assert job.bench.result(completed)["message"] == "the file was changed by somebody else in the meantime"
+    with desk.life() as context:
+        begun = context.steps.offer("edit", [])
+        completed = context.steps.execute(begun, Write(path="f.txt", content="ours\n"), expected_sha256="0" * 64)
+        assert context.steps.result(completed)["message"] == "the file was changed by somebody else in the meantime"
     assert file.read_text() == "theirs\n"
 
 
@@ -416,11 +416,11 @@ def test_a_question_that_nobody_answers_is_asked_again_by_the_next_run(tmp_path:
     desk = Desk(tmp_path / "place", answers=person)
     asked = call("ask_user", question="Which colour?")
     for _ in range(2):
-        with pytest.raises(InputRequired), desk.life() as job:
-            use(job, "ask", asked)
+        with pytest.raises(InputRequired), desk.life() as context:
+            use(context, "ask", asked)
     person.answers.append("blue")
-    with desk.life() as job:
-        assert use(job, "ask", asked).text == "blue"
+    with desk.life() as context:
+        assert use(context, "ask", asked).text == "blue"
     assert person.questions == ["Which colour?"] * 3
 
 
@@ -438,12 +438,12 @@ def test_a_limit_of_the_machine_ends_the_run_and_is_no_answer_for_the_model(desk
     import resource
 
     desk.put("a.txt", "one\n")
-    with desk.life() as job:
+    with desk.life() as context:
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
         try:
             with pytest.raises(OSError, match="Too many open files"):
-                use(job, f"{wanted.tool}-1", wanted)
+                use(context, f"{wanted.tool}-1", wanted)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     (answer,) = desk.use(wanted)

@@ -67,7 +67,7 @@ MORE: dict[str, dict[str, Any]] = {
 
 def test_no_path_reads_or_writes_anything_outside(tmp_path: Path) -> None:
     desk = fenced(tmp_path / "place")
-    with desk.life() as job:
+    with desk.life() as context:
         before = standing(desk)
 
         @given(path=PATHS, tool=st.sampled_from(sorted(MORE)))
@@ -80,7 +80,7 @@ def test_no_path_reads_or_writes_anything_outside(tmp_path: Path) -> None:
         @settings(max_examples=150, deadline=None)
         def stays_inside(path: str, tool: str) -> None:
             place = {"paths": [path]} if tool == "git_commit" else {"path": path}
-            answer = use(job, f"call-{os.urandom(8).hex()}", call(tool, **MORE[tool], **place))
+            answer = use(context, f"call-{os.urandom(8).hex()}", call(tool, **MORE[tool], **place))
             assert OUTSIDE not in answer.text
             assert standing(desk) == before
 
@@ -90,7 +90,7 @@ def test_no_path_reads_or_writes_anything_outside(tmp_path: Path) -> None:
 def test_any_pattern_and_any_expression_is_searched_for_or_refused_in_words(desk: Desk) -> None:
     desk.put("a.txt", "text\n")
     strange = st.text(alphabet=st.sampled_from(list("ab*?[]!\\/(){}+.^$|# ")), max_size=12)
-    with desk.life() as job:
+    with desk.life() as context:
 
         @given(pattern=strange, text=strange.filter(bool), regex=st.booleans())
         @example(pattern="!", text="[", regex=True)
@@ -98,7 +98,7 @@ def test_any_pattern_and_any_expression_is_searched_for_or_refused_in_words(desk
         def is_answered(pattern: str, text: str, regex: bool) -> None:
             wanted = call("search", text=text, regex=regex, pattern=pattern), call("list_files", pattern=pattern)
             for each in wanted:
-                answer = use(job, f"call-{os.urandom(8).hex()}", each)
+                answer = use(context, f"call-{os.urandom(8).hex()}", each)
                 assert answer.malformed == answer.error
                 assert answer.text
 

@@ -54,6 +54,25 @@ tasks:
 """
 
 
+# Two tasks at the same time, each of which says that it is on its way and then waits for a file.
+TWO_AT_ONCE = """\
+title: Two at once
+parallel: 2
+tasks:
+  - id: left
+    steps:
+      - run: echo left is under way; while [ ! -e go.txt ]; do sleep 0.05; done
+        id: slow
+        idempotent: true
+  - id: right
+    needs: []
+    steps:
+      - run: echo right is under way; while [ ! -e go.txt ]; do sleep 0.05; done
+        id: slow
+        idempotent: true
+"""
+
+
 def slow(declared: str = "idempotent: true") -> str:
     return SLOW % declared
 

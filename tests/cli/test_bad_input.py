@@ -234,7 +234,7 @@ def test_the_nearest_workspace_above_is_used(acode: Acode, workspace: Path) -> N
         (["resum"], "did you mean 'resume'?"),
         (["session", "lst"], "did you mean 'list'?"),
         (["run"], "missing argument 'PLAN|TASK'"),
-        (["run", "a.yml", "b.yml"], "unexpected extra argument"),
+        (["run", "a.yml", "b.yml"], "are for another agent"),
         (["resume", "--strategy", "hope"], "invalid value for '--strategy'"),
         (["resume", "--lst"], "no such option"),
         (["completion"], "choose from: bash, zsh, fish, powershell"),

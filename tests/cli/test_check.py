@@ -213,3 +213,42 @@ def test_a_run_tells_all_errors_and_its_json_the_first_one(acode: Acode, grounds
     assert error["message"].startswith("plan.yml:1:1: unknown key") and error["details"] == {
         "path": "plan.yml", "line": 1, "column": 1
     }  # fmt: skip
+
+
+# Tasks at the same time.
+
+
+def parallel(*tasks: str) -> str:
+    return "title: t\nparallel: 2\ntasks:\n" + "".join(f"  - {one}\n" for one in tasks)
+
+
+def warnings_of(acode: Acode, grounds: Path, text: str) -> list[str]:
+    checked = acode("check", str(save(grounds, text)), "--json")
+    assert checked.exit_code == 0, checked.stdout
+    return [one["message"] for one in checked.json["warnings"]]
+
+
+@pytest.mark.parametrize(
+    "other", ["write: {path: out.txt, content: b}", "{run: x, outputs: [out.txt]}", "{run: x, outputs: ['*.txt']}"]
+)
+def test_two_tasks_that_change_one_path_at_the_same_time_are_a_warning(acode: Acode, grounds: Path, other: str) -> None:
+    first = "{id: a, steps: [{write: {path: out.txt, content: a}}]}"
+    step = other if other.startswith("{") else f"{{{other}}}"
+    beside, after = f"{{id: b, needs: [], steps: [{step}]}}", f"{{id: b, needs: [a], steps: [{step}]}}"
+    (told,) = warnings_of(acode, grounds, parallel(first, beside))
+    assert "a.1 and b.1 both change out.txt, and may run at the same time" in told
+    assert not any("both change" in one for one in warnings_of(acode, grounds, parallel(first, after)))
+
+
+def test_parallel_without_two_independent_tasks_is_a_warning(acode: Acode, grounds: Path) -> None:
+    tasks = "{id: a, steps: [{read: in.txt}]}", "{id: b, steps: [{read: in.txt}]}"
+    (told,) = warnings_of(acode, grounds, parallel(*tasks))
+    assert "parallel: 2 has no effect" in told
+
+
+def test_a_file_that_only_a_task_beside_it_makes_is_missing(acode: Acode, grounds: Path) -> None:
+    makes = "{id: a, steps: [{write: {path: new.txt, content: a}}]}"
+    text = parallel(makes, "{id: b, needs: [], steps: [{read: new.txt}]}")
+    checked = acode("check", str(save(grounds, text)), "--json")
+    assert checked.exit_code == 2 and "new.txt does not exist" in checked.json["errors"][0]["message"]
+    assert warnings_of(acode, grounds, text.replace("needs: []", "needs: [a]")) != []

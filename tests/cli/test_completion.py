@@ -108,6 +108,8 @@ def test_tab_completes_commands_plans_sessions_steps_and_settings(
     assert tab("acode resume ") == f"acode resume {gated}"
     assert tab(f"acode session approve {gated} ") == f"acode session approve {gated} ship.ask"
     assert tab(f"acode session rollback {gated} --to ") == f"acode session rollback {gated} --to ship.build"
+    assert tab(f"acode session logs {gated} ") == f"acode session logs {gated} ship.build"
+    assert tab(f"acode resume {gated} --plan plans/") == f"acode resume {gated} --plan plans/night.yaml"
     assert tab("acode config show sync.u") == "acode config show sync.url"
     assert tab("acode resume --strat") == "acode resume --strategy"
 

@@ -8,11 +8,15 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from acode.disk import file_lock
+from tests.crash.harness import needs_ptrace
+from tests.crash.harness.ptracer import Stop, trace
+from tests.crash.place import Place
 from tests.disks import on_a_small_disk
 from tests.driver import Acode, Ended
 
@@ -70,18 +74,21 @@ def test_a_full_disk_is_never_well(tmp_path: Path, home: Path) -> None:
     on_a_small_disk(tmp_path / "small", work)
 
 
-def no_lock(descriptor: int) -> bool:
-    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+@needs_ptrace
+@pytest.mark.parametrize("answer", [-errno.ENOLCK, 0], ids=["refused", "given to everybody"])
+def test_a_failing_lock_is_never_well(answer: int, tmp_path: Path) -> None:
+    """The kernel is never asked: the program gets this answer to its system call, as from a disk without locks."""
+    place = Place(tmp_path / "place")
+    place.workspace.mkdir(parents=True)
+    place.put("plan.yml", PLAN)
+    assert place.acode("run", "plan.yml").exit_code == 0
 
+    def instead(stop: Stop) -> None:
+        stop.skip() if stop.phase == "entry" else stop.answer(answer)
 
-@pytest.mark.parametrize(
-    "lock_of_the_system", [no_lock, lambda descriptor: True], ids=["refused", "given to everybody"]
-)
-def test_a_failing_lock_is_never_well(
-    lock_of_the_system: object, used: Path, acode: Acode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(file_lock, "try_lock", lock_of_the_system)
-    assert failed(acode("doctor")) == ["locks"]
+    ended = trace(partial(place.traced, "doctor"), on_stop=instead, wanted=lambda stop: stop.name == "flock")
+    said = Ended(exit_code=ended.exit_code, stdout=place.words_heard().decode(), stderr=place.words_said())
+    assert ended.stops and failed(said) == ["locks"]
 
 
 def test_a_lock_that_somebody_holds_is_a_lock(used: Path, acode: Acode) -> None:

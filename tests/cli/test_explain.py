@@ -65,8 +65,8 @@ def test_a_step_in_flight_is_explained_by_its_evidence(acode: Acode, workspace: 
     assert "It was cut off in the middle of its work" in text
     assert "class process_crash: " in text
     assert "In flight   Task 1, Step 2 (work.slow)" in text
-    assert "a person must say what became of it" in text
-    assert "May a person resume it? once somebody has said what became of the step in flight" in text
+    assert "a person must say whether it took effect" in text
+    assert "May a person resume it? once the step in flight is settled" in text
     assert "Next: acode session resolve " in text
 
 
@@ -99,7 +99,7 @@ def test_the_document_of_an_ended_session_has_every_field_filled(acode: Acode, p
     found = acode("explain", paused, "--json").json
     assert set(before) - set(found) <= {"interruption", "warnings", "rules"}
     assert {name for name, value in found.items() if value is None} == {
-        *("interruption_class", "resume_point", "in_progress")
+        *("interruption_class", "resume_point", "in_progress", "attention")
     }
     decision = found["decision"]
     assert (decision["eligible"], decision["reason_code"]) == (False, "resume_missing_checkpoint")

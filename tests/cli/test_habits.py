@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from acode import __version__
-from acode.cli.durations import span
+from acode.text.durations import span
 from acode.yamlfile import closest
 from tests.cli.plans import GATE, save
 from tests.driver import Acode

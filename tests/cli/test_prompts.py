@@ -57,7 +57,7 @@ def test_of_several_the_number_picks_one(terminal: Terminal, paused: str, worksp
     acode("run", save(workspace, GATE, "gate.yml"))
     child = terminal("resume")
     child.expect_exact("Found 2 resumable sessions:\r\n")
-    child.expect(r"  1\. \w{8} - AWAITING_APPROVAL")
+    child.expect(r"  1\. \w{8} - needs you: approve")
     child.expect_exact(f"  2. {paused} - PAUSED")
     child.expect_exact("[Y/n]")
     child.sendline("7")
@@ -86,7 +86,7 @@ def test_changed_files_can_be_viewed_and_then_accepted(terminal: Terminal, pause
     assert (workspace / "email.txt").read_text() == "mine\n"
 
 
-@pytest.mark.parametrize("answer", ["\r", "a\r", "\x03"])
+@pytest.mark.parametrize("answer", ["\r", "a\r\r", "\x03"])
 def test_changed_files_are_not_accepted_by_accident(
     terminal: Terminal, paused: str, workspace: Path, acode: Acode, answer: str
 ) -> None:
@@ -143,7 +143,7 @@ def test_a_person_says_what_became_of_a_step(terminal: Terminal, workspace: Path
     running.wait_for_line("│ under way")
     running.kill_everything()
     child = terminal("resume", "--last")
-    child.expect_exact("Step work.slow was in progress, and nothing shows what became of it.")
+    child.expect_exact("Step work.slow was in progress, and its outcome is unknown.")
     child.expect_exact("Choice [S]: ")
     child.sendline("")
     assert ended(child) == 19
@@ -229,3 +229,24 @@ def test_a_list_on_a_terminal_shortens_the_title_and_never_the_id(
     assert head.split() == ["ID", "STATE", "SINCE", "TASK"]
     assert re.fullmatch(rf"{row['short_id']}  PAUSED  \d+s ago  Migrate the customer.*…", line), line
     assert cell_len(line) <= columns
+
+
+def test_while_a_person_is_asked_other_tasks_go_on_and_tell_it_after_the_answer(
+    terminal: Terminal, workspace: Path
+) -> None:
+    said = "run: echo one; touch ../said; while [ ! -e ../answered ]; do sleep 0.02; done; echo two"
+    text = f"""\
+title: Two
+parallel: 2
+tasks:
+  - {{id: ask, steps: [{{run: "while [ ! -e ../said ]; do sleep 0.02; done"}}, {{approve: Ship?}}]}}
+  - {{id: work, needs: [], steps: [{{{said.replace("run: ", 'run: "')}"}}]}}
+  - {{id: more, needs: [ask], steps: [{{run: touch ../answered}}]}}
+"""
+    save(workspace, text)
+    child = terminal("run", "plan.yml")
+    child.expect_exact("Approve? [y/N] ")
+    child.sendline("y")
+    child.expect_exact("work │ two")
+    assert "Task 3" in child.before, "its gate is passed while the other task works"
+    assert ended(child) == 0

@@ -288,7 +288,7 @@ def test_the_last_line_names_the_command_that_helps_as_a_look_does(
 def test_a_failure_that_ends_the_session_names_no_resume(acode: Acode, workspace: Path) -> None:
     ended = acode("run", save(workspace, "on_failure: abort\ntasks: [{title: T, steps: [{run: exit 3}]}]\n"))
     assert (ended.exit_code, "acode resume" in ended.stderr) == (1, False)
-    assert f"Mend the cause, then: acode run --new {(acode.workspace / 'plan.yml').resolve()}" in ended.stderr
+    assert f"Fix the cause, then: acode run --new {(acode.workspace / 'plan.yml').resolve()}" in ended.stderr
 
 
 def test_a_refusal_before_the_start_is_one_error_document(acode: Acode, stopped: str) -> None:
@@ -315,7 +315,9 @@ def test_lenient_is_no_decision_about_a_file_that_somebody_deleted(acode: Acode,
     (workspace / "email.txt").unlink()
     ended = acode("resume", stopped, "--lenient")
     assert ended.exit_code == 17 and "--changed-files continue" in ended.stderr
-    assert "deleted are decided by --changed-files" in " ".join(acode("resume", "--help").stdout.split())
+    assert "--changed-files decides about files that others changed or deleted" in " ".join(
+        acode("resume", "--help").stdout.split()
+    )
     assert acode("resume", stopped, "--lenient", "--changed-files", "continue").exit_code == 0
 
 
@@ -368,7 +370,7 @@ def test_partial_outputs_are_told_to_be_put_back(acode: Acode, workspace: Path) 
         "Status: Partially done\n",
         "Action: Rolling back to checkpoint\n",
         "Action: Re-executing step\n",
-        "Put back: made.txt",
+        "Restored: made.txt",
     )
 
 

@@ -62,7 +62,7 @@ def test_a_failed_step_ends_with_its_reason_and_the_command_that_resumes(acode: 
     assert ended.exit_code == 1
     assert "✗ Task 2, Step 3: Run cat go.txt failed" in ended.stderr
     assert "error: step validate.check: `cat go.txt` ended with exit status 1 [ACODE-STEP-001]" in ended.stderr
-    assert "hint: Mend the cause, then: acode resume" in ended.stderr
+    assert "hint: Fix the cause, then: acode resume" in ended.stderr
     assert "Remaining: 3 steps" in ended.stderr
     name = acode("session", "list", "--json").json[0]["short_id"]
     assert ended.stderr.splitlines()[-1] == f"To resume: acode resume {name}"

@@ -15,6 +15,7 @@ from tests.driver import Acode
 ROW = [
     *("session_id", "short_id", "source", "title", "state", "escalated", "resumable", "created_at", "updated_at"),
     *("tasks_done", "tasks_total", "steps_done", "steps_total", "interruption_class", "reason_code"),
+    *("attention", "kind"),
 ]
 
 
@@ -42,7 +43,7 @@ def test_the_list_has_the_manuals_columns_and_relative_times(acode: Acode, pause
     acode("run", save(workspace, GATE, "gate.yml"))
     head, *rows = acode("session", "list", "--resumable").stdout.splitlines()
     assert head.split() == ["ID", "STATE", "SINCE", "TASK"]
-    assert rows[0].split()[1:] == ["AWAITING_APPROVAL", rows[0].split()[2], "ago", "Deploy", "it"]
+    assert rows[0].split()[1:] == ["needs", "you:", "approve", rows[0].split()[4], "ago", "Deploy", "it"]
     assert rows[1].split()[:2] == [paused, "PAUSED"]
     assert rows[1].endswith("s ago  Add input validation") or rows[1].endswith("ago             Add input validation")
 
@@ -61,6 +62,18 @@ def test_ended_sessions_are_listed_but_not_as_resumable(acode: Acode, paused: st
     assert acode("session", "list", "--resumable", "--json").json == []
     empty = acode("session", "list", "--resumable")
     assert (empty.exit_code, empty.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_list_can_be_limited_to_the_latest_sessions(acode: Acode, paused: str, workspace: Path, quick: bool) -> None:
+    acode("session", "cancel", paused)
+    acode("run", "plan.yml", "--new")
+    words = ["session", "list", "--limit", "1", *([] if quick else ["-v"])]
+    (row,) = acode(*words, "--json").json
+    assert row["short_id"] != paused
+    assert acode(*words).stderr.splitlines()[-1] == "1 more session: acode session list --all"
+    assert len(acode("session", "list", "--json").json) == 2
+    assert acode("session", "list", "--limit", "0").exit_code == 2
 
 
 def test_an_empty_workspace_lists_nothing_and_is_left_empty(acode: Acode, workspace: Path) -> None:
@@ -261,7 +274,7 @@ def test_a_command_that_still_runs_is_named_when_its_session_is_ended(
     ended = acode("session", command, name, "--json")
     (warning,) = ended.json["warnings"]
     assert (ended.exit_code, warning in ended.stderr) == (0, True)
-    named = re.search(r"the command of step work\.slow is still running, pid (\d+), since .*; it goes on", warning)
+    named = re.search(r"the command of step work\.slow is still running, pid (\d+), since .*; it still runs", warning)
     assert named is not None and psutil.pid_exists(int(named[1]))
     (workspace / "go.txt").touch()
 

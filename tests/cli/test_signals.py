@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.plans import save, slow
-from tests.driver import Acode
+from tests.cli.plans import TWO_AT_ONCE, save, slow
+from tests.driver import Acode, Running
 from tests.foreign import ARC, MEMORY, WORK, ledger, put_driver, put_foreign
 
 QUICK_GRACE = {"ACODE_STEPS_STOP_GRACE_SECONDS": "0.2"}
@@ -46,6 +46,54 @@ def test_the_second_ctrl_c_stops_the_command(acode: Acode, workspace: Path) -> N
     assert ended.lines[-1]["data"]["reason_code"] == "paused_by_user"
     found = acode("explain", "--json").json
     assert (found["scenario"], found["in_flight"][0]["step"]) == ("user_interrupt", "work.slow")
+
+
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize("command", ["run", "resume", "supervise"])
+def test_a_signal_stops_the_command_at_once_where_it_is_wanted(
+    acode: Acode, workspace: Path, command: str, name: str, status: int
+) -> None:
+    plan = save(workspace, slow("timeout: 600"))
+    words = [command, str(plan)]
+    if command == "resume":
+        plan.write_text(slow("timeout: 600").replace("    steps:\n", "    steps:\n      - approve: Begin?\n"))
+        assert acode("run", plan).exit_code == 10
+        session_id = acode("session", "list", "--json").json[0]["session_id"]
+        assert acode("session", "approve", session_id).exit_code == 0
+        words = ["resume", session_id]
+    running = acode.process(*words, "--on-signal", "stop")
+    running.wait_for_line("│ under way")
+    running.signal(getattr(signal, name))
+    ended = running.finish()
+    assert ended.exit_code == status
+    assert f"Stopping step work.slow now ({name})" in ended.stderr
+    assert ended.stderr.splitlines()[-1].startswith("To resume: acode resume ")
+    found = acode("explain", "--json").json
+    assert (found["state"], found["scenario"]) == ("PAUSED", "user_interrupt")
+    assert (found["in_flight"][0]["step"], found["in_flight"][0]["outcome"]) == ("work.slow", "unknown")
+    assert "stopped" in found["in_flight"][0]["evidence"]
+
+
+def test_a_command_that_ignores_the_request_to_end_is_killed_and_leaves_evidence(acode: Acode, workspace: Path) -> None:
+    text = slow("timeout: 600").replace("echo under way", "trap '' TERM; echo under way")
+    running = acode.process("run", save(workspace, text), "--on-signal", "stop")
+    running.wait_for_line("│ under way")
+    running.signal(signal.SIGTERM)
+    assert running.finish().exit_code == 143
+    (failed,) = [one["data"] for one in acode("session", "history", "--json").json if one["type"] == "step_failed"]
+    assert (failed["reason"], failed["signal"]) == ("signal", "SIGKILL")
+
+
+def test_a_pause_from_another_terminal_waits_for_the_step_also_where_signals_stop_it(
+    acode: Acode, workspace: Path
+) -> None:
+    running = acode.process("run", save(workspace, slow()), "--on-signal", "stop")
+    running.wait_for_line("│ under way")
+    assert acode("session", "pause", acode("session", "list", "--json").json[0]["short_id"]).exit_code == 0
+    running.wait_for_line("Pausing after step work.slow")
+    (workspace / "go.txt").write_text("go\n")
+    assert running.finish().exit_code == 130
+    assert ("step_completed", "work.slow") in history(acode)
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
@@ -212,3 +260,50 @@ def test_a_pause_is_obeyed_by_a_foreign_run_that_ignores_signals(acode: Acode, w
     assert running.finish().exit_code == 130
     assert ledger(workspace) == [f"{WORK[run][0]} begun", f"{WORK[run][0]} done"]
     assert requests(workspace) == []
+
+
+def both_under_way(running: Running) -> None:
+    running.wait_for_line("left │ left is under way")
+    running.wait_for_line("right │ right is under way")
+
+
+def test_ctrl_c_names_all_steps_that_it_waits_for(acode: Acode, workspace: Path) -> None:
+    running = acode.process("run", save(workspace, TWO_AT_ONCE))
+    both_under_way(running)
+    running.signal(signal.SIGINT)
+    running.wait_for_line("Pausing after steps left.slow and right.slow … press Ctrl\\+C again to stop them now")
+    (workspace / "go.txt").write_text("go\n")
+    ended = running.finish()
+    assert ended.exit_code == 0, "nothing is left to pause before"
+    assert [kind for kind, step in history(acode) if kind.startswith("step_")].count("step_completed") == 2
+
+
+def test_the_second_ctrl_c_stops_all_commands_and_the_dry_run_shows_each(acode: Acode, workspace: Path) -> None:
+    running = acode.process("run", save(workspace, TWO_AT_ONCE))
+    both_under_way(running)
+    running.signal(signal.SIGINT)
+    running.wait_for_line("Pausing after steps left.slow and right.slow")
+    running.signal(signal.SIGINT)
+    running.wait_for_line("Stopping steps left.slow and right.slow now")
+    ended = running.finish()
+    assert ended.exit_code == 130
+    shown = acode("resume", "--last", "--dry-run", "--json").json
+    assert sorted(one["step"] for one in shown["in_flight"]) == ["left.slow", "right.slow"]
+    assert shown["in_progress"] == shown["in_flight"][0]
+    assert "more in flight" in acode("status").stdout
+    text = acode("resume", "--last", "--dry-run").stdout
+    assert text.count("Step in progress:") == 2
+    (workspace / "go.txt").write_text("go\n")
+    assert acode("resume", "--last").exit_code == 0
+
+
+def test_killed_with_two_commands_in_flight_a_resume_waits_for_both(acode: Acode, workspace: Path) -> None:
+    text = TWO_AT_ONCE.replace("idempotent: true", "timeout: 60").replace("echo", "echo x >> ran.txt; echo")
+    running = acode.process("run", save(workspace, text))
+    both_under_way(running)
+    running.kill()
+    again = acode.process("resume", "--last")
+    again.wait_for_line("Action: Waiting for it to end")
+    (workspace / "go.txt").write_text("go\n")
+    assert again.finish().exit_code == 0
+    assert (workspace / "ran.txt").read_text() == "x\nx\n"

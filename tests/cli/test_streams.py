@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.plans import THREE_TASKS, save
+from tests.cli.plans import GATE, THREE_TASKS, save
 from tests.driver import Acode, Ended
 
 
@@ -178,22 +178,42 @@ def test_the_version_is_one_line(acode: Acode) -> None:
 # The start.
 
 
-@pytest.mark.parametrize("words", [["session", "list"], ["session", "list", "--json"]])
-def test_a_list_in_a_pipe_loads_nothing_heavy(workspace: Path, words: list[str]) -> None:
-    save(workspace, THREE_TASKS)
-    command("run", "plan.yml", cwd=workspace)
+HEAVY = frozenset({"rich", "ruamel", "ruamel.yaml", "structlog", "psutil", "asyncio", "logging", "psycopg"})
+OF_WORKERS = frozenset(
+    {"acode.engine.resume", "acode.engine.step", "acode.steps.run", "acode.log_file", "acode.notify"}
+)
+OF_OTHERS = frozenset({"acode.cli.foreign", "acode.formats.agent_memory", "acode.formats.arc", "acode.library"})
+
+
+def modules_loaded_by(words: list[str], workspace: Path) -> tuple[str, set[str]]:
+    """What a command printed and every module that its process had loaded at the end."""
     script = (
         "import sys; from acode.cli import main; code = main(sys.argv[1:]);"
         "print(*sorted(name for name in sys.modules), file=sys.stderr); sys.exit(code)"
     )
-    answer = subprocess.run(
-        [sys.executable, "-c", script, *words], cwd=workspace, capture_output=True, text=True, check=True
-    )
-    assert "Add input validation" in answer.stdout
-    loaded = set(answer.stderr.split())
-    heavy = {"rich", "ruamel", "ruamel.yaml", "structlog", "psutil", "click", "subprocess", "asyncio", "logging"}
-    assert loaded & heavy == set()
-    assert loaded & {"acode.steps.run", "acode.workspace", "acode.engine.resume", "acode.redact"} == set()
+    line = [sys.executable, "-c", script, *words]
+    answer = subprocess.run(line, cwd=workspace, capture_output=True, text=True, check=True)
+    return answer.stdout, set(answer.stderr.split())
+
+
+@pytest.mark.parametrize("words", [["session", "list"], ["session", "list", "--json"]])
+def test_a_list_in_a_pipe_loads_nothing_heavy(workspace: Path, words: list[str]) -> None:
+    save(workspace, THREE_TASKS)
+    command("run", "plan.yml", cwd=workspace)
+    shown, loaded = modules_loaded_by(words, workspace)
+    assert "Add input validation" in shown
+    assert loaded & (HEAVY | OF_WORKERS | OF_OTHERS) == set()
+    assert loaded & {"click", "subprocess", "acode.workspace", "acode.redact"} == set()
+
+
+@pytest.mark.parametrize("words", [["status"], ["explain"], ["explain", "--json"], ["resume", "--dry-run"]])
+def test_a_look_at_a_session_loads_nothing_that_works_or_asks(workspace: Path, words: list[str]) -> None:
+    save(workspace, GATE)
+    command("run", "plan.yml", cwd=workspace)
+    shown, loaded = modules_loaded_by(words, workspace)
+    assert shown
+    assert loaded & (HEAVY | OF_WORKERS | OF_OTHERS) == set()
+    assert loaded & {"acode.cli.prompts", "acode.cli.progress", "acode.cli.follow_run"} == set()
 
 
 @pytest.mark.parametrize("words", [["status"], ["status", "--json"]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from acode.cli.durations import shortened
+from acode.text.durations import shortened
 from tests.cli.plans import save
 from tests.driver import Acode
 from tests.terminals import Terminal, ended
@@ -96,7 +96,7 @@ def test_a_question_about_an_unknown_outcome_names_the_step(acode: Acode, termin
     running.wait_for_line("nowready")
     running.kill_everything()
     person = terminal("resume", "--last")
-    person.expect("Step t.1 was in progress, and nothing shows")
+    person.expect("Step t.1 was in progress, and its outcome is unknown")
     person.expect("Step: Book it")
     person.expect("Choice")
     person.sendline("s")

@@ -290,6 +290,10 @@ class LockStage:
 
     # For the conductor.
 
+    def anchor_files(self) -> list[Path]:
+        """Without the directory in which the open sessions are listed."""
+        return sorted(path for path in self.anchors.iterdir() if path.is_file())
+
     def reset(self) -> None:
         self.files.__init__()  # type: ignore[misc]
         self.problems, self.acknowledged, self.anchored_at_once, self.owners = [], {}, {}, {}
@@ -304,7 +308,7 @@ class LockStage:
         db.execute("UPDATE sessions SET generation = 1")
         db.execute("COMMIT")
         if self.anchors.exists():
-            for path in self.anchors.iterdir():
+            for path in self.anchor_files():
                 path.unlink()
         seal.write_anchor(self.anchors, self.first_anchor, durable=False)
 
@@ -323,7 +327,7 @@ class LockStage:
 
     def _anchor(self) -> Hashable:
         if self._anchored is None:
-            found = [read_anchor(self.anchors, path.name) for path in sorted(self.anchors.iterdir())]
+            found = [read_anchor(self.anchors, path.name) for path in self.anchor_files()]
             self._anchored = tuple((one.session_id, one.seq, one.head) for one in found if one)
         return self._anchored
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
 import sys
 import time
@@ -26,6 +27,7 @@ from acode.engine.held_session import held
 from acode.engine.preview import verify
 from acode.errors import AcodeError, LockForeignProcess, LockLost, SessionLocked
 from acode.events import types as ev
+from acode.library.open_session import session as new_session
 from acode.workspace import Root, write_atomic
 from tests.concurrency.together import forked, together
 from tests.lives import Life
@@ -222,3 +224,49 @@ def test_a_check_before_the_opening_would_have_let_some_out(tmp_path: Path) -> N
                 if os.path.realpath(path).startswith(f"{real}/dir"):
                     escaped += path.read_bytes() == b"outside"
     assert escaped
+
+
+# A workspace that nobody has used yet.
+
+
+def openings_that_fail(workspaces: Path, monkeypatch: pytest.MonkeyPatch, *, processes: int, rounds: int) -> list[str]:
+    """Processes that open a fresh workspace at once, each with a session of its own; what went wrong in any of them."""
+    failed = list[str]()
+    for number in range(rounds):
+        workspace = workspaces / f"{processes}-{number}"
+        workspace.mkdir(parents=True)
+        monkeypatch.setenv("ACODE_HOME", str(workspace / "home"))
+
+        def work(workspace: Path = workspace) -> int:
+            name = f"w{os.getpid()}"
+            try:
+                with new_session(name, workspace=workspace) as session:
+                    session.step("a", lambda: 1)
+            except BaseException as error:
+                (workspace / f"{name}.error").write_text(f"{type(error).__name__}: {error}")
+                return 1
+            return 0
+
+        statuses = together(*[work] * processes)
+        failed += [path.read_text() for path in workspace.glob("*.error")]
+        failed += [f"exit status {status}" for status in statuses if status not in (0, 1)]
+        shutil.rmtree(workspace)
+    return failed
+
+
+@linux
+@pytest.mark.parametrize(("processes", "rounds"), [(2, 10), (16, 1)])
+def test_processes_that_open_a_fresh_workspace_at_once_all_succeed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int, rounds: int
+) -> None:
+    assert openings_that_fail(tmp_path, monkeypatch, processes=processes, rounds=rounds) == []
+
+
+@linux
+@pytest.mark.release
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("processes", "rounds"), [(2, 1_000), (16, 50)])
+def test_no_first_opening_fails_in_a_thousand_rounds_of_two_and_fifty_of_sixteen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int, rounds: int
+) -> None:
+    assert openings_that_fail(tmp_path, monkeypatch, processes=processes, rounds=rounds) == []

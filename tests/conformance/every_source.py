@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.conformance.hook_source import HookSource
 from tests.conformance.sources import (
     AgentSource,
     AsyncSource,
@@ -13,6 +14,7 @@ from tests.conformance.sources import (
     DurableSource,
     ForeignSource,
     FunctionSource,
+    ParallelSource,
     PlanSource,
     Source,
     ThreadSource,
@@ -21,6 +23,7 @@ from tests.conformance.split_source import SplitSource
 
 SOURCES: tuple[type[Source], ...] = (
     PlanSource,
+    ParallelSource,
     CommandSource,
     FunctionSource,
     AsyncSource,
@@ -29,6 +32,7 @@ SOURCES: tuple[type[Source], ...] = (
     AgentSource,
     ForeignSource,
     SplitSource,
+    HookSource,
 )
 
 

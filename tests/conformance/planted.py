@@ -20,6 +20,7 @@ import pytest
 from acode.engine import gate, step
 from tests.conformance import sources
 from tests.conformance import test_guarantees as rows
+from tests.conformance.hook_source import HookSource
 from tests.conformance.sources import (
     AgentSource,
     AsyncSource,
@@ -27,6 +28,7 @@ from tests.conformance.sources import (
     DurableSource,
     ForeignSource,
     FunctionSource,
+    ParallelSource,
     PlanSource,
     Source,
     ThreadSource,
@@ -98,7 +100,8 @@ def without(function: Callable[..., Any], line: str, instead: str = "pass") -> t
     return (Edit(function=function, old=line, new=instead),)
 
 
-APPEND_START = "run.append(*before, *awake(run), started, durable=careful(step, started), blobs=blobs)"
+RECORD_START = "run.record(*before, *awake(run), started, durable=careful(step, started), blobs=blobs)"
+NOTHING_RECORDED = "Recorded(run.session.seq, False)"
 ENDED_BY_ITSELF = 'if failed.reason in ("exit", "error"):'
 COUNT_FAILURES = "return flight.failures if flight is not None else record.failures if record is not None else 1"
 HEED_STOP = "while not run.world.stop.at_boundary():"
@@ -107,7 +110,7 @@ CATALOGUE = (
     # The start.
     Planted(
         bug="the start is not recorded",
-        edits=without(step.begin, APPEND_START),
+        edits=without(step.append_start, RECORD_START, NOTHING_RECORDED),
         row=rows.test_a_step_is_on_record_before_it_acts,
         source=PlanSource,
         shows="what has acted was begun on record",
@@ -115,16 +118,51 @@ CATALOGUE = (
     Planted(
         bug="the start is recorded after the act",
         edits=(
-            *without(step.begin, APPEND_START),
-            *without(step.end, "events = (*before, *own", "events = (*before, *awake(run), started, *own"),
+            *without(step.append_start, RECORD_START, NOTHING_RECORDED),
+            *without(step.record_end, "events = (*before, *own", "events = (*before, *awake(run), started, *own"),
         ),
         row=rows.test_a_step_is_on_record_before_it_acts,
         source=FunctionSource,
         shows="what has acted was begun on record",
     ),
     Planted(
+        bug="a thread acts before its start is synced",
+        edits=without(step.confirm_start, "yield record", "yield msgspec.structs.replace(record, durable=False)"),
+        row=rows.test_a_step_is_on_record_before_it_acts,
+        source=ThreadSource,
+        shows="a power cut does not take the record",
+    ),
+    Planted(
+        bug="a task acts before its start is synced",
+        edits=without(step.confirm_start, "yield record", "yield msgspec.structs.replace(record, durable=False)"),
+        row=rows.test_a_step_is_on_record_before_it_acts,
+        source=AsyncSource,
+        shows="a power cut does not take the record",
+    ),
+    Planted(
+        bug="a task acts before its start is committed",
+        edits=without(step.confirm_start, "yield record", "yield from ()"),
+        row=rows.test_a_step_is_on_record_before_it_acts,
+        source=AsyncSource,
+        shows="what has acted was begun on record",
+    ),
+    Planted(
+        bug="a step is told to be done before its end is committed",
+        edits=without(step.record_end, "yield record", "yield from ()"),
+        row=rows.test_a_step_that_is_told_to_be_done_is_on_record_after_a_power_cut,
+        source=AsyncSource,
+        shows="== [True, True]",
+    ),
+    Planted(
+        bug="a hook does not wait for what it has recorded",
+        edits=without(step.settle_all, "run.settle(record)"),
+        row=rows.test_a_step_is_on_record_before_it_acts,
+        source=SplitSource,
+        shows="what has acted was begun on record",
+    ),
+    Planted(
         bug="no start is durable",
-        edits=without(step.careful, "return step.kind !=", "return False and step.kind !="),
+        edits=without(step.careful, "return started.kind !=", "return False and started.kind !="),
         row=rows.test_a_step_is_on_record_before_it_acts,
         source=AgentSource,
         shows="a power cut does not take the record",
@@ -138,7 +176,7 @@ CATALOGUE = (
     ),
     Planted(
         bug="neither the start nor the end is durable",
-        edits=without(step.lifecycle, "request.last or not careful(step, started)", "False"),
+        edits=without(step.lifecycle, "not careful(step, started)", "False"),
         row=rows.test_a_step_that_is_told_to_be_done_is_on_record_after_a_power_cut,
         source=ThreadSource,
         shows="[False, False] == [True, True]",
@@ -160,9 +198,16 @@ CATALOGUE = (
     # The guards.
     Planted(
         bug="a plan's owner acts on a broken lock",
-        edits=without(step.begin, "guard_before_act(run)"),
+        edits=without(step.confirm_start, "guard_before_act(run)"),
         row=rows.test_an_owner_whose_lock_was_broken_does_not_act,
         source=PlanSource,
+        shows="['one', 'two'] == ['one']",
+    ),
+    Planted(
+        bug="a task beside another acts on a broken lock",
+        edits=without(step.confirm_start, "guard_before_act(run)"),
+        row=rows.test_an_owner_whose_lock_was_broken_does_not_act,
+        source=ParallelSource,
         shows="['one', 'two'] == ['one']",
     ),
     Planted(
@@ -174,28 +219,35 @@ CATALOGUE = (
     ),
     Planted(
         bug="a hook lets its performer act on a broken lock",
-        edits=without(step.begin, "guard_before_act(run)"),
+        edits=without(step.confirm_start, "guard_before_act(run)"),
         row=rows.test_an_owner_whose_lock_was_broken_does_not_act,
         source=SplitSource,
         shows="['one', 'two'] == ['one']",
     ),
     Planted(
+        bug="the tool of an observed agent acts on a broken lock",
+        edits=without(step.confirm_start, "guard_before_act(run)"),
+        row=rows.test_an_owner_whose_lock_was_broken_does_not_act,
+        source=HookSource,
+        shows="['one', 'two'] == ['one']",
+    ),
+    Planted(
         bug="a step that ended well has removed the log",
-        edits=without(step.end, "guard_after_act(run, step.id)"),
+        edits=without(step.record_end, "guard_after_act(run, step.id)"),
         row=rows.test_a_step_that_removes_the_log_ends_the_session_as_lost,
         source=FunctionSource,
         shows="== 20",
     ),
     Planted(
         bug="a step that failed has removed the log",
-        edits=without(step.fail, "guard_after_act(run, started.step)"),
+        edits=without(step.record_failure, "guard_after_act(run, started.step)"),
         row=rows.test_a_failing_step_that_removes_the_log_ends_the_session_as_lost,
         source=PlanSource,
         shows="== 20",
     ),
     Planted(
         bug="nobody looks whether the log is gone",
-        edits=without(step.guard_after_act, "os.stat(run.database)"),
+        edits=without(step.guard_after_act, "if os.access(run.database, os.F_OK):", "if True:"),
         row=rows.test_a_step_that_removes_the_log_ends_the_session_as_lost,
         source=ForeignSource,
         shows="== 20",
@@ -264,21 +316,21 @@ CATALOGUE = (
     # The failure.
     Planted(
         bug="a failure is not settled",
-        edits=without(step.fail, ENDED_BY_ITSELF, "if False:"),
+        edits=without(step.record_failure, ENDED_BY_ITSELF, "if False:"),
         row=rows.test_a_failed_step_is_repeated_when_a_person_resumes,
         source=FunctionSource,
         shows="19 == 0",
     ),
     Planted(
         bug="a step that was stopped is settled as not applied",
-        edits=without(step.fail, ENDED_BY_ITSELF, "if True:"),
+        edits=without(step.record_failure, ENDED_BY_ITSELF, "if True:"),
         row=rows.test_a_step_out_of_time_is_not_taken_for_done,
         source=DurableSource,
         shows="it was stopped in the middle",
     ),
     Planted(
         bug="a failure is recorded with its secrets",
-        edits=without(step.fail, "message=run.world.redactor.text(failed.message)", "message=failed.message"),
+        edits=without(step.record_failure, "message=run.world.redactor.text(failed.message)", "message=failed.message"),
         row=rows.test_a_secret_that_a_failure_names_is_on_no_record,
         source=FunctionSource,
         shows="== []",
@@ -323,7 +375,7 @@ CATALOGUE = (
     ),
     Planted(
         bug="a wait does not look at the stop switch",
-        edits=without(step.wait, HEED_STOP, "while True:"),
+        edits=without(step.wait, "while not stops():", "while True:"),
         row=rows.test_ctrl_c_is_obeyed_while_a_retry_waits,
         source=PlanSource,
         shows="-9 == 130",
@@ -347,7 +399,9 @@ CATALOGUE = (
     # Gates.
     Planted(
         bug="a grant for something else opens the gate",
-        edits=without(gate.ask, "known.action_digest == gate.allowed.digest and ", ""),
+        edits=without(
+            gate.answer_on_record, "known is not None and known.action_digest == gate.allowed.digest", "True"
+        ),
         row=rows.test_a_grant_for_something_else_opens_no_gate,
         source=FunctionSource,
         shows="0 == 10",

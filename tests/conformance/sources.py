@@ -35,6 +35,7 @@ from tests.worlds import world
 Kind = TypeVar("Kind")
 KEY = durable_program.KEY
 STATEMENTS = "change.sql"
+BESIDE, BESIDE_S = "beside", 0.1  # long enough to be in flight when the first step begins
 STOPPED_COMMAND = "a command that was stopped may have acted: a person is asked"
 
 
@@ -246,6 +247,26 @@ class PlanSource(Source):
 
     def first(self) -> int:
         return self.cli("run", "plan.yml")
+
+
+class ParallelSource(PlanSource):
+    """The same plan beside a task that has steps of its own in flight meanwhile."""
+
+    name = "plan: parallel"
+
+    def arrange(self, steps: tuple[Step, ...]) -> None:
+        super().arrange(steps)
+        plan = json.loads((self.workspace / "plan.yml").read_text())
+        other = {"run": f"sleep {BESIDE_S}", "idempotent": True}
+        plan["tasks"].append({"id": BESIDE, "needs": [], "steps": [other, {"read": "plan.yml"}, other]})
+        put(self.workspace, "plan.yml", json.dumps({**plan, "parallel": 2}))
+
+    def history(self, session_id: str | None = None) -> list[Any]:
+        """Of the task that the test has stated; a pause of the whole session is told of it too."""
+        return [one for one in super().history(session_id) if not getattr(one, "step", "").startswith(f"{BESIDE}.")]
+
+    def acts(self, started: ev.StepStarted) -> bool:
+        return super().acts(started) and started.task != BESIDE
 
 
 class ProgramSource(Source):

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,26 +53,45 @@ def test_a_step_is_on_record_before_it_acts(source: Source) -> None:
 
 
 def note_syncs(source: Source) -> None:
-    """Planted in the process of the session: whether each start and end of a step is synced when it is recorded."""
-    append = Journal.append
-    names: set[str] = set()
+    """Planted in the process of the session: whether the start of a step is synced before its end is recorded, and its
+    end before anything else is."""
+    append, settle = Journal.append, Journal.settle
+    waiting: dict[tuple[str, str], int] = {}
 
-    def planted(self: Journal, *events: ev.Known, **how: object) -> object:
-        appended = append(self, *events, **how)  # type: ignore[arg-type]
-        names.update(one.step for one in events if isinstance(one, ev.StepStarted) and source.acts(one))
-        is_synced = self.durable_seq >= self.session.seq
+    def note(self: Journal) -> None:
         with open(source.place / "synced", "a", encoding="utf-8") as notes:
-            for one in events:
-                if isinstance(one, ev.StepStarted | ev.StepCompleted) and one.step in names:
-                    notes.write(f"{'start' if isinstance(one, ev.StepStarted) else 'end'} {is_synced}\n")
+            for (what, step), seq in waiting.items():
+                notes.write(f"{what} {step} {self.durable_seq >= seq}\n")
+
+    def appending(self: Journal, *events: ev.Known, **how: Any) -> Any:
+        note(self)
+        waiting.clear()
+        appended = append(self, *events, **how)
+        for one in appended:
+            event, names = one.event, {step for _, step in noted(source)}
+            if isinstance(event, ev.StepStarted) and source.acts(event):
+                waiting["start", event.step] = one.seq
+            if isinstance(event, ev.StepCompleted) and event.step in names:
+                waiting["end", event.step] = one.seq
+        note(self)
         return appended
 
-    Journal.append = planted  # type: ignore[method-assign, assignment]  # in this process alone
+    def settling(self: Journal, *arguments: Any, **how: Any) -> None:
+        settle(self, *arguments, **how)
+        note(self)
+
+    Journal.append, Journal.settle = appending, settling  # type: ignore[method-assign]  # in this process alone
+
+
+def noted(source: Source) -> dict[tuple[str, str], bool]:
+    """What was noted last of each start and end."""
+    place = source.place / "synced"
+    lines = [line.split() for line in place.read_text().splitlines()] if place.exists() else []
+    return {(what, step): is_synced == "True" for what, step, is_synced in lines}
 
 
 def synced(source: Source) -> list[tuple[str, bool]]:
-    noted = [line.split() for line in (source.place / "synced").read_text().splitlines()]
-    return [(what, is_synced == "True") for what, is_synced in noted]
+    return [(what, is_synced) for (what, _), is_synced in noted(source).items()]
 
 
 @every_source("idempotent")
@@ -166,20 +186,21 @@ def sleep_after_start(source: Source, *, number: int, asleep: Path, awake: Path)
 
     Behind the anchor too, which is written only now and then, and not by an owner whose lock was broken.
     """
-    append = Held.append
+    append, settle = Held.append, Held.settle
     seen = source.place / "starts-seen"  # a step may be begun by a process of its own
 
-    def planted(self: Held, *events: ev.Known, **how: object) -> object:
-        appended = append(self, *events, **how)  # type: ignore[arg-type]
-        begun = sum(isinstance(one, ev.StepStarted) and source.acts(one) for one in events)
+    def appending(self: Held, *events: ev.Known, **how: Any) -> Any:
         with open(seen, "a", encoding="utf-8") as file:
-            file.write("." * begun)
-        if begun and seen.stat().st_size == number:
+            file.write("." * sum(isinstance(one, ev.StepStarted) and source.acts(one) for one in events))
+        return append(self, *events, **how)
+
+    def settling(self: Held, *arguments: Any) -> None:
+        settle(self, *arguments)
+        if seen.exists() and seen.stat().st_size == number and not asleep.exists():
             asleep.touch()
             wait_until(awake.exists, what="the end of its sleep")
-        return appended
 
-    Held.append = planted  # type: ignore[method-assign, assignment]  # in this process alone
+    Held.append, Held.settle = appending, settling  # type: ignore[method-assign]  # in this process alone
 
 
 @every_source("lock during the act")

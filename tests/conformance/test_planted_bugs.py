@@ -18,17 +18,16 @@ from tests.conformance.sources import living
 # Functions of the lifecycle without a planted bug, each with the reason.
 NO_BUG = {
     "execute": "it hands the act to the kind of the step",
-    "changed_meanwhile": "needs a program that knows files: tests/library",
-    "seen": "needs a disk that cannot be read: tests/crash",
-    "content_changed": "needs a program that knows files: tests/library",
-    "in_pieces": "the size of an event, not a guarantee of a step: tests/engine",
-    "restore_leftovers": "planted where it is called",
-    "with_restored": "the size of an event",
+    "settlement": "an event, and no act of its own",
     "emit_started": "what is shown",
     "is_heard": "what is shown",
     "warn_of": "what is shown",
     "emit_completed": "what is shown",
-    "emit_restored": "what is shown",
+    "begin": "it waits for append_start and confirm_start, where bugs are planted",
+    "end": "it waits for record_end, where bugs are planted",
+    "fail": "it waits for record_failure, where bugs are planted",
+    "completion_of": "only data",
+    "withdraw": "needs a task that is cancelled: tests/library",
 }
 
 

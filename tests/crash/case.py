@@ -81,7 +81,7 @@ class Prepared:
         self.ground.put(self.place.root)
         self.place.silence()
         if self.place.outside is not None:
-            self.place.outside.put_back()
+            self.place.outside.restore_outputs()
         if self.case.beside is not None:
             self.case.beside(self.place)
 

@@ -151,6 +151,61 @@ tasks:
       - write: {{path: end.txt, content: "end\\n"}}
 """
 UNDO_LOST = UNDO.replace(f"undo: {NOTE}", f"undo: {NOTE}; test -e ../quick || exec sleep 60")
+# Three tasks at the same time, with every kind of evidence.
+PARALLEL = f"""
+title: Parallel
+parallel: 3
+tasks:
+  - id: one
+    steps:
+      - run: {NOTE}
+        id: undeclared
+      - write: {{path: one.txt, content: "one\\n"}}
+  - id: two
+    needs: []
+    steps:
+      - run: {NOTE}
+        id: probed
+        probe: grep -q ":two.probed:" "$LEDGER"
+      - read: kept.txt
+  - id: three
+    needs: []
+    steps:
+      - run: echo half > out.txt; wc -l < kept.txt > out.txt
+        id: outputs
+        outputs: [out.txt]
+  - id: last
+    needs: [one, two, three]
+    steps:
+      - write: {{path: old.txt, content: "after\\n"}}
+"""
+# Killed when all three have left their effect: one is repeated, one was done, one is rolled back and repeated.
+PARALLEL_LOST = f"""
+title: Parallel
+parallel: 3
+tasks:
+  - id: one
+    steps:
+      - run: {NOTE}; test -e ../quick || exec sleep 60
+        id: idempotent
+        idempotent: true
+  - id: two
+    needs: []
+    steps:
+      - run: {NOTE}; test -e ../quick || exec sleep 60
+        id: probed
+        probe: grep -q ":two.probed:" "$LEDGER"
+  - id: three
+    needs: []
+    steps:
+      - run: echo half > out.txt; {NOTE}; test -e ../quick || exec sleep 60; wc -l < kept.txt > out.txt
+        id: outputs
+        outputs: [out.txt]
+  - id: last
+    needs: [one, two, three]
+    steps:
+      - write: {{path: old.txt, content: "after\\n"}}
+"""
 # The first time it hangs, and is killed with acode and its keeper: nothing on the machine knows what became of it.
 LOST = f"""
 title: Lost
@@ -176,12 +231,35 @@ tasks:
         id: slow
       - write: {{path: end.txt, content: "end\\n"}}
 """
+# Its third step fails, after it has written over somebody's file; the corrected plan declares other outputs.
+BROKEN = f"""
+title: Broken
+tasks:
+  - title: work
+    steps:
+      - run: {NOTE}
+        id: first
+      - sql: {{database: app.db, file: change.sql}}
+        id: migrate
+      - run: echo half > out.txt; echo half > old.txt; exit 1
+        id: made
+        outputs: [out.txt, old.txt]
+      - write: {{path: end.txt, content: "end\\n"}}
+        id: end
+"""
+CORRECTED = BROKEN.replace(
+    "echo half > out.txt; echo half > old.txt; exit 1", "test ! -e out.txt && cat old.txt > out.txt"
+).replace(
+    "outputs: [out.txt, old.txt]",
+    "outputs: [out.txt]\n      - sql: {database: wal.db, file: change.sql}\n        id: later",
+)
 MIGRATION = "CREATE TABLE rows (n INTEGER); INSERT INTO rows VALUES (1), (2); CREATE INDEX by_n ON rows (n);\n"
 PLANS = {
     "files": FILES, "commands": COMMANDS, "command": ONE_COMMAND, "databases": DATABASES, "server": SERVER,
     "commits": COMMITS, "gate": GATE, "undo": UNDO, "undo lost": UNDO_LOST, "lost": LOST,
     "probed": LOST_WITH_PROBE, "hung": HUNG, "held": HELD, "kept": KEPT, "built": BUILT,
-    "patterns": PATTERNS,
+    "patterns": PATTERNS, "parallel": PARALLEL, "parallel lost": PARALLEL_LOST,
+    "broken": BROKEN, "corrected": CORRECTED,
 }  # fmt: skip
 
 
@@ -217,6 +295,12 @@ def with_databases(place: Place) -> None:
         database = apsw.Connection(os.fspath(place.workspace / name))
         database.execute(f"PRAGMA journal_mode={mode}; CREATE TABLE theirs (n)")
         database.close()
+
+
+def broken(place: Place) -> None:
+    """A step has failed because the plan is wrong."""
+    with_databases(place)
+    assert place.acode(*plan("broken")).exit_code == 1
 
 
 def with_ledger(place: Place) -> None:
@@ -293,6 +377,12 @@ def unknown(place: Place) -> None:
 
 def lost_with_probe(place: Place) -> None:
     lost(place, "probed", place.ledger)
+
+
+def three_lost(place: Place) -> None:
+    """Three steps were in flight."""
+    plain(place)
+    end_when(place, plan("parallel lost"), lambda: len(place.effects()) == 3)
 
 
 def hung(place: Place) -> None:

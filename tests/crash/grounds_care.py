@@ -43,6 +43,28 @@ def completion_is_installed(place: Place) -> tuple[str, str]:
     return (home / ".bashrc").read_text().replace(str(home), "HOME"), script.read_text()
 
 
+def with_agent_settings(place: Place) -> None:
+    """An agent with two files of settings that the user has written."""
+    grounds.at_gate(place)
+    codex = place.root / "home" / ".codex"
+    codex.mkdir(parents=True)
+    (codex / "config.toml").write_text('model = "gpt-5.4"  # mine\n\n[features]\nweb = true\n')
+    (codex / "hooks.json").write_text('{\n  "hooks": {\n    "Stop": []\n  }\n}\n')
+
+
+def with_hooks(place: Place) -> None:
+    with_agent_settings(place)
+    assert place.acode("hook", "install", "codex", "--json").exit_code == 0
+
+
+def agent_settings(place: Place) -> dict[str, str]:
+    """Every file of the agent, whole, and which of acode's own programs are there."""
+    home, doors = place.root / "home" / ".codex", place.root / "state" / "doors"
+    found = {path.name: path.read_text().replace(str(place.root), "ROOT") for path in home.iterdir()}
+    beside = [name for name in found if name.startswith(".")]  # a crash may leave one there
+    return {name: text for name, text in found.items() if name not in beside} | {"front": str(doors.exists())}
+
+
 def is_begun(place: Place) -> tuple[int, int]:
     """The plan that init has written, and its schema, both whole: a plan that is there names a schema that is there."""
     plan, schema = place.root / "first.yml", place.root / SCHEMA_NAME

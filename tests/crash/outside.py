@@ -26,7 +26,7 @@ class Outside(Protocol):
     def keep(self) -> None:
         """The ground is laid: this is how it stands before every run."""
 
-    def put_back(self) -> None:
+    def restore_outputs(self) -> None:
         """As it was kept; what a killed command has left open there is cut off."""
 
 
@@ -44,7 +44,7 @@ class Database:
     def keep(self) -> None:
         self._remake(self.GROUND, self.NAME)
 
-    def put_back(self) -> None:
+    def restore_outputs(self) -> None:
         self._remake(self.NAME, self.GROUND)
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class Model:
     def keep(self) -> None:
         """A copy of the place holds it."""
 
-    def put_back(self) -> None:
+    def restore_outputs(self) -> None:
         """The same."""
 
     def requests(self) -> list[dict[str, Any]]:

@@ -37,6 +37,7 @@ from acode.steps import run as commands
 from acode.steps.interface import Failed
 from acode.store import checkpoints, database, wal_preallocation
 from acode.store.journal import Journal
+from acode.store.wal_sync import WalSync
 from acode.workspace import files
 
 Patch = pytest.MonkeyPatch
@@ -73,17 +74,18 @@ def directory_not_synced(patch: Patch) -> None:
 
 def log_not_full(patch: Patch) -> None:
     patch.setattr(database, "set_synchronous", lambda db, level: db.execute("PRAGMA synchronous=NORMAL"))
+    patch.setattr(WalSync, "sync", lambda self: True)
 
 
 def start_not_durable(patch: Patch) -> None:
-    right = Held.append
+    right = Held.record
 
     def wrong(self: Held, *events: Any, **named: Any) -> Any:
         if isinstance(events[0], ev.StepStarted):
             named["durable"] = False
         return right(self, *events, **named)
 
-    patch.setattr(Held, "append", wrong)
+    patch.setattr(Held, "record", wrong)
 
 
 def answer_not_durable(patch: Patch) -> None:
@@ -93,7 +95,7 @@ def answer_not_durable(patch: Patch) -> None:
         lazy = isinstance(events[0], ev.ApprovalGranted | ev.SessionCancelled)
         envelopes = right(self, *events, **{**named, "durable": not lazy and named.get("durable", True)})
         if lazy:
-            self.durable_seq = envelopes[-1].seq
+            self._note_durable(self.committed)  # the anchor is told so too
         return envelopes
 
     patch.setattr(Journal, "append", wrong)
@@ -160,19 +162,19 @@ def effect_before_start(patch: Patch) -> None:
 
 
 def completion_before_effect(patch: Patch) -> None:
-    right = lifecycle.end
+    right = lifecycle.record_end
 
     def wrong(run: Held, step: Any, started: Any, done: Any, **named: Any) -> Any:
         path = run.world.workspace / step.action.path if step.kind == "write" else None
         if path is None:
-            return right(run, step, started, done, **named)
+            return (yield from right(run, step, started, done, **named))
         content = path.read_bytes()
         path.write_bytes(b"not yet")
-        completed = right(run, step, started, done, **named)
+        completed = yield from right(run, step, started, done, **named)
         path.write_bytes(content)
         return completed
 
-    patch.setattr(lifecycle, "end", wrong)
+    patch.setattr(lifecycle, "record_end", wrong)
 
 
 def written_in_place(patch: Patch) -> None:
@@ -400,13 +402,13 @@ CATALOGUE = tuple(
     Planted(bug=plant.__name__.replace("_", " "), plant=plant, case=case, sweep=sweep)
     for plant, case, sweep in (
         (file_not_synced, "run files", "power, ordered names"),
-        (directory_not_synced, "run files", "power, strict names"),
+        (directory_not_synced, "rollback", "power, strict names"),
         (log_not_full, "run to gate", "power, ordered names"),
         (start_not_durable, "run files", "power, ordered names"),
         (answer_not_durable, "approve", "power, ordered names"),
         (answer_not_durable, "cancel", "power, ordered names"),
         (told_before_synced, "run files", "power, ordered names"),
-        (key_not_synced, "run to gate", "power, strict names"),
+        (key_not_synced, "key rotate", "power, strict names"),
         (trust_not_synced, "config trust", "power, strict names"),
         (anchored_first, "run to gate", "snapshots"),
         (effect_before_start, "run files", "snapshots"),
@@ -426,7 +428,7 @@ CATALOGUE = tuple(
         (old_keys_forgotten, "key rotate", "snapshots"),
         (unfinished_collected, "gc", "snapshots"),
         (tried_again_in_place, "run to gate", "failed fsyncs and power"),
-        (failed_sync_swallowed, "run to gate", "failed fsyncs and power"),
+        (failed_sync_swallowed, "rollback", "failed fsyncs and power"),
         (journal_mode_not_read_back, "run to gate", "power, ordered names"),
         (checkpoint_seal_ignored, "run to gate", "tampering"),
         (stamped_by_the_clock, "run files", "a clock that jumps"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from acode.engine import owed_decisions
-from acode.engine.owed_decisions import Unsaid
+from acode.engine.owed_decisions import OwedNote
 from acode.steps import sql_postgres
 from acode.store import sync_cursor
 from acode.sync import exchange
@@ -72,7 +72,7 @@ def take_over_that_nobody_noted_first(patch: Patch) -> None:
 
     def wrong(cursor: Any, generation: int, last_seq: int) -> Any:
         decision = meant.pop(cursor.session_id, None)
-        return cursor if decision is None else owed_decisions._with(cursor, Unsaid(done=(decision,), after=last_seq))
+        return cursor if decision is None else owed_decisions._with(cursor, OwedNote(done=(decision,), after=last_seq))
 
     patch.setattr(owed_decisions, "intend", keep)
     patch.setattr(owed_decisions, "with_effect", wrong)

@@ -8,8 +8,10 @@ from functools import partial
 
 import acode
 from acode.engine.session_list import rows
+from acode.events.definition import Run, Write
+from acode.integrations.mcp_server.tool_calls import ToolCall, ToolCalls
 from acode.store.wal_preallocation import APPENDS_BEFORE
-from tests.crash import grounds, grounds_agent, grounds_care, grounds_foreign, grounds_shared
+from tests.crash import grounds, grounds_agent, grounds_care, grounds_foreign, grounds_observed, grounds_shared
 from tests.crash.case import Case
 from tests.crash.grounds import plan
 from tests.crash.place import Place
@@ -51,6 +53,23 @@ def program(place: Place) -> None:
     raise AssertionError("not finished after eight runs")
 
 
+def tool_calls(place: Place) -> None:
+    """The calls of an MCP client, made again by their keys until each is answered; the ledger tells the unknown."""
+    note = f"echo k:call: >> '{place.ledger}'; sync '{place.ledger}'"
+    actions = [Write(path="old.txt", content="by a call\n"), Run(command=note), Write(path="new.txt", content="end\n")]
+    with grounds.environment(place):
+        for _ in range(8):
+            calls = ToolCalls("mcp test", place.workspace)
+            made = (calls.call(ToolCall(key=f"key-{n}", action=action)) for n, action in enumerate(actions))
+            failed = next((one for one in made if one.error), None)
+            if failed is None:
+                return
+            if "is unknown" in failed.text:
+                answer = "applied" if place.effects()["call"] else "not_applied"
+                acode.resolve("mcp test", "key-1", answer, workspace=place.workspace)  # type: ignore[arg-type]
+    raise AssertionError(f"not finished after eight runs: {failed}")
+
+
 def long_program(place: Place) -> None:
     """So many steps that room is made for the log, and used; nothing but the log is written."""
     with grounds.environment(place), acode.session("long", workspace=place.workspace) as session:
@@ -78,11 +97,36 @@ RUNS = (
         once=("work.undeclared", "work.probed"),
         lively=True,
     ),
+    Case(
+        name="run parallel",
+        ground=grounds.plain,
+        words=plan("parallel"),
+        once=("one.undeclared", "two.probed"),
+        lively=True,
+        sparse=True,
+    ),
     Case(name="run patterns", ground=grounds.plain, words=plan("patterns"), ends_with=(10,), lively=True),
     Case(name="run databases", ground=grounds.with_databases, words=plan("databases")),
     Case(name="run commits", ground=grounds.repository, words=plan("commits"), lively=True, followed=True),
     Case(name="run to gate", ground=grounds.plain, words=plan("gate"), ends_with=(10,)),
     Case(name="program", ground=grounds.plain, program=program, once=("send", "inner")),
+    Case(
+        name="observed agent",
+        ground=grounds_observed.doors,
+        program=grounds_observed.agent,
+        once=("pay",),
+        only_for_real=True,  # the agent of a copied log would be seen to live
+        sparse=True,
+    ),
+    Case(name="mcp calls", ground=grounds.plain, program=tool_calls, once=("call",), only_for_real=True, sparse=True),
+    Case(
+        name="observed agent unrecorded",
+        ground=grounds_observed.unrecorded,
+        program=grounds_observed.agent,
+        once=("pay",),
+        only_for_real=True,  # the agent of a copied log would be seen to live
+        sparse=True,
+    ),
     Case(name="program at length", ground=grounds.plain, program=long_program),
 )
 RESUMES = (
@@ -92,6 +136,14 @@ RESUMES = (
         ground=grounds.pattern_rolled_back,
         words=("resume", "{id}", "--force", *ACT),
         ends_with=(10,),
+        lively=True,
+    ),
+    Case(
+        name="resume with plan",
+        ground=grounds.broken,
+        words=("resume", "{id}", "--plan", "../corrected.yml", "--force", "--reason", "corrected", *ACT),
+        repeated=(0, 15),
+        once=("work.first",),
         lively=True,
     ),
     Case(name="resume behind gate", ground=grounds.at_gate, words=("resume", "{id}", *ACT), ends_with=(10,)),
@@ -121,6 +173,16 @@ LOST = tuple(
         ("resume hung", grounds.hung, (19,)),
         ("resume probed", grounds.lost_with_probe, (0,)),
     )
+)
+PARALLEL = (
+    Case(
+        name="resume parallel",
+        ground=grounds.three_lost,
+        words=("resume", "{id}", "--force", *ACT),
+        once=("two.probed",),
+        lively=True,
+        sparse=True,
+    ),
 )
 ANSWERS = (
     Case(name="approve", ground=grounds.at_gate, words=("session", "approve", "{id}", *ACT), repeated=DONE_BEFORE),
@@ -279,6 +341,22 @@ CARE = (
         repeated=(0,),
         shows=grounds_care.completion_is_installed,
     ),
+    Case(
+        name="hook install",
+        ground=grounds_care.with_agent_settings,
+        words=("hook", "install", "codex", *ACT),
+        repeated=(0,),
+        only_for_real=True,
+        shows=grounds_care.agent_settings,
+    ),
+    Case(
+        name="hook uninstall",
+        ground=grounds_care.with_hooks,
+        words=("hook", "uninstall", "codex", *ACT),
+        repeated=(0,),
+        only_for_real=True,
+        shows=grounds_care.agent_settings,
+    ),
 )
 SHARED = (
     Case(
@@ -394,7 +472,7 @@ FOREIGN = tuple(
     )
     for source, run in grounds_foreign.RUNS.items()
 )
-CASES = {case.name: case for case in (*RUNS, *RESUMES, *LOST, *ANSWERS, *CARE, *SHARED, *AGENT, *FOREIGN)}
+CASES = {case.name: case for case in (*RUNS, *RESUMES, *LOST, *PARALLEL, *ANSWERS, *CARE, *SHARED, *AGENT, *FOREIGN)}
 # Those of which a copy of the place is all that a kill leaves.
 COPIED = tuple(name for name, case in CASES.items() if not case.only_for_real)
 # Of those, the ones that start no process: all that changes the disk is seen.

@@ -16,8 +16,8 @@ from acode.engine.world import Options, World
 from acode.errors import AcodeError
 from acode.formats import format_of, locate
 from acode.formats.drive_run import walk
-from acode.formats.interface import Carried, Next, Outcome, Run, Work
-from acode.formats.resume_run import begin, carrier, driver_of, locked
+from acode.formats.interface import ActiveRun, Next, Outcome, Run, Work
+from acode.formats.resume_run import begin, driver_of, locked, native_session
 from tests.driver import Acode, Running
 from tests.foreign import (
     ARC,
@@ -134,19 +134,19 @@ class Died(BaseException):
 class DiesAt:
     """A carried run whose process dies before the first outcome is recorded, or right after."""
 
-    def __init__(self, carried: Carried, *, after: bool) -> None:
-        self.carried = carried
+    def __init__(self, active: ActiveRun, *, after: bool) -> None:
+        self.active = active
         self.after = after
 
     def next(self, held: Any) -> Next:
-        return self.carried.next(held)
+        return self.active.next(held)
 
     def begin(self, held: Any, work: Work, *, key: str, attempt: int) -> None:
-        self.carried.begin(held, work, key=key, attempt=attempt)
+        self.active.begin(held, work, key=key, attempt=attempt)
 
     def record(self, held: Any, origin: dict[str, Any], outcome: Outcome) -> AcodeError | None:
         if self.after:
-            self.carried.record(held, origin, outcome)
+            self.active.record(held, origin, outcome)
         raise Died
 
 
@@ -172,9 +172,9 @@ def die_at_the_first_record(workspace: Path, *, after: bool) -> None:
     with (
         pytest.raises(Died),
         locked(world, run, wait=False),
-        format_of(run.source).carried(world, run, Options()) as carried,
+        format_of(run.source).activate(world, run, Options()) as active,
     ):
-        begin(world, run, DiesAt(carried, after=after), driver)
+        begin(world, run, DiesAt(active, after=after), driver)
 
 
 @BOTH
@@ -211,10 +211,10 @@ def test_a_gate_that_the_run_has_passed_is_not_approved_again_by_acode(acode: Ac
     assert acode("resume", MEMORY, "--yes").exit_code == 10
     assert acode("session", "approve", MEMORY).exit_code == 0
     world, run = world_of(workspace), run_named(workspace, MEMORY)
-    session, driver = carrier(world, run), driver_of(world, run)
+    session, driver = native_session(world, run), driver_of(world, run)
     assert session is not None and driver is not None
-    with pytest.raises(Died), format_of("agent-memory").carried(world, run, Options()) as carried:
-        resume(world, session.session_id, Options(), walk(DiesAtBegin(carried, after=False), driver))
+    with pytest.raises(Died), format_of("agent-memory").activate(world, run, Options()) as active:
+        resume(world, session.session_id, Options(), walk(DiesAtBegin(active, after=False), driver))
     (place / "constitution.md").write_text("Be good.\n")
     assert acode("resume", MEMORY).exit_code == 0
     assert [one.get("trigger") for one in own_events(place)].count("user_approval") == 1
@@ -283,8 +283,8 @@ def test_a_powerless_moment_between_the_plan_and_the_start_is_no_trouble(acode: 
     driver = driver_of(world, run)
     assert driver is not None
 
-    with pytest.raises(Died), format_of("arc").carried(world, run, Options()) as carried:
-        begin(world, run, DiesAtBegin(carried, after=False), driver)
+    with pytest.raises(Died), format_of("arc").activate(world, run, Options()) as active:
+        begin(world, run, DiesAtBegin(active, after=False), driver)
     assert json.loads(checkpoint.read_text())["phases"]["work"]["status"] == "in_progress"
     assert acode("resume", ARC).exit_code == 0
     assert ledger(workspace)[:2] == ["work begun", "work done"]

@@ -226,13 +226,18 @@ def test_the_catalogue_is_large_enough() -> None:
 
 # Done to every command without a bug by sweeps of their own, the first of them whole and the others more densely.
 OWN_SWEEPS = ("snapshots", "power, ordered names", "real kills", "failing looks", "failing calls", "a clock that jumps")
-WITHOUT = sorted({(planted.sweep, planted.case) for planted in CATALOGUE if planted.sweep not in OWN_SWEEPS})
+WITHOUT = sorted({(one.sweep, one.case) for one in CATALOGUE if one.sweep not in OWN_SWEEPS})
+QUICKLY = {(one.sweep, one.case) for one in CATALOGUE if not is_slow(one)}
 
 
 DEEP_WITHOUT = sorted({(planted.sweep, planted.case) for planted in DEEP} - set(WITHOUT))
 
 
-@pytest.mark.parametrize(("sweep", "case"), WITHOUT, ids=str)
+@pytest.mark.parametrize(
+    ("sweep", "case"),
+    [pair if pair in QUICKLY else pytest.param(*pair, marks=pytest.mark.release) for pair in WITHOUT],
+    ids=str,
+)
 def test_without_a_bug_the_same_sweep_reports_nothing(prepare: Prepare, tell: Tell, sweep: str, case: str) -> None:
     tally = SWEEPS[sweep](prepare(CASES[case]))
     tell(f"no bug planted: {sweep}, {case}", tally)

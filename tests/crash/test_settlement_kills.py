@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from acode.command_notes import process_started
 from acode.disk import file_lock
 from acode.engine import session_commands
 from acode.engine.create import run_plan
@@ -162,12 +163,12 @@ SLOW = ("undeclared", "outputs", "probed", "idempotent")
 @pytest.mark.req("NFR-040b-11", "POL-GOAL-01", "FR-040b-35")
 @pytest.mark.parametrize("kind", STEPS)
 def test_acode_killed_at_the_boundaries_of_a_step(ground: Path, kind: str) -> None:
-    sweep(Trial(ground, kind), 24 if kind in QUICK else 12, keeper_too=False)
+    sweep(Trial(ground, kind), 14 if kind in QUICK else 7, keeper_too=False)
 
 
 @pytest.mark.parametrize("kind", SLOW)
 def test_acode_and_all_it_started_killed_at_the_boundaries_of_a_command(ground: Path, kind: str) -> None:
-    sweep(Trial(ground, kind), 14, keeper_too=True)
+    sweep(Trial(ground, kind), 7, keeper_too=True)
 
 
 @pytest.mark.release
@@ -191,7 +192,7 @@ def test_killed_again_and_again_while_it_is_settled_and_rolled_back(ground: Path
 
     to_the_middle()
     recovery = len(stops_of(trial.resume))
-    for at in spread(recovery, 6):
+    for at in spread(recovery, 4):
         to_the_middle()
         killed(trial.resume, at)
         end_all_in(trial.place)
@@ -222,7 +223,7 @@ def keep(bench: Bench, directory: Path, started: object, step: Step = STEP) -> N
     assert file_lock.try_lock(alive)
     os.chdir(bench.workspace)
     os.environ.update(commands.command_env(step, bench.site(), started))  # type: ignore[arg-type]
-    request = commands._request(step, bench.site(), directory, 0) | {"wake_fd": None}
+    request = commands._request(step, bench.site(), directory)
     keeper.keep(request, redactor([]).stream())
 
 
@@ -274,6 +275,6 @@ def test_whoever_of_the_group_ignores_the_request_to_end_is_killed(bench: Bench)
 
     stops_of(work)
     stubborn = int((bench.workspace / "stubborn").read_text())
-    assert keeper.started(stubborn) is None, "dead, or never fetched"
+    assert process_started(stubborn) is None, "dead, or never fetched"
     status = keeper_notes.read_status(directory)
     assert status is not None and status.stopped == "timeout"

@@ -21,7 +21,7 @@ from tests.crash.table import ALONE, CASES, STILL
 
 pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
 
-FAULTS_MIN = 500
+FAULTS_MIN = 350
 GIT_FAULTS = 300
 
 
@@ -32,7 +32,7 @@ def test_a_call_that_fails_ends_in_a_named_error_and_a_later_start_ends_as_undis
     for name in (name for name in STILL if name in ALONE):
         ready = prepare(CASES[name])
         faults = faults_of(ready)
-        total.add(fault_sweep(ready, spread(faults, 30 if len(faults) > 1500 else 16)))
+        total.add(fault_sweep(ready, spread(faults, 20 if len(faults) > 1500 else 11)))
     tell("failing calls", total)
     assert total.violations == []
     assert total.faults >= FAULTS_MIN
@@ -43,7 +43,7 @@ def test_a_call_that_fails_beside_commands_of_ones_own_repeats_none_of_them(prep
     total = Tally()
     for name in (name for name in ALONE if CASES[name].lively):
         ready = prepare(CASES[name])
-        total.add(fault_sweep(ready, spread(faults_of(ready), 4)))
+        total.add(fault_sweep(ready, spread(faults_of(ready), 3)))
     tell("failing calls beside commands", total)
     assert total.violations == []
     assert total.calls["not met"] <= 1 and total.faults >= 50

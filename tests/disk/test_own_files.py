@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from acode import command_notes
 from acode.disk.own_files import is_ours_alone, open_own, read_own
 from acode.steps import keeper
 
@@ -61,7 +62,7 @@ def test_a_new_file_is_private_whatever_the_umask_is(tmp_path: Path) -> None:
 def test_the_keeper_writes_its_notes_into_no_file_of_somebody_else(tmp_path: Path, elsewhere: Path, kind: str) -> None:
     STRANGE[kind](tmp_path / "started.new", elsewhere)
     with pytest.raises(OSError):
-        keeper._write(os.fspath(tmp_path), "started", {"keeper": 1})
+        command_notes.write_note(os.fspath(tmp_path), "started", {"keeper": 1})
     STRANGE[kind](tmp_path / "output", elsewhere)
     with pytest.raises(OSError):
         keeper.Capture(os.fspath(tmp_path / "output"), 100, keeper, None)  # type: ignore[arg-type]
@@ -80,7 +81,8 @@ def test_the_keeper_starts_as_a_program_with_nothing_of_acode_but_these_files() 
         [sys.executable, "-S", "-c", script, os.fspath(place)], env=env, text=True, stdout=subprocess.PIPE, check=True
     ).stdout
     assert (
-        shown.strip() == "['acode', 'acode.disk', 'acode.disk.file_lock', 'acode.disk.fsync', 'acode.disk.own_files']"
+        shown.strip() == "['acode', 'acode.command_notes', 'acode.disk', 'acode.disk.file_lock', 'acode.disk.fsync',"
+        " 'acode.disk.own_files']"
     )
     alone = subprocess.run(
         [sys.executable, "-I", "-S", os.fspath(place)], input="", text=True, stderr=subprocess.PIPE, check=False

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from acode import seal
+from acode import command_notes, seal
 from acode.cli.session_maintenance import write_bundle
 from acode.config import trust as keep_trust
 from acode.disk.private_files import make_private_directory, put_private, write_private
 from acode.errors import DiskFull, NotWritable
 from acode.formats.arc import write as write_checkpoint
-from acode.steps import keeper
 from acode.steps.commit import mark_started
 from acode.steps.step_outputs import put_output
 from acode.store.blobs import Blobs
@@ -44,7 +43,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "list of a server": lambda place: outbox.note_restored(place, "server", 1.0),
     "arc checkpoint": lambda place: write_checkpoint(run_of(place), arc(), now=NOW),
     "blob": lambda place: Blobs(place / "blobs").put([NEW]),
-    "keeper's note": lambda place: keeper._write(os.fspath(place), "status", {"exit": 0}, durable=True),
+    "keeper's note": lambda place: command_notes.write_note(os.fspath(place), "status", {"exit": 0}, durable=True),
     "git's mark": lambda place: mark_started(place, os.getpid()),
     "step's output": lambda place: put_output(place, "a.1", NEW),
     "bundle": lambda place: write_bundle(place / "bundle.jsonl", [OLD, NEW]),
@@ -98,6 +97,28 @@ def test_a_writer_killed_between_two_of_its_bytes_leaves_the_old_file(tmp_path: 
         os._exit(0)
     assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
     assert (tmp_path / "own").read_bytes() == OLD
+    assert len(list(tmp_path.iterdir())) == 2, "what it had written by then"
+    put_private(tmp_path / "own", (NEW,))
+    assert [path.name for path in tmp_path.iterdir()] == ["own"], "the next writer removes it"
+
+
+def test_the_file_of_a_writer_that_is_still_at_work_is_left_alone(tmp_path: Path) -> None:
+    def meeting() -> Iterator[bytes]:
+        yield NEW
+        put_private(tmp_path / "own", (OLD,))
+        put_private(tmp_path / "another", (OLD,))
+
+    put_private(tmp_path / "own", meeting())
+    assert (tmp_path / "own").read_bytes() == NEW, "who places its file last"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["another", "own"]
+
+
+def test_a_directory_that_may_be_written_and_not_read_takes_private_files(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may read and write everything")
+    (tmp_path / "closed").mkdir(mode=0o300)
+    put_private(tmp_path / "closed" / "own", (NEW,), durable=False)
+    assert (tmp_path / "closed" / "own").read_bytes() == NEW
 
 
 def test_a_writer_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from acode.disk.fsync import write_all
-from acode.disk.write_errors import naming_what_failed
+from acode.disk.write_errors import refusing_write_errors
 from acode.errors import AcodeError, DiskFull, NotWritable, WriteFailed
 
 
@@ -17,7 +17,7 @@ def test_a_full_disk_is_said_to_be_full() -> None:
     with (
         open("/dev/full", "wb", buffering=0) as full,
         pytest.raises(DiskFull, match="a blob cannot be stored: No space"),
-        naming_what_failed("a blob cannot be stored"),
+        refusing_write_errors("a blob cannot be stored"),
     ):
         write_all(full.fileno(), b"x")
 
@@ -33,5 +33,5 @@ def test_a_full_disk_is_said_to_be_full() -> None:
     ],
 )
 def test_each_error_of_the_system_has_its_refusal(number: int, refusal: type[AcodeError]) -> None:
-    with pytest.raises(refusal, match=f"the file: {os.strerror(number)}"), naming_what_failed("the file"):
+    with pytest.raises(refusal, match=f"the file: {os.strerror(number)}"), refusing_write_errors("the file"):
         raise OSError(number, os.strerror(number))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from pathlib import Path
@@ -153,7 +154,9 @@ def test_outputs_that_are_going_to_be_put_back_are_nobodys_business(tmp_path: Pa
     life = ended(tmp_path, BUILDS)
     path = notes(life) / "status"
     inode = path.stat().st_ino
-    path.write_text(path.read_text().replace('"synced": true', '"synced": false'))
+    status = json.loads(path.read_text())
+    assert status["synced"] is True
+    path.write_text(json.dumps({**status, "synced": False}))
     assert path.stat().st_ino == inode
     edit(life, "build/app", "half\n")
     assert changed(life) == []

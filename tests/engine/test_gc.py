@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from acode import lock as locks
 from acode import seal
+from acode.engine import gc
 from acode.engine.create import run_plan
 from acode.engine.gc import collect, plan_gc
 from acode.engine.preview import verify
@@ -56,6 +58,27 @@ def anchors(there: World) -> set[str]:
 def names(there: World, session_id: str) -> list[str]:
     """Everything in .agent that carries the session's name."""
     return [str(path) for path in there.agent_dir.rglob("*") if session_id in path.name]
+
+
+def test_sessions_go_some_at_a_time_and_one_that_stays_keeps_no_other(
+    there: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gc, "SESSIONS_AT_ONCE_MAX", 2)
+    small = "tasks: [{title: t, steps: [{write: {path: a.txt, content: a}}]}]"
+    sessions = [run_plan(there, plan_file(small)).session_id for _ in range(5)]
+    at = later(there, 31)
+    plan = plan_gc(at)
+    told = list[tuple[int, int]]()
+    lock, _ = locks.acquire(there.agent_dir / "locks", sessions[1], lambda: 1, now=there.clock)
+    try:
+        done = collect(at, plan, lambda so_far, total: told.append((so_far, total)))
+    finally:
+        lock.release()
+    assert done.sessions == (sessions[0], *sessions[2:])
+    assert len(done.kept) == 1 and sessions[1][-8:] in done.kept[0]
+    assert told == [(2, 5), (4, 5), (5, 5)]
+    assert anchors(there) == {sessions[1]}
+    assert [one for one in sessions if names(there, one)] == [sessions[1]]
 
 
 def test_an_ended_session_goes_with_all_that_belonged_to_it(there: World) -> None:

@@ -22,6 +22,9 @@ ACTIONS: list[hints.Action] = [
     hints.FinishRollback(to="t.1"),
     hints.FinishRollback(to=None),
     hints.BringBlobsBack(),
+    hints.ReplacePlan(file="plan.yml"),
+    hints.ReplacePlan(file="my plan.yml", forced=True),
+    hints.Resolve(step="t.1", by_hand=True),
 ]
 
 

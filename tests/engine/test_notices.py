@@ -60,6 +60,15 @@ PUBLIC: list[tuple[notices.Body, str]] = [
     ),
     (notices.PlanChanged(title="T", tasks=1), '["plan_changed",{"title":"T","tasks":1}]'),
     (notices.PlanChanged(title="T", tasks=1, text="x"), '["plan_changed",{"title":"T","tasks":1,"text":"x"}]'),
+    (
+        notices.PlanReplaced(
+            previous_digest="a", plan_digest="b", kept=["t.1"], replaced=["t.2"], added=[], removed=[], asked_again=[]
+        ),
+        (
+            '["plan_replaced",{"previous_digest":"a","plan_digest":"b","kept":["t.1"],"replaced":["t.2"],"added":[],'
+            '"removed":[],"asked_again":[]}]'
+        ),
+    ),
     (notices.TaskCompleted(duration_ms=5), '["task_completed",{"duration_ms":5}]'),
     (
         notices.Escalated(reason_code="r", context={"step": "t.1"}, remedy=REMEDY),
@@ -143,7 +152,7 @@ PUBLIC: list[tuple[notices.Body, str]] = [
         notices.StepFailed(reason="exit", message="m", exit_status=1, output_tail="o", touched=[]),
         '["step_failed",{"reason":"exit","message":"m","exit_status":1,"output_tail":"o","touched":[]}]',
     ),
-    (notices.StepTakenBack(title="T"), '["step_taken_back",{"title":"T"}]'),
+    (notices.FinishedStepRolledBack(title="T"), '["step_taken_back",{"title":"T"}]'),
     (notices.ApprovalRequest(question="q", covers=["c"]), '["approval_request",{"question":"q","covers":["c"]}]'),
     (
         notices.ContextCompacted(reason="refused", messages=4),

@@ -8,17 +8,20 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from acode import seal
 from acode.engine.preview import history, preview, verify
 from acode.engine.repair import repair
 from acode.engine.resume import resume
+from acode.engine.salvage import may_have_begun
 from acode.engine.session_commands import answer_gate, end, resolve
 from acode.engine.world import Options
 from acode.errors import AcodeError
 from acode.events import types as ev
 from acode.state import Session, State
+from tests.builders import created, plan, session, task
 from tests.driver import Acode
 from tests.tampering import SPAN, Attack
 from tests.victims import AT_GATE, FAILED, Victim, with_snapshots
@@ -278,7 +281,7 @@ def test_an_anchor_that_cannot_be_looked_at_is_not_taken_for_none(tmp_path: Path
     copy = victim.attack.copy_to(tmp_path / "copy")
     answer_gate(victim.world, victim.id, None, granted=True, note="")
     victim.attack.restore_from(copy)
-    (anchor,) = (victim.world.state_dir / "anchors").rglob(victim.id)
+    (anchor,) = (victim.world.state_dir / "anchors").glob(f"*/{victim.id}")
     content = anchor.read_bytes()
     anchor.unlink()
     anchor.mkdir()
@@ -484,3 +487,21 @@ def test_a_repair_that_is_killed_in_the_middle_has_changed_nothing(acode: Acode,
     assert (attack.sql("SELECT * FROM events"), attack.sql("SELECT * FROM checkpoints")) == before
     assert acode("session", "repair", "--yes").exit_code == 0
     assert acode("session", "verify").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("parallel", "events", "begun"),
+    [
+        (1, 1, ["a.1"]),
+        (1, 3, ["a.1", "a.2"]),
+        (3, 1, ["a.1", "b.1"]),
+        (3, 3, ["a.1", "a.2", "b.1", "b.2"]),
+        (3, 9, ["a.1", "a.2", "b.1", "b.2", "c.1"]),
+    ],
+)
+def test_what_unknown_events_may_have_begun_depends_on_what_runs_at_the_same_time(
+    parallel: int, events: int, begun: list[str]
+) -> None:
+    tasks = task("a", "1", "2"), task("b", "1", "2"), task("c", "1", needs=("a", "b"))
+    now = session(created(msgspec.structs.replace(plan(*tasks), parallel=parallel)))
+    assert may_have_begun(now, events) == begun

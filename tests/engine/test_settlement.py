@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,8 @@ from acode.plan import Settlement, Strategy
 from acode.state import State
 from acode.steps import keeper, keeper_notes
 from acode.workspace import temp_name
-from tests.lives import Life, alive, end_all_in
+from tests.lives import Life, alive, end_all_in, until
 
-WAIT_S_MAX = 20.0
 # It says that it has begun, does half of its work, and waits for the door.
 HALF = 'echo half > out.txt; echo "$ACODE_STEP_ID" >> "$LEDGER"; echo begun; while [ ! -e door ]; do sleep 0.01; done'
 
@@ -61,13 +60,6 @@ def survey(life: Life, **options: Any) -> Survey:
 def in_flight(life: Life, **options: Any) -> Settlement:
     (one,) = survey(life, **options).continuation.in_flight
     return one
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S_MAX
-    while not true():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
 
 
 def mark_of(life: Life) -> keeper_notes.Mark:
@@ -377,7 +369,7 @@ def test_the_strategy_prompt_asks_and_does_what_is_answered(life: Life, answer: 
 def test_the_strategy_prompt_and_nobody_to_ask_is_19_and_uses_no_attempt(life: Life, options: dict[str, Any]) -> None:
     in_the_middle(life, "outputs: [out.txt]")
     kill_all(life)
-    with pytest.raises(OutcomeUnknown, match="a person chooses how to go on") as caught:
+    with pytest.raises(OutcomeUnknown, match="a person chooses how to continue") as caught:
         life.resume(strategy=Strategy.PROMPT, **options)
     assert caught.value.exit_code == 19 and "--strategy rollback" in (caught.value.hint or "")
     assert life.events(ev.ResumeStarted) == []
@@ -396,7 +388,7 @@ def test_a_time_out_stops_the_whole_group_and_is_settled_like_a_step_in_flight(l
     until(lambda: not alive(child))
     found = survey(life)
     assert found.interruption.cls == "timeout"
-    assert in_flight(life).outcome == "unknown" and "stopped by its time-out" in in_flight(life).evidence
+    assert in_flight(life).outcome == "unknown" and "stopped by its timeout" in in_flight(life).evidence
     with pytest.raises(OutcomeUnknown):
         life.resume()
     assert life.effects() == {"t.work": 1}
@@ -443,6 +435,11 @@ def test_who_is_patient_and_who_is_not() -> None:
     assert not stop.at_once()
     now = 130.0
     assert stop.at_once(), "who has less patience is given the grace, from when they asked"
+    eager = StopSwitch(lambda: now, 30.0)
+    eager.stops_at_once = True
+    assert not eager.at_once()
+    eager.press("SIGINT")
+    assert eager.at_once(), "whoever is killed soon after the signal waits for no step"
     hurried = StopSwitch(lambda: now, 30.0)
     hurried.press("SIGTERM")
     hurried.press("SIGINT")

@@ -108,7 +108,7 @@ def test_a_write_of_another_session_that_is_still_in_flight_is_named(tmp_path: P
                 other.cut_off(plan(text), at, "t.change")
             else:
                 with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-                    patch.setattr("acode.engine.step.end", interrupt)
+                    patch.setattr("acode.engine.step.record_end", interrupt)
                     other.run(plan(text))
                 other.id = other.ears.notices[-1].session_id
 

@@ -115,7 +115,7 @@ def test_a_file_and_events_that_disagree_are_unclear_and_left_to_a_person(
     agreed = stages[state] is not None and stages[state] in (stages[event], long[event])
     assert findings.stage == (stages[state] if agreed else None)
     if not agreed:
-        assert findings.next_action.do == "wait_for_person" and "acode cannot tell" in findings.next_action.summary
+        assert findings.next_action.do == "wait_for_person" and "acode cannot determine" in findings.next_action.summary
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_what_is_readable_of_a_damaged_log_is_read_and_the_rest_is_named_by_file
         f"{where} line 6: an object without `type` or `event_type`; skipped",
         f"{where} line 8: a torn last line; skipped",
     ]
-    assert read(run_path).story.lines_skipped == 5
+    assert read(run_path).run_events.lines_skipped == 5
 
 
 def test_a_whole_last_line_without_its_end_is_read(tmp_path: Path) -> None:
@@ -133,9 +133,9 @@ def test_garbage_without_end_is_counted_wholly_and_told_in_a_bounded_list(tmp_pa
     one = json.dumps(said("task_started", 1, "T001")).encode()
     log(run_path, "executor", *(b"x\n" + one + b"\n" for _ in range(1000)))
     run = read(run_path)
-    assert run.story.lines_skipped == 1000
-    assert len(run.story.warnings) <= 202
-    assert any("800 more lines of the event files were skipped" in warning for warning in run.story.warnings)
+    assert run.run_events.lines_skipped == 1000
+    assert len(run.run_events.warnings) <= 202
+    assert any("800 more lines of the event files were skipped" in warning for warning in run.run_events.warnings)
 
 
 def test_a_line_over_the_limit_is_skipped_and_the_next_is_read(tmp_path: Path) -> None:
@@ -390,7 +390,7 @@ def test_a_torn_line_of_our_own_is_kept_and_the_next_event_stands_on_its_own_lin
     agent_memory.append(run_path, [agent_memory.task_completed(stamp(1), "T001")], began=NOW)
     assert path.read_bytes().startswith(b'{"type": "task_sta\n{"type":"task_completed"')
     run = read(run_path)
-    assert (diagnose(run, NOW).tasks["T001"], run.story.lines_skipped) == ("done", 1)
+    assert (diagnose(run, NOW).tasks["T001"], run.run_events.lines_skipped) == ("done", 1)
 
 
 def test_the_same_event_appended_again_after_a_crash_changes_nothing(tmp_path: Path) -> None:
@@ -398,7 +398,7 @@ def test_the_same_event_appended_again_after_a_crash_changes_nothing(tmp_path: P
     for _ in range(2):
         agent_memory.append(run_path, [agent_memory.task_completed(stamp(1), "T001")], began=NOW)
     run = read(run_path)
-    assert (run.story.duplicates, diagnose(run, NOW).done) == (1, 1)
+    assert (run.run_events.duplicates, diagnose(run, NOW).done) == (1, 1)
 
 
 @pytest.mark.parametrize("part", ["events", "events/acode", "events/acode/20260115-1800.jsonl"])
@@ -428,7 +428,7 @@ def test_two_processes_that_append_at_once_lose_no_event_of_each_other(tmp_path:
     writers = [subprocess.Popen([sys.executable, "-c", APPENDING, str(run_path), name]) for name in "ab"]
     assert [writer.wait() for writer in writers] == [0, 0]
     run = read(run_path)
-    assert (run.story.events_read, run.story.lines_skipped, run.story.duplicates) == (201, 0, 0)
+    assert (run.run_events.events_read, run.run_events.lines_skipped, run.run_events.duplicates) == (201, 0, 0)
 
 
 def test_a_second_name_of_somebody_elses_log_is_not_written(tmp_path: Path) -> None:
@@ -474,7 +474,7 @@ def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 read(sys.argv[1])
 before = peak()
 run = read(sys.argv[2])
-print(run.story.events_read, run.story.lines_skipped, peak() - before)
+print(run.run_events.events_read, run.run_events.lines_skipped, peak() - before)
 """
 
 

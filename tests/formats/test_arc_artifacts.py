@@ -121,17 +121,17 @@ def driven(root: Path, world: Any, act: Callable[[Path, Path], str | None], stat
     """One phase from the look to the record; what the driver wrote, what was told of it, and the entry."""
     (run,) = locate(world.workspace).runs
     checkpoint = Path(run.path)
-    with format_of("arc").carried(world, run, Options()) as carried:
-        piece = carried.next(HELD)
+    with format_of("arc").activate(world, run, Options()) as active:
+        piece = active.next(HELD)
         assert isinstance(piece, Work) and piece.name == PHASE
         assert f"Write the phase's artifact to: {TOLD}\n" in piece.prompt
-        carried.begin(HELD, piece, key=act.__name__, attempt=1)
+        active.begin(HELD, piece, key=act.__name__, attempt=1)
         began = datetime.now(UTC)
         wrote = act(root, checkpoint)
         outcome = Outcome(key=act.__name__, status=status, started=began, finished=began + timedelta(hours=1))
-        told = carried.record(HELD, piece.origin, outcome)
+        told = active.record(HELD, piece.origin, outcome)
         once = checkpoint.read_bytes()
-        assert carried.record(HELD, piece.origin, outcome) is None and checkpoint.read_bytes() == once
+        assert active.record(HELD, piece.origin, outcome) is None and checkpoint.read_bytes() == once
     return wrote, told, read(checkpoint).raw["phases"][PHASE]
 
 
@@ -179,7 +179,7 @@ def test_changed_bytes_are_remembered_over_a_repair_without_a_driver(tmp_path: P
     world = a_world(tmp_path)
     put_run(world.workspace, arc({PHASE: changed_in_place(world.workspace)}))
     (run,) = locate(world.workspace).runs
-    format_of("arc").mend(world, run, Options())
+    format_of("arc").repair_by_rules(world, run, Options())
     _, told, entry = driven(world.workspace, world, writes_nothing)
     assert isinstance(told, StepFailed) and entry["status"] == "failed"
     wrote, told, entry = driven(world.workspace, world, writes_where_it_was_told)

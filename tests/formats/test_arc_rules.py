@@ -78,8 +78,8 @@ def test_phases_demoted_together_are_not_said_to_be_left_as_they_are() -> None:
     phases = {"mend": done, "verify_mend": done, "test": {"status": "completed"}}
     found = diagnosed(arc(phases), artifacts={"tmp/r.md": Artifact(kind="file", sha256="1" * 64)})
     assert {one.phase for one in found.demoted} == {"mend", "verify_mend"}
-    (mend,) = [text for text in found.warnings if "of the phase mend " in text]
-    assert mend.endswith("left as they are: test.")
+    (repair_by_rules,) = [text for text in found.warnings if "of the phase mend " in text]
+    assert repair_by_rules.endswith("left as they are: test.")
 
 
 def test_completed_phases_without_times_have_a_last_one(tmp_path: Path) -> None:

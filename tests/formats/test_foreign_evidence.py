@@ -19,7 +19,7 @@ import pytest
 
 from acode.cli.foreign import resumable
 from acode.engine.create import run_plan
-from acode.engine.workspace_store import carrier_of, opened
+from acode.engine.workspace_store import native_session_of, opened
 from acode.engine.world import Options
 from acode.errors import DatabaseCorrupt, MachineRefused
 from acode.formats import FORMATS, agent_memory, format_of, locate, present
@@ -250,18 +250,18 @@ def test_between_phases_too_nothing_is_cleaned_up_or_recorded_past_a_file_that_m
 
     def work() -> None:
         (run,) = locate(world.workspace).runs
-        with format_of("arc").carried(world, run, Options()) as carried:
-            piece = carried.next(held)
+        with format_of("arc").activate(world, run, Options()) as active:
+            piece = active.next(held)
             assert isinstance(piece, Work) and piece.name == "work"
             (world.workspace / STATE).chmod(0)
             with pytest.raises(MachineRefused, match=STATE):
-                carried.next(held)
+                active.next(held)
             artifact.chmod(0)
             with pytest.raises(MachineRefused, match=artifact.name):
-                carried.record(held, piece.origin, outcome)
+                active.record(held, piece.origin, outcome)
             assert read(Path(run.path)).raw["phases"]["work"]["status"] == "pending"
             artifact.chmod(0o600)
-            assert carried.record(held, piece.origin, outcome) is None
+            assert active.record(held, piece.origin, outcome) is None
             assert read(Path(run.path)).raw["phases"]["work"]["artifact_hash"]
 
     without_privileges(work)
@@ -353,10 +353,10 @@ def test_a_carrier_that_cannot_be_read_now_is_not_taken_for_none(
         raise DatabaseCorrupt("the disk does not give it")
 
     with opened(world, look_only=True) as store:
-        assert carrier_of(store, ARC) is None
+        assert native_session_of(store, ARC) is None
         monkeypatch.setattr(store, "peek", sick)
         with pytest.raises(DatabaseCorrupt):
-            carrier_of(store, ARC)
+            native_session_of(store, ARC)
 
 
 @pytest.mark.parametrize(("run", "closed"), [(ARC, "tmp/a.md"), (MEMORY, "events/orchestrator/a.jsonl")])
@@ -375,9 +375,9 @@ def test_nothing_is_mended_or_answered_at_a_run_that_cannot_be_read_wholly(
         assert found is not None
         with pytest.raises(MachineRefused, match=f"{closed}.*permission denied"):
             approve_run(world, found, granted=True, note="")
-        carrying = format_of(found.source).carried(world, found, Options())
-        with pytest.raises(MachineRefused, match=f"{closed}.*permission denied"), carrying as carried:
-            carried.next(cast("Any", None))
+        carrying = format_of(found.source).activate(world, found, Options())
+        with pytest.raises(MachineRefused, match=f"{closed}.*permission denied"), carrying as active:
+            active.next(cast("Any", None))
 
     without_privileges(work)
     assert {path: path.lstat().st_mtime_ns for path in before} == before

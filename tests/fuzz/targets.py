@@ -23,13 +23,17 @@ from acode.formats.agent_memory import dialect
 from acode.formats.arc import checkpoint as arc_value
 from acode.formats.arc import frontmatter, migrations
 from acode.observed import AGENTS
+from acode.observed.call_step import action_of, shown_arguments
 from acode.observed.evidence import Scene, evidence_of, outcome_of
+from acode.observed.hook_answer import Answer, printed
+from acode.observed.hook_payload import parse
 from acode.planfile import parse_plan
 from acode.redact import redactor
 from acode.store import checkpoints as ck
 from acode.store.row_check import judge
 from tests.arc import arc, context, diagnosed
 from tests.builders import completed, created, did, failed, log, paused, resumed, started
+from tests.observed import agents
 from tests.transcripts import DIED, FINISHED, RESUMED, fill_opencode, open_opencode, write_session
 
 KEY = b"k" * 32
@@ -41,6 +45,7 @@ REDACTOR = redactor(["correct-horse-battery"])
 PLAN = b"""version: 1
 title: Add validation
 on_failure: abort
+parallel: 2
 defaults: {idempotent: true, timeout: 600}
 tasks:
   - id: build
@@ -120,7 +125,7 @@ def anchor(data: bytes) -> None:
 
 def agent_memory(data: bytes) -> None:
     said = dialect.parse(data)
-    if isinstance(said, dialect.Said):
+    if isinstance(said, dialect.LineEvent):
         dialect.task_id_of(said), dialect.details_of(said), dialect.phase_of(said), dialect.time_us(said.timestamp)
 
 
@@ -168,6 +173,26 @@ def observed_seeds(agent: str) -> list[bytes]:
         ]
 
 
+def hook_payload(data: bytes) -> None:
+    """What an agent tells its hook: an event, nothing, or a named error; whatever it is, it can be answered."""
+    event = parse(data)
+    if event is not None:
+        assert len(event.digest) == 64
+        action_of(event, PLACE)
+        shown_arguments(event)
+        for answer in (Answer(deny="no"), Answer(context="facts"), Answer(error="wrong"), Answer()):
+            out = printed(event, answer)
+            assert "updatedInput" not in out.stdout and out.status in (0, 2)
+
+
+def hook_seeds() -> list[bytes]:
+    tools = {"tool": "Bash", "arguments": {"command": "true"}, "call": "c"}
+    edit = {"tool": "Edit", "arguments": {"file_path": "a", "old_string": "x", "new_string": "y"}, "call": "c"}
+    moments = ("before", "after", "prompt")
+    found = [agents.payload(name, one, PLACE, **tools) for name in agents.EVENTS for one in moments]
+    return [json.dumps(one).encode() for one in (*found, agents.payload("claude", "before", PLACE, **edit))]
+
+
 def redaction(data: bytes) -> None:
     """Never an error, never longer than a mask makes it, and the same however it is cut."""
     stream = REDACTOR.stream()
@@ -201,6 +226,7 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], list[bytes]]] = {
     "arc_context": (arc_context, [context()]),
     **{f"observed_{agent}": (observed(agent), observed_seeds(agent)) for agent in AGENTS if agent != "opencode"},
     "observed_opencode": (observed("opencode"), [opencode_seed()]),
+    "hook_payload": (hook_payload, hook_seeds()),
     "redaction": (redaction, [b"password=correct-horse-battery -----BEGIN " + b"PRIVATE KEY-----\n", PLAN]),
 }
 

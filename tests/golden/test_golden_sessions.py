@@ -12,7 +12,8 @@ from typing import Any
 import apsw
 import pytest
 
-from acode.engine.preview import preview, verify
+import acode
+from acode.engine.preview import preview, rows, verify
 from acode.engine.resume import resume
 from acode.engine.world import Options, World
 from acode.events import ENVELOPE_VERSION, parse_key
@@ -22,8 +23,9 @@ from acode.resume_point import Scenario
 from acode.seal import SECRET_VARIABLE, load_keyring
 from acode.state import Session, State, fold
 from acode.store import checkpoints as ck
-from acode.store import schema, sync_cursor
+from acode.store import schema, session_index, sync_cursor
 from acode.store.store import Store
+from tests.golden.make_v7 import ENDED, KILLED
 from tests.worlds import world
 
 HERE = Path(__file__).resolve().parent / "sessions"
@@ -79,7 +81,7 @@ def test_the_golden_database_really_is_of_version_1_in_every_format() -> None:
     assert all("event" not in row for _, row in rows)
     keys = [row["key"] for _, row in rows if "key" in row]
     assert keys and all("#" in key and parse_key(key) is not None for key in keys)
-    assert (ENVELOPE_VERSION, ck.CHECKPOINT_VERSION, schema.VERSION) == (2, 2, 7), "make a golden file of the last one"
+    assert (ENVELOPE_VERSION, ck.CHECKPOINT_VERSION, schema.VERSION) == (2, 3, 8), "make a golden file of the last one"
 
 
 @pytest.mark.req("REGR-011c-01", "REGR-011c-02", "BP-011c-10")
@@ -193,3 +195,38 @@ def test_a_version_3_session_is_carried_on_and_remembers_its_shared_copy(tmp_pat
     result = resume(made, session.session_id, Options())
     assert (result.state, result.exit_code, result.skipped_steps) == (State.COMPLETED, 0, 3)
     assert contents(made)["end.txt"] == "end\n"
+
+
+# Version 7.
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    made = opened(tmp_path, "v7", {})
+    for name, value in {"HOME": str(tmp_path), "ACODE_HOME": str(made.state_dir), SECRET_VARIABLE: SECRET}.items():
+        monkeypatch.setenv(name, value)
+    return made
+
+
+def test_the_sessions_of_a_version_7_database_are_listed_and_found_by_key_as_before(programs: World) -> None:
+    before = (programs.agent_dir / "workspace.db").read_bytes()
+    killed, ended = rows(programs)
+    assert killed.session is not None and ended.session is not None
+    assert (killed.session.title, ended.session.title, ended.session.state) == (KILLED, ENDED, State.COMPLETED)
+    with reading(programs) as store:
+        assert session_index.sessions_of_key(store, ENDED) == [ended.session_id]
+        assert [hint.session_id for hint in session_index.ended(store)] == [ended.session_id]
+        assert [hint.session_id for hint in session_index.unfinished(store)] == [killed.session_id]
+    assert (programs.agent_dir / "workspace.db").read_bytes() == before
+
+
+@pytest.mark.req("REGR-011c-01", "NFR-011c-010")
+def test_programs_of_a_version_7_database_return_their_results_and_are_carried_on(programs: World) -> None:
+    done = list[str]()
+    with acode.session(ENDED, workspace=programs.workspace) as session:
+        assert session.step("fetch", lambda: done.append("fetch again")) == 1
+    with acode.session(KILLED, workspace=programs.workspace) as session:
+        assert session.step("fetch", lambda: done.append("fetch again")) == 2
+        session.step("send", lambda: done.append("send"), idempotent=True)
+    assert done == ["send"]
+    assert [verify(programs, one.session_id)[1].problems for one in rows(programs)] == [(), ()]

@@ -82,6 +82,25 @@ def test_a_boot_is_known_by_the_kernels_own_name_of_it_and_not_by_a_clock() -> N
     assert lock.boot_id() == told.strip()
 
 
+ABOUT_BOOT = """
+import psutil
+from acode import lock
+print(lock.boot_id(), int(psutil.boot_time()))
+"""
+
+
+def test_a_boot_is_the_same_one_whatever_is_done_to_the_clock_that_counts_from_it() -> None:
+    """In a time namespace the machine seems to have started long before: by its time it would be another boot."""
+    need_namespaces()
+    ask = [sys.executable, "-c", ABOUT_BOOT]
+    (here, at), (there, seemingly_at) = (
+        subprocess.run([*inside, *ask], check=True, text=True, capture_output=True).stdout.split()
+        for inside in ([], ["unshare", "--time", "--boottime", "1000000", "--fork"])
+    )
+    assert int(at) - int(seemingly_at) > 900_000, "the clock was moved"
+    assert here == there == lock.boot_id()
+
+
 # The command of a step, whose keeper was killed in another container.
 
 WORK = """

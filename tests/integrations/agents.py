@@ -97,6 +97,7 @@ def appending(self, *events, **more):
     where = f"commit {len(appended)}"
     die("before " + where)
     done = append(self, *events, **more)
+    self.settle(done[-1].seq, durable=False)
     die("after " + where)
     return done
 

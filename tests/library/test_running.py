@@ -53,7 +53,10 @@ def test_a_task_that_a_function_has_started_is_not_taken_for_its_end(place: Plac
 
 
 def test_a_cancelled_async_step_is_open_like_a_killed_one(place: Place) -> None:
+    acting: list[asyncio.Event] = []
+
     async def forever() -> None:
+        acting[0].set()
         await asyncio.Event().wait()
 
     async def program() -> None:
@@ -61,8 +64,9 @@ def test_a_cancelled_async_step_is_open_like_a_killed_one(place: Place) -> None:
             await s.step("a", forever)
 
     async def cancelled() -> None:
+        acting.append(asyncio.Event())
         task = asyncio.create_task(program())
-        await asyncio.sleep(0.1)
+        await acting[0].wait()
         task.cancel()
         await task
 

@@ -282,7 +282,7 @@ def test_people_read_state_call_evidence_and_the_next_command(acode: Acode, home
         f"    write {project}/note.txt (6 bytes)",
         f"    · {project}/note.txt holds exactly the call's 6 bytes",
         "    → it took effect",
-        "  Check first: Say in your next prompt that the call took effect: Claude Code cannot tell its model.",
+        "  Check first: Write in your next prompt that the call took effect: Claude Code cannot inform its model.",
         f"  To resume: cd {project} && claude --resume {SESSION}",
     ]
 
@@ -328,7 +328,7 @@ def test_a_transcript_cut_at_any_byte_is_read_up_to_there(agent: str, acode: Aco
         session = only(acode, path)
         assert any("torn after" in note for note in session["notes"]), cut
         assert session["ending"] == "unfinished", cut
-    for cut in range(0, len(whole), 97):
+    for cut in range(0, len(whole), 193):
         path.write_bytes(whole[:cut])
         assert acode("inspect", "--all", "--json").exit_code == 0
 

@@ -281,7 +281,7 @@ class Node:
         if self.dice.random() < 0.5 and len(self.generations) > 1:
             self.generations.pop()
 
-    def put_back(self) -> None:
+    def restore_outputs(self) -> None:
         """Somebody restores an older copy of the database: log and cursor are as they once were."""
         self.log = self.log[: self.dice.randrange(self.durable + 1)]
         self.durable = len(self.log)
@@ -315,7 +315,7 @@ def simulate(seed: int) -> Counter[str]:
         elif act < 0.86:
             node.crash()
         elif act < 0.875:
-            node.put_back()
+            node.restore_outputs()
         elif act < 0.89:
             node.claim()
         else:

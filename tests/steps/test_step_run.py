@@ -102,8 +102,6 @@ def refuse(place: Path) -> None:
             filler.write(b"\0" * 4096)
     outcome = bench.execute(step, started)
     assert isinstance(outcome, Failed) and "before it could start the command" in outcome.message
-    for process in list(commands._KEEPERS.values()):  # it holds the lock until it is really gone
-        process.wait()
     assert bench.look(step, started).outcome is Outcome.NOT_APPLIED
     assert not (bench.workspace / "ledger").exists()
 
@@ -117,8 +115,6 @@ def look_on(place: Path) -> None:
     mark = read_mark(directory)
     assert mark is not None and mark.command is not None
     bench.close()
-    for process in list(commands._KEEPERS.values()):  # it holds its files open until it is really gone
-        process.wait()
     remount(place, "ro")
     assert "still running" in (keeper_notes.still_running(directory, mark) or "")
     os.killpg(mark.command, signal.SIGKILL)
@@ -286,7 +282,7 @@ def test_a_command_that_may_have_written_through_a_link_is_no_command_with_outpu
     )
     end_all_in(tmp_path)
     life.put("door", "")
-    with pytest.raises(OutcomeUnknown, match=r"through the link .* cannot be put back"):
+    with pytest.raises(OutcomeUnknown, match=r"through the link .* cannot be restored"):
         life.resume()
     assert [one for one in life.ears.events("step_warning") if "through the link" in one.body.message]
     assert life.text(written).count("effect") == 1

@@ -24,7 +24,8 @@ from acode.events import types as ev
 from acode.state import Session, State
 from acode.store import checkpoints as ck
 from acode.store import journal
-from acode.store.store import Store, find_session
+from acode.store.session_index import find_session
+from acode.store.store import Store
 from tests.builders import START, by_user, completed, created, decided, did, failed, finished, paused, started
 from tests.stores import KEYRING, Place, begun, folded, log_of, say
 from tests.walks import walk

@@ -43,6 +43,37 @@ def syncs(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedSyncs]:
 # Durability.
 
 
+def maker_in_the_way(place: Place) -> apsw.Connection:
+    """Another process that is just making the same database: SQLite refuses the switch to WAL beside it at once."""
+    place.database.touch(mode=0o600)
+    other = apsw.Connection(os.fspath(place.database))
+    other.execute("BEGIN IMMEDIATE")
+    return other
+
+
+def test_the_switch_to_wal_waits_for_another_process_that_makes_the_database(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = maker_in_the_way(place)
+    waits = list[float]()
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        other.close()
+
+    monkeypatch.setattr(database.time, "sleep", sleep)
+    assert place.open().db.pragma("journal_mode") == "wal"
+    assert waits == [database.WAL_RETRY_S]
+
+
+def test_a_switch_to_wal_that_has_waited_for_too_long_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = maker_in_the_way(place)
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_MS", 2)
+    with pytest.raises(StoreBusy, match="another process has kept"):
+        place.open()
+    other.close()
+
+
 @pytest.mark.req("FR-040b-38")
 def test_the_log_is_in_wal_mode_with_full_sync(store: Store) -> None:
     assert store.db.pragma("journal_mode") == "wal"

@@ -76,7 +76,7 @@ def test_a_session_that_was_given_back_is_carried_on_elsewhere_and_comes_home(
     assert (refused.exit_code, refused.json["error"]["code"]) == (16, "LOCK-006")
     assert "--remote" in refused.json["error"]["hint"] and marks(tmp_path) == 1
     pulled = one("pull", session_id[-8:])
-    assert pulled.exit_code == 0 and "To carry it on" not in pulled.stderr, "it has ended"
+    assert pulled.exit_code == 0 and "To resume it here" not in pulled.stderr, "it has ended"
     assert_level(one, database, session_id)
     for machine in machines:
         assert machine("session", "verify", session_id[-8:]).exit_code == 0

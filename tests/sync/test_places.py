@@ -34,7 +34,7 @@ from acode.sync import ownership
 from acode.sync import push_now as sync_now
 from acode.sync.delivery import Delivery, as_error
 from acode.sync.exchange import Batch, Contradiction, Pushed
-from acode.sync.postgres import About, SharedSession, Trouble
+from acode.sync.postgres import About, ServerFailure, SharedSession
 from acode.sync.protocol import Doubtful, Remote
 from acode.sync.take_over import bring
 from tests.builders import OWNER
@@ -71,7 +71,7 @@ class Server:
 
     def connect(self, url: str, give_up: Callable[[], bool]) -> Ledger:
         if self.line == "away" and not self.sure:
-            raise Trouble("Connection refused", "transient")
+            raise ServerFailure("Connection refused", "transient")
         return Ledger(self)
 
     @contextlib.contextmanager
@@ -85,7 +85,7 @@ class Server:
     def maybe_break(self, *, after: bool) -> None:
         odds = 0.5 if self.line == "slow" and after else LOST
         if not self.sure and self.dice.random() < odds:
-            raise Trouble("no answer", "transient")
+            raise ServerFailure("no answer", "transient")
 
 
 class Ledger:
@@ -207,8 +207,8 @@ class Place:
         try:
             ledger: Any = self.server.connect(URL, lambda: False)
             done = Delivery(self.world, store, ledger).deliver(session_id, sync_cursor.last_seq(store, session_id))
-        except (Trouble, Contradiction) as trouble:
-            return str(trouble)
+        except (ServerFailure, Contradiction) as failure:
+            return str(failure)
         if isinstance(done, Doubtful):
             return as_error(session_id, done).message
         if not isinstance(done, Pushed):
@@ -222,7 +222,7 @@ class Place:
 
     def push(self, session_id: str) -> None:
         """The end of a run: what is owed, then the lease."""
-        with contextlib.suppress(Trouble, Contradiction), opened(self.world, look_only=False) as store:
+        with contextlib.suppress(ServerFailure, Contradiction), opened(self.world, look_only=False) as store:
             ledger: Any = self.server.connect(URL, lambda: False)
             delivery = Delivery(self.world, store, ledger)
             last = sync_cursor.last_seq(store, session_id)
@@ -401,6 +401,31 @@ def test_wherever_a_session_is_continued_no_step_is_done_twice(tmp_path: Path) -
         assert seen[what] >= SEEDS_IN_GATE // 2, f"{what}: too few to have tested anything: {seen}"
     for refusal in ("LeaseLost", "CopiedWorkspace", "LogRolledBack"):
         assert seen[refusal] >= SEEDS_IN_GATE // 4, f"{refusal}: too few to have tested anything: {seen}"
+
+
+@pytest.mark.req("FR-011c-055")
+def test_a_machine_that_was_told_of_another_owner_repeats_nothing_after_a_restore(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shortest history of seed 18: the backup is older than the take-over that the first machine was told of."""
+    places = Simulation(0, tmp_path, monkeypatch)
+    one, two = places.places
+    with places.server.reliable():
+        places.back_up(one)
+        bring(two.world, places.session_id, own=True)
+        with pytest.raises(LeaseLost, match="taken over"):
+            places.work(one)
+        places.work(two)
+        places.restore(one)
+        places.push_all(one)
+        assert one.standing(places.session_id) == "fenced"
+        with pytest.raises(LeaseLost, match="restored"):
+            places.work(one)
+        places.push_all(two)
+        decided = msgspec.structs.replace(one.world, offline="the other has pushed all of it again")
+        bring(decided, places.session_id, own=True)
+        places.work(one)
+    assert places.done == one.steps(places.session_id) == 2
 
 
 @pytest.mark.release

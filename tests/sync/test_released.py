@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 import acode
+from acode import lock as locks
 from acode.errors import InputRequired, LeaseLost
 from acode.events import decode
 from acode.events import types as ev
@@ -17,7 +19,7 @@ from acode.store import sync_cursor
 from acode.sync import pusher
 from acode.sync.delivery import Delivery
 from acode.sync.exchange import Pushed
-from acode.sync.postgres import Trouble, connect
+from acode.sync.postgres import ServerFailure, connect
 from tests.line import Cut, Line
 from tests.machines import PATIENCE_S, Machine, assert_level, lease, socket_of, url_of
 from tests.postgres import Server
@@ -105,7 +107,7 @@ def test_a_slow_answer_is_waited_for_and_nothing_that_was_done_elsewhere_is_repe
         refused = one(*with_id(command, given_back), "--json")
         assert (refused.exit_code, refused.json["error"]["code"]) == (16, "LOCK-006"), refused.stderr
         if command == ("session", "approve"):
-            assert "carried on elsewhere" in refused.json["error"]["message"]
+            assert "continued elsewhere" in refused.json["error"]["message"]
             assert "Asking the server whether another machine has continued" in refused.stderr
     assert slow.replies - began > 4, "the answer took longer than an owner waits"
     assert marks(tmp_path) == 1 and one.log(given_back) == before
@@ -188,7 +190,7 @@ def test_a_lease_that_may_have_been_given_back_unheard_is_taken_for_given_back(
             assert isinstance(delivery.deliver(session_id, sync_cursor.last_seq(store, session_id)), Pushed)
             first = line.messages["to the server"]
             line.cut = Cut(way="to the server", message=first + number, delivered=delivered)
-            with contextlib.suppress(Trouble):
+            with contextlib.suppress(ServerFailure):
                 delivery.release(session_id)
             ledger.close()
         if lease(database, session_id)[1] is None:
@@ -243,3 +245,94 @@ def test_a_session_that_was_given_back_is_not_repaired_without_an_answer(
     assert one.log(given_back) == before and standing(one, given_back) == "released"
     one.connect(url_of(database))
     assert one("session", "repair", given_back, "--yes").exit_code == 0, "the server has answered"
+
+
+@contextlib.contextmanager
+def held_by_somebody(machine: Machine, session_id: str) -> Iterator[int]:
+    """A process here holds the lock of the session, of this generation."""
+    with machine.store() as store:
+        generation = store.generation(session_id)
+    lock, _ = locks.acquire(machine.workspace / ".agent" / "locks", session_id, lambda: generation, now=now_utc)
+    try:
+        yield generation
+    finally:
+        lock.release()
+
+
+def now_utc() -> datetime:
+    return datetime.now(UTC)
+
+
+def test_the_lock_of_a_session_that_was_given_back_is_not_broken_without_an_answer(
+    machines: tuple[Machine, Machine], given_back: str, database: str
+) -> None:
+    """That it was broken is an event: behind what another machine may have written since, it would be another past."""
+    one, _ = machines
+    before = one.log(given_back)
+    unlock = ("session", "unlock", given_back, "--force")
+    with held_by_somebody(one, given_back) as generation:
+        one.connect(NOBODY)
+        refused = one(*unlock, "--json")
+        assert refused.exit_code == 16 and "--offline --reason" in refused.json["error"]["hint"], refused.stderr
+        assert one.log(given_back) == before and standing(one, given_back) == "released"
+        with one.store() as store:
+            assert store.generation(given_back) == generation, "nobody is fenced off unsaid"
+        assert one(*unlock, "--offline", "--reason", "two is switched off").exit_code == 0
+    assert standing(one, given_back) == "owner"
+    assert one("session", "approve", given_back).exit_code == 0, "whoever holds the session next records the decision"
+    events = [decode(body).event for _, body, _ in one.log(given_back)[len(before) :]]
+    assert [type(event) for event in events[:2]] == [ev.LockBroken, ev.Forced]
+    assert [event.reason for event in forced(one, given_back)] == ["two is switched off"]
+
+
+def test_the_lock_of_a_session_that_was_given_back_is_broken_once_the_server_has_answered(
+    machines: tuple[Machine, Machine], given_back: str, database: str
+) -> None:
+    one, _ = machines
+    before = one.log(given_back)
+    with held_by_somebody(one, given_back):
+        assert one("session", "unlock", given_back, "--force").exit_code == 0
+    events = [decode(body).event for _, body, _ in one.log(given_back)[len(before) :]]
+    assert [type(event) for event in events] == [ev.LockBroken]
+    assert one("sync", "now").exit_code == 0
+    assert_level(one, database, given_back)
+
+
+def test_a_supervisor_passes_on_that_a_person_decided_to_work_offline(
+    machines: tuple[Machine, Machine], given_back: str, tmp_path: Path
+) -> None:
+    one, _ = machines
+    assert one("session", "approve", given_back).exit_code == 0
+    assert standing(one, given_back) == "released"
+    before = one.log(given_back)
+    one.connect(NOBODY)
+    one.env["ACODE_SESSION_LOCK_TIMEOUT_SECONDS"] = "0"
+    assert one("supervise", given_back).exit_code == 16
+    assert one.log(given_back) == before and marks(tmp_path) == 0
+    said = one("supervise", given_back, "--offline", "--reason", "two is switched off")
+    assert said.exit_code == 0, said.stderr
+    (event,) = forced(one, given_back)
+    assert event.reason == "two is switched off" and marks(tmp_path) == 1
+
+
+@pytest.mark.req("FR-011c-055")
+@pytest.mark.parametrize("told", ["released", "fenced"])
+def test_another_server_does_not_make_a_machine_the_owner_of_a_session_that_it_gave_up(
+    machines: tuple[Machine, Machine], given_back: str, postgres_server: Server, tmp_path: Path, told: str
+) -> None:
+    """The server that knows who has it is not the one that is configured now, which has never heard of it."""
+    one, two = machines
+    assert two("resume", given_back, "--remote", "--yes").exit_code == 10
+    if told == "fenced":
+        assert one("resume", given_back).exit_code == 16
+    assert two("session", "approve", given_back).exit_code == 0 and two("resume", given_back).exit_code == 0
+    with postgres_server.database() as other:
+        one.connect(url_of(other))
+        for command in (
+            ("sync", "now"),
+            ("resume", given_back, "--remote", "--yes"),
+            ("session", "approve", given_back),
+        ):
+            assert one(*command, "--no-input").exit_code != 0, command
+            assert standing(one, given_back) == told, command
+    assert marks(tmp_path) == 1

@@ -8,8 +8,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.machines import Machine, assert_level, lease, shared_log
-from tests.sync.test_released import counting, finish_elsewhere, forced, marks, standing
+from tests.line import Line
+from tests.machines import Machine, assert_level, lease, shared_log, socket_of, url_of
+from tests.postgres import Server
+from tests.sync.test_released import NOBODY, counting, finish_elsewhere, forced, marks, standing
 
 DONE = """
 title: Done
@@ -82,6 +84,73 @@ def test_once_a_server_was_found_restored_a_session_that_was_given_back_is_not_c
     assert one("resume", session_id).exit_code == 16 and marks(tmp_path) == 1
 
 
+@pytest.mark.req("FR-011c-055")
+@pytest.mark.parametrize("seen", ["by another session", "by the owner that it knew"])
+def test_a_machine_that_knows_of_another_owner_does_not_get_the_session_from_a_restored_server_unasked(
+    machines: tuple[Machine, Machine], database: str, tmp_path: Path, seen: str
+) -> None:
+    """It was told of the owner that has finished the session; the restored server knows only the time before."""
+    one, two = machines
+    witness = one.run(DONE)
+    session_id = one.run(counting(tmp_path))
+    given = len(shared_log(database, session_id))
+    assert two("resume", session_id, "--remote", "--yes").exit_code == 10
+    assert one("resume", session_id).exit_code == 16 and standing(one, session_id) == "fenced"
+    assert two("session", "approve", session_id).exit_code == 0 and two("resume", session_id).exit_code == 0
+    restore(database, session_id, given)
+    if seen == "by another session":
+        restore(database, witness, 3)
+    for command in (("sync", "now"), ("session", "approve", session_id), ("resume", session_id, "--remote")):
+        assert one(*command, "--no-input").exit_code == 16, command
+        assert standing(one, session_id) == "fenced" and lease(database, session_id)[:2] == (1, None), command
+    assert marks(tmp_path) == 1
+    two("sync", "now")
+    assert_level(two, database, session_id)
+    assert one("resume", session_id).exit_code == 16 and marks(tmp_path) == 1
+
+
+@pytest.mark.req("FR-011c-055")
+def test_a_copied_workspace_does_not_get_the_session_from_a_restored_server_unasked(
+    machines: tuple[Machine, Machine], database: str, tmp_path: Path
+) -> None:
+    """The original has finished it without a server; the copy has its standing, that of an owner."""
+    one, _ = machines
+    one.env["ACODE_SYNC_RELEASE"] = "never"
+    session_id = one.run(counting(tmp_path))
+    copied = one.place / "copy"
+    shutil.copytree(one.workspace, copied)
+    url = one.env["ACODE_POSTGRES_URL"]
+    one.connect(NOBODY)
+    assert one("session", "approve", session_id).exit_code == 0 and one("resume", session_id).exit_code == 0
+    one.connect(url)
+    restore(database, session_id, 3, generation=0)
+    for command in (("sync", "now"), ("resume", session_id, "--remote", "--yes", "--no-input")):
+        assert one("-C", copied, *command).exit_code == 16, command
+        assert lease(database, session_id)[1] is None, command
+    assert one("sync", "now").exit_code == 0, "the original pushes it again"
+    assert marks(tmp_path) == 1
+
+
+@pytest.mark.req("FR-011c-055")
+def test_an_older_backup_under_another_address_is_not_believed_unasked(
+    machines: tuple[Machine, Machine], postgres_server: Server, database: str, tmp_path: Path
+) -> None:
+    """What was pushed to the one address was never pushed to the other: nothing seems to be lost there."""
+    one, two = machines
+    session_id = one.run(counting(tmp_path))
+    given = len(shared_log(database, session_id))
+    for machine in (two, one):
+        assert machine("resume", session_id, "--remote", "--yes").exit_code == 10
+    finish_elsewhere(two, session_id)
+    restore(database, session_id, given)
+    with Line(socket_of(postgres_server)) as line:
+        one.connect(url_of(database, line.port))
+        for command in (("sync", "now"), ("session", "approve", session_id), ("resume", session_id, "--remote")):
+            assert one(*command, "--no-input").exit_code == 16, command
+            assert standing(one, session_id) == "released", command
+    assert marks(tmp_path) == 1
+
+
 def test_status_and_doctor_say_that_the_server_has_lost_what_it_held(
     machines: tuple[Machine, Machine], database: str
 ) -> None:
@@ -127,7 +196,7 @@ def test_a_person_may_take_over_from_a_restored_server_and_that_is_recorded(
     said = one("resume", session_id, "--remote", "--yes", "--offline", "--reason", "two is new")
     assert said.exit_code == 10, said.stderr
     (event,) = forced(one, session_id)
-    assert "the server could not tell who has it" in event.what and event.reason == "two is new"
+    assert "the server did not know its owner" in event.what and event.reason == "two is new"
 
 
 @pytest.mark.parametrize("restored", [True, False])

@@ -13,6 +13,7 @@ from acode.store import sync_cursor
 from tests.line import Line
 from tests.machines import Machine, assert_level, lease, shared_log, socket_of, url_of
 from tests.postgres import Server
+from tests.sync.test_released import forced
 
 NOBODY = "postgresql://127.0.0.1:1/x"
 PLAN = """
@@ -207,15 +208,26 @@ def test_sync_now_says_why_it_could_not(machine: Machine) -> None:
     assert machine("sync", "now").exit_code == 3 and machine("sync", "status", "--json").json["status"] == "disabled"
 
 
-def test_another_server_is_owed_everything(machine: Machine, postgres_server: Server, database: str) -> None:
+@pytest.mark.parametrize("ended", [True, False])
+def test_another_server_is_owed_everything(
+    machine: Machine, postgres_server: Server, database: str, ended: bool
+) -> None:
+    """One that waits may have been continued by way of the first server: a person says that it was not."""
     machine.connect(url_of(database))
     session_id = machine.run(PLAN)
+    if ended:
+        assert machine("session", "cancel", session_id).exit_code == 0
     with postgres_server.database() as other:
         machine.connect(url_of(other))
         sync = machine("status", "--json").json["sync"]
         assert (sync["status"], sync["pending_events"]) == ("pending", len(machine.log(session_id)))
-        assert machine("sync", "now").exit_code == 0
+        assert machine("sync", "now").exit_code == (0 if ended else 16)
+        if not ended:
+            chosen = ("sync", "now", session_id, "--force", "--reason", "the server was replaced")
+            assert machine(*chosen).exit_code == 0
         assert_level(machine, other, session_id)
+    said = [event.reason for event in forced(machine, session_id)]
+    assert said == ([] if ended else ["the server was replaced"])
 
 
 def test_a_run_that_ends_while_something_is_sent_is_sent_to_its_end(

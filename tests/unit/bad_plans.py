@@ -55,6 +55,8 @@ BAD_PLANS = {
     "title with an escape": ('title: "\\e[2J"\ntasks: [{id: a, steps: [{run: x}]}]', "plan.yml:1:8: title: expected one line of text, found a line break or control"),
     "long title": (f"title: {'x' * 201}\ntasks: [{{id: a, steps: [{{run: x}}]}}]", "plan.yml:1:8: title: expected at most 200 characters, found 201"),
     "on_failure": ("on_failure: abbort\ntasks: []", 'plan.yml:1:13: on_failure: expected pause or abort, found the text "abbort"; did you mean "abort"?'),
+    "parallel 0": ("parallel: 0\ntasks: []", "plan.yml:1:11: parallel: expected a whole number from 1 to 64, found a number (0)"),
+    "parallel text": ("parallel: all\ntasks: []", 'plan.yml:1:11: parallel: expected a whole number from 1 to 64, found the text "all"'),
     "defaults": ("defaults: {retry: 1}\ntasks: []", 'plan.yml:1:12: defaults: unknown key "retry"'),
     "default timeout": ("defaults: {timeout: 0}\ntasks: []", "plan.yml:1:21: defaults.timeout: expected a number of seconds more than 0 and at most"),
     "task text": ("tasks:\n- build", 'plan.yml:2:3: tasks[0]: expected a task with title and steps, found the text "build"'),

@@ -21,7 +21,7 @@ from acode.formats.agent_memory import (
     repair,
     report,
 )
-from acode.formats.agent_memory.event_fold import Telling
+from acode.formats.agent_memory.event_fold import EventFold
 from acode.formats.agent_memory.graph import parse_graph
 from acode.formats.agent_memory.values import Graph
 from tests.agent_memory import ALL_ARTIFACTS, NOW, TWO, Event, found_in, graph_of, run_of, said, to_phase
@@ -183,7 +183,7 @@ def test_times_are_compared_as_moments(stamp: object) -> None:
 def test_duplicate_events_change_nothing_but_their_count() -> None:
     event = said("task_completed", 1, "T001", event_id="e1")
     once, twice = run_of(event, graph=TWO), run_of(event, graph=TWO, files={"orchestrator": [event, event]})
-    assert twice.story.duplicates == 2
+    assert twice.run_events.duplicates == 2
     assert diagnose(once, NOW).tasks == diagnose(twice, NOW).tasks
 
 
@@ -542,11 +542,15 @@ odd_tasks = st.fixed_dictionaries(
     st.binary(max_size=80) | st.lists(odd_tasks, max_size=4).map(lambda tasks: json.dumps({"tasks": tasks}).encode()),
 )
 def test_no_content_makes_reading_or_diagnosing_crash(lines: list[bytes], graph_bytes: bytes) -> None:
-    telling = Telling()
-    telling.hear_file("events/x/a.jsonl", "x", [(line, True) for line in lines])
+    fold = EventFold()
+    fold.fold_file("events/x/a.jsonl", "x", [(line, True) for line in lines])
     graph = parse_graph(graph_bytes)
     run = Run(
-        run_id="r", path="/r", artifacts={}, graph=graph if isinstance(graph, Graph) else None, story=telling.story()
+        run_id="r",
+        path="/r",
+        artifacts={},
+        graph=graph if isinstance(graph, Graph) else None,
+        run_events=fold.run_events(),
     )
     findings = diagnose(run, NOW)
     json.dumps(as_json(findings))

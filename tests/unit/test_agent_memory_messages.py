@@ -12,6 +12,7 @@ from acode.formats.agent_memory import (
     Stamp,
     as_json,
     diagnose,
+    driver_outcome,
     events_on_failure,
     events_on_start,
     events_on_success,
@@ -19,9 +20,8 @@ from acode.formats.agent_memory import (
     prompt,
     report,
     session_resumed,
-    told_by_driver,
 )
-from acode.formats.agent_memory.event_fold import Telling
+from acode.formats.agent_memory.event_fold import EventFold
 from acode.formats.agent_memory.values import Graph
 from tests.agent_memory import NOW, TWO, Event, found_in, graph_of, run_of, said, to_phase
 
@@ -145,18 +145,18 @@ def test_a_failed_driver_is_recorded_in_the_runs_own_terms() -> None:
 def test_a_drivers_own_events_stand_above_its_exit_status() -> None:
     action = found_in(to_phase(2), graph=TWO).next_action
     begun = said("task_started", 1, "T001")
-    assert told_by_driver(run_of(to_phase(2), begun, graph=TWO), action) is None
-    assert told_by_driver(run_of(to_phase(2), begun, said("task_blocked", 2, "T001"), graph=TWO), action) == "blocked"
-    assert told_by_driver(run_of(to_phase(2), begun, said("task-failed", 2, "T001"), graph=TWO), action) == "failed"
+    assert driver_outcome(run_of(to_phase(2), begun, graph=TWO), action) is None
+    assert driver_outcome(run_of(to_phase(2), begun, said("task_blocked", 2, "T001"), graph=TWO), action) == "blocked"
+    assert driver_outcome(run_of(to_phase(2), begun, said("task-failed", 2, "T001"), graph=TWO), action) == "failed"
     assert (
-        told_by_driver(run_of(to_phase(2), begun, said("task-completed", 2, "T001"), graph=TWO), action) == "completed"
+        driver_outcome(run_of(to_phase(2), begun, said("task-completed", 2, "T001"), graph=TWO), action) == "completed"
     )
 
 
 def test_a_step_whose_artifact_is_not_there_has_not_succeeded() -> None:
     action = found_in(artifacts=()).next_action
-    assert told_by_driver(run_of(artifacts=()), action) == "not_made"
-    assert told_by_driver(run_of(artifacts=("prd.md",)), action) is None
+    assert driver_outcome(run_of(artifacts=()), action) == "not_made"
+    assert driver_outcome(run_of(artifacts=("prd.md",)), action) is None
 
 
 def test_a_resumed_session_is_recorded_with_what_was_restored() -> None:
@@ -196,9 +196,9 @@ def test_every_action_that_a_driver_takes_has_a_prompt_that_names_it(phase: int)
 
 @pytest.mark.req("PROTO-17")
 def test_a_damaged_log_makes_the_prompt_ask_for_care() -> None:
-    telling = Telling()
-    telling.hear_file("events/a/a.jsonl", "a", [(b"garbage", True), (json.dumps(to_phase(2)).encode(), True)])
-    run = Run(run_id="r", path="/r", artifacts=run_of(graph=TWO).artifacts, graph=TWO, story=telling.story())
+    fold = EventFold()
+    fold.fold_file("events/a/a.jsonl", "a", [(b"garbage", True), (json.dumps(to_phase(2)).encode(), True)])
+    run = Run(run_id="r", path="/r", artifacts=run_of(graph=TWO).artifacts, graph=TWO, run_events=fold.run_events())
     findings = diagnose(run, NOW)
     assert findings.cautious
     assert findings.next_action.task == "T001"

@@ -120,6 +120,12 @@ def test_one_cooldown_is_changed_without_the_others(workspace: Path) -> None:
     assert (found.tool_failure, found.timeout, found.context_reset, found.process_crash) == (30, 5, 10, 60)
 
 
+def test_a_driver_may_be_an_agent_and_needs_trust_like_a_command(workspace: Path) -> None:
+    config = loaded(workspace, "drivers: {arc: {agent: codex, arguments: [-m, x]}}\n")
+    assert config.executes == ("drivers.arc",) and config.settings.drivers == {}
+    assert effective(config, trusted=True).settings.drivers["arc"] == Driver(agent="codex", arguments=("-m", "x"))
+
+
 def test_drivers_and_a_notification_are_read_whole(workspace: Path) -> None:
     text = """\
 drivers:
@@ -578,3 +584,17 @@ def test_any_mapping_in_a_file_is_settings_or_a_named_error(
     tmp_path_factory: pytest.TempPathFactory, data: dict[str, object]
 ) -> None:
     settings_or_refusal(tmp_path_factory.getbasetemp() / "fuzzed-config", msgspec.json.encode(data))
+
+
+@pytest.mark.parametrize("said", ["on_error: allow", "front: never"])
+def test_a_workspace_cannot_weaken_the_hooks_of_its_user_without_trust(workspace: Path, said: str) -> None:
+    untrusted = loaded(workspace, f"hooks: {{{said}}}\n")
+    assert untrusted.executes == (f"hooks.{said.partition(':')[0]}",)
+    assert untrusted.settings.hooks == Settings().hooks
+    assert effective(untrusted, trusted=True).settings.hooks != Settings().hooks
+
+
+def test_a_workspace_may_make_its_hooks_stricter(workspace: Path) -> None:
+    stricter = loaded(workspace, "hooks: {unknown: block}\n")
+    assert stricter.executes == ()
+    assert stricter.settings.hooks.unknown == "block"

@@ -51,6 +51,7 @@ FULL = """\
     version: 1
     title: Add input validation
     on_failure: abort
+    parallel: 4
     defaults: {idempotent: true, timeout: 90}
     tasks:
       - id: other
@@ -115,6 +116,7 @@ def test_every_key_of_a_plan_file_becomes_a_field_of_the_plan() -> None:
     assert plan_of(FULL) == Plan(
         title="Add input validation",
         on_failure="abort",
+        parallel=4,
         tasks=(
             Task(id="other", title="other", steps=(Step(id="other.1", action=Read(path="src/login.ts")),)),
             Task(id=task, title="Build and check", needs=("other",), steps=steps),

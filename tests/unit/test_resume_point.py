@@ -378,3 +378,12 @@ def test_a_lost_context_is_dated_by_the_last_thing_that_happened() -> None:
 def test_a_server_that_asked_for_patience_is_given_it() -> None:
     found = classify(session(created("a"), started("a"), paused("rate_limit", "tool_failure", retry_after_s=77)))
     assert found.retry_after_s == 77
+
+
+def test_a_session_that_died_while_a_person_was_asked_and_another_task_worked_has_crashed() -> None:
+    words = (created("a", gate("g")), started("a"), awaiting("g"))
+    now = session(*words)
+    assert detect_scenario(now) is Scenario.MID_OPERATION
+    assert classify(now).cls is ev.InterruptionClass.PROCESS_CRASH
+    waits = session(*words, completed("a"))
+    assert detect_scenario(waits) is Scenario.CLEAN_SHUTDOWN and classify(waits).cls is None

@@ -295,6 +295,50 @@ def test_an_anchor_can_be_let_go(state: Path) -> None:
     assert seal.other_places(state, state.parent, ANCHOR.session_id) == []
 
 
+ENDED = msgspec.structs.replace(ANCHOR, session_id="01980000-0000-7000-8000-00000000beef", ended=True)
+
+
+def as_before_marks(state: Path) -> None:
+    """Anchors as an acode left them that knew neither marks nor titles."""
+    for one in (ANCHOR, ENDED):
+        (state / one.session_id).parent.mkdir(parents=True, exist_ok=True)
+        (state / one.session_id).write_bytes(msgspec.json.encode(one))
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_open_anchors_and_those_of_a_title_are_found_without_a_look_at_the_others(state: Path, older: bool) -> None:
+    third = msgspec.structs.replace(ANCHOR, session_id="01980000-0000-7000-8000-00000000f00d", title="Another")
+    if older:
+        as_before_marks(state)
+        assert seal.open_anchors(state) == [ANCHOR.session_id]
+        assert seal.anchors_titled(state, "A plan") == [ENDED, ANCHOR]
+    else:
+        for one in (ENDED, ANCHOR):
+            seal.write_anchor(state, one, durable=False)
+    seal.write_anchor(state, third, durable=False)
+    for one in (ANCHOR, ENDED):
+        (state / one.session_id).rename(state / f".{one.session_id}")
+    assert sorted(seal.open_anchors(state)) == sorted([ANCHOR.session_id, third.session_id])
+    assert seal.anchors_titled(state, "Another") == [third]
+    for one in (ANCHOR, ENDED):
+        (state / f".{one.session_id}").rename(state / one.session_id)
+    assert sorted(one.session_id for one in seal.anchors_titled(state, "A plan")) == [
+        ENDED.session_id,
+        ANCHOR.session_id,
+    ]
+
+
+def test_a_session_that_has_ended_or_is_let_go_is_open_no_more(state: Path) -> None:
+    directory = seal.anchor_directory(state, state)
+    seal.write_anchor(directory, ANCHOR, durable=False)
+    seal.write_anchor(directory, msgspec.structs.replace(ANCHOR, ended=True), durable=False)
+    assert seal.open_anchors(directory) == []
+    assert [one.ended for one in seal.anchors_titled(directory, "A plan")] == [True]
+    seal.forget_anchor(state, state, ANCHOR.session_id)
+    assert seal.anchors_titled(directory, "A plan") == []
+    assert [path for path in directory.rglob("*") if path.is_file()] == []
+
+
 def test_a_workspace_seen_through_a_link_has_the_same_anchors(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")

@@ -300,6 +300,13 @@ def test_the_latest_failure_is_kept_for_the_person_and_gone_with_the_next_succes
     assert session(*words, started("a", 2), completed("a", 2)).failure is None
 
 
+def test_a_failure_is_not_hidden_by_the_end_of_a_step_that_ran_beside_it() -> None:
+    words = (created("a", "b", "c"), started("a"), started("b"), failed("a", exit_status=3), completed("b"))
+    failure = session(*words).failure
+    assert failure is not None and failure.step == "main.a"
+    assert session(*words, started("c"), completed("c")).failure is None, "a step that began after it goes past it"
+
+
 def test_files_are_known_as_the_last_event_saw_them() -> None:
     def seen(size: int) -> tuple[ev.FileState, ...]:
         return (ev.FileState(path="x", sha256=str(size), size=size),)

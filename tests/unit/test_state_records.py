@@ -129,7 +129,8 @@ def test_a_plan_that_is_gone_is_told_with_the_way_out() -> None:
     with pytest.raises(MissingArtifacts) as caught:
         now.steps()
     assert caught.value.message == f"the plan snapshot of session {SESSION[-8:]} is gone"
-    assert caught.value.hint == "Bring .agent/blobs back from a backup, or start anew: acode run --new PLAN.yml"
+    anew = "acode run --new - (and the plan on stdin)"
+    assert caught.value.hint == f"Restore .agent/blobs from a backup, or start again: {anew}"
 
 
 # A session that was loaded from a small checkpoint knows counters and no records.

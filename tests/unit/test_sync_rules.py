@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import pytest
 
+from acode.store.sync_cursor import Standing
 from acode.sync.backoff import FAILURES_TO_OPEN, PERMANENT_RETRY_S, RETRY_S_MAX, Link, after_failure, after_success
 from acode.sync.protocol import (
     Behind,
     Bring,
     Diverged,
+    Doubtful,
     Fenced,
     Keep,
     Mine,
@@ -23,6 +26,7 @@ from acode.sync.protocol import (
     decide,
     decide_pull,
     decide_take,
+    lost_by_server,
     may_release,
 )
 
@@ -78,6 +82,33 @@ def test_more_events_there_are_a_rollback_for_the_last_holder_and_news_for_anybo
 def test_where_an_older_client_noted_no_holder_the_generation_tells() -> None:
     assert decide(ME, remote(None, seq=12), fits=True) == RolledBack(seq=12)
     assert decide(ME, remote(None, seq=12, generation=3), fits=True) == Behind(seq=12, generation=3)
+
+
+@pytest.mark.req("FR-011c-055")
+@pytest.mark.parametrize("standing", ["released", "fenced", "diverged", "copy"])
+def test_only_an_owner_writes_on_a_server_that_was_found_restored(standing: Standing) -> None:
+    mine = msgspec.structs.replace(ME, standing=standing, doubted_since_s=7.0)
+    assert decide(mine, remote(None), fits=True) == Doubtful(seq=10, pushed=0)
+    since = msgspec.structs.replace(remote(None), renewed_s=8.0)
+    assert isinstance(decide(mine, since, fits=True), Write), "somebody has held it there since"
+    owner = msgspec.structs.replace(mine, standing="owner")
+    assert isinstance(decide(owner, remote(None), fits=True), Write)
+    assert isinstance(decide(msgspec.structs.replace(owner, copied=True), remote(None), fits=True), Doubtful)
+
+
+@pytest.mark.req("FR-011c-055")
+@pytest.mark.parametrize("standing", ["fenced", "diverged"])
+def test_a_server_with_an_older_lease_than_the_one_that_refused_us_gets_nothing(standing: Standing) -> None:
+    mine = msgspec.structs.replace(ME, standing=standing, pushed=10, whole=True)
+    for found in (remote(None, generation=1), remote(None, generation=1, seq=7), None):
+        assert lost_by_server(mine, found)
+        assert decide(mine, found, fits=True) == Doubtful(seq=found.seq if found else 0, pushed=10, lost=True)
+    assert not lost_by_server(mine, remote(None, seq=7)), "its holder may have set aside what we pushed"
+
+
+def test_a_take_over_never_lets_the_generation_fall() -> None:
+    assert decide_take("me", remote(None), force=False, known=6) == Take(generation=7)
+    assert decide_take("me", remote("you"), force=True, known=6) == Take(generation=7, forced_from="you there")
 
 
 @pytest.mark.req("FR-011c-055")

@@ -64,7 +64,7 @@ def roll_back(acode: Acode, name: str) -> Ended:
 def half_undone(acode: Acode, name: str, monkeypatch: pytest.MonkeyPatch) -> Ended:
     """The bytes rot between the look at all of them and their turn."""
     with monkeypatch.context() as late:
-        late.setattr(rollback, "with_what_is_missing", lambda store, root, session, undoing: undoing)
+        late.setattr(rollback, "with_missing_preimages", lambda store, root, session, undoing: undoing)
         return roll_back(acode, name)
 
 
@@ -104,7 +104,7 @@ def test_nothing_is_begun_where_bytes_are_rotten_and_the_session_can_still_be_ca
         assert word in refused.stderr
     assert texts(acode, "a.txt", "b.txt") == ["small\n", "small\n"] and types(acode, name) == before
     shown = acode("session", "rollback", name, "--dry-run")
-    assert shown.exit_code == 0 and "a.txt before cannot be put back" in shown.stderr
+    assert shown.exit_code == 0 and "old content of a.txt cannot be restored" in shown.stderr
     assert acode("resume", name).exit_code == 0
 
 
@@ -185,7 +185,7 @@ def test_a_step_in_flight_whose_bytes_are_rotten_is_left_as_it_is_and_the_ways_o
     name = str(acode("session", "list", "--json").json[0]["session_id"])[-8:]
     refused = acode("resume", name)
     assert refused.exit_code == 20
-    for word in ("a.txt before cannot be put back", "--strategy retry", f"resolve {name} t.1 --applied"):
+    for word in ("old content of a.txt cannot be restored", "--strategy retry", f"resolve {name} t.1 --applied"):
         assert word in refused.stderr
     assert texts(acode, "a.txt") == ["half\n"]
     if way == "retry":

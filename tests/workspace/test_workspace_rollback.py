@@ -19,11 +19,11 @@ from acode.events.types import PreImage
 from acode.store.blobs import Blobs
 from acode.workspace import (
     Captured,
-    PutBack,
+    RestoredOutputs,
     Root,
     capture_outputs,
     matching_paths,
-    put_back,
+    restore_outputs,
     temp_name,
 )
 from acode.workspace.declared_outputs import Patterns
@@ -75,13 +75,13 @@ def keep(root: Root, blobs: Blobs, *patterns: str, **limits: int) -> Captured:
     )
 
 
-def roll_back(root: Root, blobs: Blobs, captured: Captured, *patterns: str) -> PutBack:
+def roll_back(root: Root, blobs: Blobs, captured: Captured, *patterns: str) -> RestoredOutputs:
     present = matching_paths(root, patterns, paths_max=PATHS_MAX).paths
 
     def read_blob(sha256: str) -> bytes:
         return captured.inline[sha256] if sha256 in captured.inline else blobs.read(sha256, BUDGET_BYTES)
 
-    return put_back(root, captured.images, present, read_blob, blobs.put, complete=captured.complete)
+    return restore_outputs(root, captured.images, present, read_blob, blobs.put, complete=captured.complete)
 
 
 @pytest.fixture
@@ -447,8 +447,8 @@ def test_a_damaged_pre_image_stops_the_rollback_before_anything_changes(
     overwrite_all(build)
     half = tree(workspace)
     present = matching_paths(root, ["build/**"], paths_max=PATHS_MAX).paths
-    with pytest.raises(BlobDamaged, match="nothing was put back"):
-        put_back(root, captured.images, present, lambda sha256: b"forged", blobs.put)
+    with pytest.raises(BlobDamaged, match="nothing was restored"):
+        restore_outputs(root, captured.images, present, lambda sha256: b"forged", blobs.put)
     assert tree(workspace) == half
 
 
@@ -462,7 +462,7 @@ def test_what_was_saved_is_announced_before_anything_changes(
     def announce(saved: tuple[PreImage, ...]) -> None:
         seen.append((tuple(image.path for image in saved), (build / "small.txt").read_text()))
 
-    put_back(root, captured.images, (), captured.inline.__getitem__, blobs.put, announce=announce)
+    restore_outputs(root, captured.images, (), captured.inline.__getitem__, blobs.put, announce=announce)
     assert seen == [(("build/small.txt",), "half")]
     assert (build / "small.txt").read_text() == "small"
 
@@ -480,7 +480,7 @@ def test_bytes_written_while_the_rollback_runs_are_saved_too(root: Root, blobs: 
             assert (build / "small.txt").read_text() == "a person's last-minute edit", "named before it is replaced"
         announced.extend(saved)
 
-    done = put_back(root, captured.images, (), captured.inline.__getitem__, blobs.put, announce=announce)
+    done = restore_outputs(root, captured.images, (), captured.inline.__getitem__, blobs.put, announce=announce)
     kept = [blobs.read(image.blob or "", 100) for image in done.saved]
     assert kept == [b"half", b"a person's last-minute edit"]
     assert tuple(announced) == done.saved
@@ -558,7 +558,7 @@ def test_read_only_directories_are_filled_again_and_stay_read_only(
     if child == 0:
         try:
             os.setuid(user)
-            put_back(root, captured.images, present, stored.__getitem__, lambda chunks: "0" * 64)
+            restore_outputs(root, captured.images, present, stored.__getitem__, lambda chunks: "0" * 64)
             os._exit(0)
         finally:
             os._exit(1)

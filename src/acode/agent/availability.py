@@ -1,7 +1,7 @@
-"""Is the model there? The endpoint is asked for the list of its models, and nothing else.
+"""Check that the model is available: ask the endpoint for the list of its models, and nothing else.
 
 A preview asks this too, so it costs a few milliseconds, keeps to its time, and loads no model library. Must never raise
-for what an endpoint says or does not say: the error is the answer.
+because of an endpoint's answer or silence: the error is the return value.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ class _StayHere(urllib.request.HTTPRedirectHandler):
 
 
 def _within(timeout_s: float, work: Callable[[], bytes]) -> bytes:
-    """What the work returns or raises; a resolver that hangs, or a server that sends a byte a second, has no say."""
+    """Return or raise the result of the work; a resolver that hangs, or a server that sends a byte a second, cannot
+    delay it.
+    """
     answers: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
 
     def run() -> None:
@@ -97,7 +99,7 @@ def _within(timeout_s: float, work: Callable[[], bytes]) -> bytes:
         except Exception as error:  # raised again where it was asked for
             answers.put(error)
 
-    # A daemon: should it hang for ever, the process can still end.
+    # A daemon: should it hang forever, the process can still end.
     threading.Thread(target=run, name="acode-models", daemon=True).start()
     try:
         answer = answers.get(timeout=timeout_s)
@@ -112,7 +114,7 @@ def _refusal(setup: Setup, error: urllib.error.HTTPError, *, key: str | None) ->
     if 300 <= error.code < 400:
         return ModelUnavailable(
             f"{setup.base_url} is elsewhere now: {spoken(error.headers.get('Location', 'it does not say where'), key)}",
-            hint="A key is not carried to an address that nobody configured. If it is right, set model.base_url.",
+            hint="A key is not sent to an address that nobody configured. If it is right, set model.base_url.",
             base_url=setup.base_url,
             model=setup.name,
         )

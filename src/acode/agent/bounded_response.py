@@ -1,4 +1,4 @@
-"""What a model endpoint sends is bounded where it arrives: the library keeps a line, and an event, until it ends.
+"""Bound a model endpoint's response where it arrives: the library keeps a line, and an event, until it ends.
 
 A server that never ends one would fill the memory. Nothing of the library is imported here.
 """
@@ -19,7 +19,7 @@ class ResponseTooLong(Exception):
 
 
 async def bound(response: Any) -> None:
-    """A hook of the HTTP client: whoever reads this response, decoded, is stopped by ResponseTooLong."""
+    """A hook of the HTTP client: reading too much of this response, decoded, raises ResponseTooLong."""
     read = response.aiter_bytes
     is_stream = "event-stream" in response.headers.get("content-type", "") and response.status_code < 300
 
@@ -31,7 +31,7 @@ async def bound(response: Any) -> None:
 
 
 async def _events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """An event ends with an empty line; comments and short events may come for ever."""
+    """An event ends with an empty line; comments and short events may arrive forever."""
     pending, tail = 0, b""
     async for chunk in chunks:
         seen = tail + chunk

@@ -1,7 +1,7 @@
-"""A command line that the model wants to run, taken apart: does it stay what a pattern like `git *` seems to allow?
+"""Parse a command line that the model wants to run: does it stay within a pattern like `git *`?
 
 Some options make a harmless program run another one or write elsewhere, and some programs only start others. A pattern
-with a wildcard covers none of them: whoever means them writes the line out, or is asked.
+with a wildcard covers none of them: the settings name the whole line, or a person is asked.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def is_covered(command: str, pattern: str) -> bool:
 
 
 def words_of(command: str) -> list[str]:
-    """As the shell would see them; none where it would make others of them, which cannot be told from here."""
+    """The words that the shell would see; none where the shell would expand them, with a result unknown here."""
     if re.search(r"[\\{]", command):
         return []
     try:
@@ -90,7 +90,7 @@ def _leads_outside(word: str, following: str) -> bool:
 
 
 def _git_is_covered(words: list[str], pattern: str) -> bool:
-    """A word that is no command of git's is an alias, and the repository says what it runs."""
+    """A word that is no command of git is an alias, and the repository defines the command that it runs."""
     if len(words) == 1:
         return True
     asked = words[1].encode()

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from acode.agent.conversation import Talk
+from acode.agent.conversation import TaskConversation
 from acode.agent.messages import Ask, Reply, Setup
 from acode.engine import notices
 from acode.engine.world import World, short
@@ -28,7 +28,7 @@ STEP_TEXT_CHARACTERS = 200
 
 
 class Endpoint(Protocol):
-    """Whoever carries a request to a model."""
+    """The interface that sends a request to a model."""
 
     def __call__(
         self,
@@ -42,26 +42,26 @@ class Endpoint(Protocol):
     ) -> Reply: ...
 
 
-class Job:
+class Context:
     """The session, its model, and what was allowed while this process lives."""
 
     def __init__(
-        self, bench: DeferredSteps, setup: Setup, words: dict[str, str], goal: str, endpoint: Endpoint
+        self, steps: DeferredSteps, setup: Setup, instructions: dict[str, str], goal: str, endpoint: Endpoint
     ) -> None:
-        self.bench = bench
+        self.steps = steps
         self.setup = setup
-        self.words = words
+        self.instructions = instructions
         self.goal = goal
         self.endpoint = endpoint
         self.allowed: set[str] = set()  # tools that a person allowed for as long as this process lives
 
     @property
     def world(self) -> World:
-        return self.bench.run.world
+        return self.steps.run.world
 
     @property
     def conversation(self) -> Conversation:
-        return self.bench.run.session.conversation or Conversation()
+        return self.steps.run.session.conversation or Conversation()
 
     @property
     def place(self) -> str:
@@ -73,75 +73,81 @@ class Job:
 
     def task(self, name: str, title: str, arguments: Any, work: Callable[[], T]) -> T:
         """A piece of work that asks for steps of its own; on record, its result is enough."""
-        begun = self.bench.offer(name, arguments, shown=title)
+        begun = self.steps.offer(name, arguments, shown=title)
         if begun.found:
             return begun.result  # type: ignore[no-any-return]  # what was stored is what `work` returned then
-        self.bench.start(begun, Call(function=self.world.redactor.text(title)))
-        token = CURRENT.set(Current(self.bench.session, begun.inside()))
+        self.steps.start(begun, Call(function=self.world.redactor.text(title)))
+        token = CURRENT.set(Current(self.steps.session, begun.inside()))
         try:
             value = work()
         finally:
             CURRENT.reset(token)
-        self.bench.complete(begun, value)
+        self.steps.complete(begun, value)
         return value
 
     def stopped_before(self, name: str, what: str) -> bool:
         """Whether a stop is on record; if not it is put there, so that the next run goes past it."""
-        begun = self.bench.offer(name, [what], shown="Stop, for a person to look")
+        begun = self.steps.offer(name, [what], shown="Stop, for a person to look")
         if not begun.found:
-            self.bench.answer(begun, Call(function="stop"), what)
+            self.steps.answer(begun, Call(function="stop"), what)
         return begun.found
 
     # Requests.
 
     def ask(self, name: str, ask: Ask, identity: list[Any] | None = None) -> Reply:
-        """`identity`: what the request is held to, where that is not all that the model is told."""
-        begun = self.bench.offer(name, identity or self.identity(ask), shown=self.shown(ask))
+        """`identity`: the value that a later run must repeat, where it is not the whole request."""
+        begun = self.steps.offer(name, identity or self.identity(ask), shown=self.shown(ask))
         return self.reply(begun, ask)
 
-    def ask_in_time(self, name: str, talk: Talk, ask: Callable[[], Ask]) -> Reply:
+    def ask_in_time(self, name: str, conversation: TaskConversation, ask: Callable[[], Ask]) -> Reply:
         """Ask; where the conversation is too long for the model, it is shortened first. The log says where it was."""
-        reply = self.ask_whole(name, talk, ask())
+        reply = self.ask_whole(name, conversation, ask())
         if reply is not None:
             return reply
         context = self.world.config.settings.model.context_tokens
         # How much of the record fits depends on today's settings; on record is a summary of the same conversation.
-        summary = self.ask(f"shorten-{name}", talk.to_shorten(self.words["compact"], context), [self.setup.name, name])
-        talk.shortened(summary.text)
+        summary = self.ask(
+            f"shorten-{name}", conversation.to_shorten(self.instructions["compact"], context), [self.setup.name, name]
+        )
+        conversation.shortened(summary.text)
         return self.ask(f"{name}-short", ask())
 
-    def ask_whole(self, name: str, talk: Talk, ask: Ask) -> Reply | None:
+    def ask_whole(self, name: str, conversation: TaskConversation, ask: Ask) -> Reply | None:
         """The answer to the conversation as it is; None where it is, or was, too long for that."""
         try:
-            begun = self.bench.offer(name, self.identity(ask), shown=self.shown(ask))
+            begun = self.steps.offer(name, self.identity(ask), shown=self.shown(ask))
         except ContextTooLong:
             return None  # on record: the model refused it in an earlier life, and it was shortened then
         if begun.found:
             return restored(begun)
         if begun.id in self.conversation.compacted:
             return None
-        if talk.full(self.world.config.settings.model.context_tokens):
-            self.note_compaction(begun.id, talk, "long")
+        if conversation.full(self.world.config.settings.model.context_tokens):
+            self.note_compaction(begun.id, conversation, "long")
             return None
         try:
             return self.reply(begun, ask)
         except ContextTooLong:
-            self.note_compaction(begun.id, talk, "refused")
+            self.note_compaction(begun.id, conversation, "refused")
             return None
 
     def identity(self, ask: Ask) -> list[Any]:
-        """What a request is held to: the model and all that it is told; not the tools, which a later acode may add."""
+        """The value that a later run must repeat: the model and its messages; not the tools, which a later acode may
+        add.
+        """
         return [self.setup.name, ask.instructions, msgspec.to_builtins(ask.messages)]
 
     def shown(self, ask: Ask) -> str:
-        """The beginning of what it is asked; secrets are taken out first, because the rest of a cut one is none."""
+        """The beginning of the request; secrets are removed first, because no rule finds the rest of a secret that was
+        cut.
+        """
         return self.world.redactor.text(ask.messages[-1].text)[:STEP_TEXT_CHARACTERS]
 
     def reply(self, begun: Begun, ask: Ask) -> Reply:
         if begun.found:
             return restored(begun)
         self.refuse_overspending()
-        self.bench.start(begun, Model(name=self.setup.name))
+        self.steps.start(begun, Model(name=self.setup.name))
         lines = self.world.redactor.stream()
         try:
             reply = self.endpoint(
@@ -156,17 +162,17 @@ class Job:
                 stopped=self.world.stop.at_once,
             )
         except ModelTrouble as error:
-            self.bench.session.fail(begun, error)
+            self.steps.session.fail(begun, error)
             raise
         finally:
             self.show(begun.id, lines.finish())
-        self.bench.complete(begun, msgspec.to_builtins(reply), spent=self.spent(reply))
+        self.steps.complete(begun, msgspec.to_builtins(reply), spent=self.spent(reply))
         return reply
 
     def show(self, step: str, piece: bytes) -> None:
-        """What the model says, line by line while it says it; a secret that it repeats is not shown."""
+        """Show the model's answer, line by line as it arrives; a secret that it repeats is not shown."""
         if piece:
-            self.bench.run.emit(notices.StepOutput(text=piece.decode("utf-8", "replace")), step=step)
+            self.steps.run.emit(notices.StepOutput(text=piece.decode("utf-8", "replace")), step=step)
 
     def spent(self, reply: Reply) -> ev.Spent:
         from acode.agent.endpoint import price
@@ -178,7 +184,7 @@ class Job:
     def refuse_overspending(self) -> None:
         settings, so_far = self.world.config.settings.model, self.conversation
         tokens = so_far.input_tokens + so_far.output_tokens
-        name = short(self.bench.session.id)
+        name = short(self.steps.session.id)
         if settings.budget_tokens is not None and tokens >= settings.budget_tokens:
             raise BudgetSpent(
                 f"session {name} has used {tokens} tokens of the {settings.budget_tokens} that it may use",
@@ -194,12 +200,14 @@ class Job:
 
     # The conversation.
 
-    def note_compaction(self, step: str, talk: Talk, reason: Any) -> None:
-        """Said before the summary is asked for: whoever comes after a crash here shortens too."""
-        self.bench.run.append(
-            ev.ContextCompacted(step=step, reason=reason, messages=len(talk.messages), tokens=talk.estimate())
+    def note_compaction(self, step: str, conversation: TaskConversation, reason: Any) -> None:
+        """Recorded before the summary is requested: a resume after a crash here shortens too."""
+        self.steps.run.append(
+            ev.ContextCompacted(
+                step=step, reason=reason, messages=len(conversation.messages), tokens=conversation.estimate()
+            )
         )
-        self.bench.run.emit(notices.ContextCompacted(reason=reason, messages=len(talk.messages)), step=step)
+        self.steps.run.emit(notices.ContextCompacted(reason=reason, messages=len(conversation.messages)), step=step)
 
 
 def restored(begun: Begun) -> Reply:

@@ -17,8 +17,8 @@ SUMMARIES_CHARACTERS_MAX = 20_000
 SHORTEN = "Write the summary now."
 
 
-class Talk:
-    """What was said in one task so far."""
+class TaskConversation:
+    """The messages of one task so far."""
 
     def __init__(self, instructions: str, opening: str) -> None:
         self.instructions = instructions
@@ -29,18 +29,18 @@ class Talk:
     def asking(self, tools: tuple[Tool, ...] = (), answer: dict[str, Any] | None = None) -> Ask:
         return Ask(instructions=self.instructions, messages=tuple(self.messages), tools=tools, answer=answer)
 
-    def heard(self, reply: Reply) -> None:
+    def add_reply(self, reply: Reply) -> None:
         self.messages.append(Message(role="assistant", text=reply.text, calls=reply.calls))
         self.tokens = reply.input_tokens + reply.output_tokens
 
-    def answered(self, call: Call, text: str) -> None:
+    def add_answer(self, call: Call, text: str) -> None:
         self.messages.append(Message(role="tool", text=text, call_id=call.id, tool=call.tool))
 
-    def said(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         self.messages.append(Message(role="user", text=text))
 
     def full(self, context_tokens: int) -> bool:
-        """Whether the next request would come near the end of what the model can take in."""
+        """Whether the next request would come near the model's context limit."""
         return self.estimate() > context_tokens * FULL_SHARE and len(self.messages) > 1
 
     def estimate(self) -> int:
@@ -86,7 +86,7 @@ def in_record(message: Message) -> str:
 
 
 def opening_of(plan: Plan, task: Task, goal: str, summaries: list[tuple[str, str]]) -> str:
-    """The first words of a task: what all of it is for, what was done, and what is to be done now."""
+    """The first message of a task: the goal, the finished tasks, and this task."""
     steps = "".join(f"\n- {msgspec.to_builtins(step.action).get('text', '')}" for step in task.steps)
     done = "".join(f"\n\n{title}: {summary}" for title, summary in summaries)
     if len(done) > SUMMARIES_CHARACTERS_MAX:
@@ -96,7 +96,7 @@ def opening_of(plan: Plan, task: Task, goal: str, summaries: list[tuple[str, str
 
 
 def signature(call: Call) -> str:
-    """What makes two calls the same one: the tool and its arguments, however they are spaced and ordered."""
+    """The identity of a call: the tool and its arguments, however they are spaced and ordered."""
     try:
         arguments = json.dumps(json.loads(call.arguments), sort_keys=True, separators=(",", ":"))
     except (ValueError, RecursionError):

@@ -1,8 +1,8 @@
-"""One request to a model, carried to any endpoint that speaks the OpenAI chat API, and its answer brought back whole.
+"""Send one request to a model, at any endpoint that speaks the OpenAI chat API, and return its whole answer.
 
-It asks once. Whether and when to ask again is decided by acode's policy and stands in the log, so the library's own
-retries are off. What goes wrong is one of the named errors; a key is never part of one. Importing this module loads no
-model library: that takes a second, and most commands need no model.
+It asks once. acode's policy decides about a retry and records it in the log, so the library's own retries are off. A
+failure is one of the named errors; a key is never part of one. Importing this module loads no model library: that takes
+a second, and most commands need no model.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from acode.agent.model_messages import Mode
 
-LOOK_S = 0.1  # how soon somebody who wants it to end is heard while nothing arrives
+LOOK_S = 0.1  # how soon a request to stop is noticed while nothing arrives
 CLOSING_S_MAX = 2.0
 LIST_S_MAX = 5.0
 REPLY_CHARS_MAX = 8 * 1024 * 1024
@@ -89,9 +89,8 @@ def _explained(question: Question, found: ModelTrouble) -> ModelTrouble:
 
 
 def price(setup: Setup, reply: Reply) -> float | None:
-    """What the reply cost in US dollars by the public price list; None: this endpoint or model is not on it.
-
-    A model of one's own costs nothing that anybody lists, so None is not zero.
+    """The cost of the reply in US dollars by the public price list; None: this endpoint or model is not on it. A
+    self-hosted model has no listed price, so None is not zero.
     """
     try:
         from genai_prices import Usage, calc_price
@@ -209,7 +208,7 @@ def _nothing(question: Question, reply: Reply) -> ModelTrouble:
 
 
 def chat_model(setup: Setup, api_key: str | None) -> Model[Any]:
-    """The library's client for any endpoint, told what not to rely on: the small local servers are the measure."""
+    """The library's client for any endpoint, limited to the features that small local servers have."""
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.profiles.openai import OpenAIModelProfile
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider

@@ -1,7 +1,7 @@
-"""What went wrong at a model's endpoint, as one of acode's named errors.
+"""Turn an endpoint's failure into one of acode's named errors.
 
-It judges what any OpenAI-compatible server says: a status, headers, a body. Never does a key get into an error, also
-not where a server repeats the key that it refuses.
+It judges the response of any OpenAI-compatible server: a status, headers, a body. A key never gets into an error, not
+even where a server repeats the key that it refuses.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from acode.errors import (
     ModelUnknown,
 )
 
-SAID_CHARS_MAX = 300
+MESSAGE_CHARS_MAX = 300
 BODY_CHARS_MAX = 20_000
 MODELS_SHOWN_MAX = 5
 KEY_CHARS_MIN = 4
 RETRY_AFTER_S_MAX = 24 * 3600
 
-# Ollama, llama.cpp, vLLM, LM Studio, TGI and the hosted ones say it in words of their own, mostly without a code.
+# Ollama, llama.cpp, vLLM, LM Studio, TGI and the hosted ones use texts of their own, mostly without a code.
 _TOO_LONG = re.compile(
     r"context[ _](length|window|size)|maximum model length|max_model_len|max_new_tokens"
     r"|(prompt|input|conversation|request) (is|was) too (long|large)|too many (input )?tokens|reduce the length of"
@@ -51,7 +51,7 @@ _NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached", "credit_balanc
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What an endpoint said instead of a reply. `status` 0: inside a stream, which has no status any more."""
+    """An endpoint's response other than a reply. `status` 0: inside a stream, which has no status any more."""
 
     status: int
     said: str = ""
@@ -98,7 +98,7 @@ def _retry_after_s(headers: Mapping[str, str], body: str) -> float | None:
 
 
 def trouble(setup: Setup, answer: Answer, *, key: str | None) -> ModelTrouble:
-    """The error for what the endpoint said; what a 404 means is told by the list of its models, see `unknown`."""
+    """The error for the endpoint's response; the list of its models decides the meaning of a 404, see `unknown`."""
     said, status = spoken(answer.said, key), answer.status
     where = f"{setup.base_url} (model {setup.name})"
     shown = f"{f'HTTP {status}' if status else 'an error'}{f': {said}' if said else ''}"
@@ -120,7 +120,7 @@ def trouble(setup: Setup, answer: Answer, *, key: str | None) -> ModelTrouble:
         return BadReply(f"{where} failed at the request: {shown}", **details)
     return ModelTrouble(
         f"{where} did not take the request: {shown}",
-        hint="Resuming sends the same request; see the model server's documentation for what it lacks.",
+        hint="Resuming sends the same request; see the model server's documentation for the missing feature.",
         **details,
     )
 
@@ -182,13 +182,13 @@ def unknown(setup: Setup, models: Sequence[str]) -> ModelUnknown:
 def usable_key(setup: Setup, api_key: str | None) -> str | None:
     """The key without the line end that `echo` or an editor left; None: there is none.
 
-    One that no header can carry is refused here: the clients below would show it in their errors.
+    One that no header can hold is refused here: the clients below would show it in their errors.
     """
     key = (api_key or "").strip()
     if all("!" <= char <= "~" for char in key):
         return key or None
     raise ModelRefused(
-        f"what {setup.api_key_env} holds is no key: it has spaces or characters that no header can carry",
+        f"the value of {setup.api_key_env} is no key: it has spaces or characters that no header can hold",
         hint=f"Set the environment variable {setup.api_key_env} again, then resume.",
         base_url=setup.base_url,
         model=setup.name,
@@ -219,7 +219,7 @@ def broken(setup: Setup, reason: str, *, key: str | None) -> BadReply:
 
 
 def reason_of(error: BaseException) -> str:
-    """The deepest reason that an error names, in words for people."""
+    """The deepest reason that an error names, as a text for people."""
     while (below := error.__cause__ or error.__context__) is not None:
         error = below
     if isinstance(error, ConnectionRefusedError):
@@ -236,4 +236,4 @@ def spoken(text: str, key: str | None) -> str:
     if key and len(key) >= KEY_CHARS_MIN:
         text = text.replace(key, "***")
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return line if len(line) <= SAID_CHARS_MAX else line[: SAID_CHARS_MAX - 1] + "…"
+    return line if len(line) <= MESSAGE_CHARS_MAX else line[: MESSAGE_CHARS_MAX - 1] + "…"

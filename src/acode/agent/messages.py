@@ -1,7 +1,5 @@
-"""What is said between acode and a model, in acode's own words.
-
-The log keeps these values, whatever library carries them to an endpoint; so they are part of the log's format: fields
-may be added with a default, never renamed.
+"""The messages between acode and a model, in acode's own types. The log keeps these values, whatever library sends them
+to an endpoint; so they are part of the log's format: fields may be added with a default, never renamed.
 """
 
 from __future__ import annotations
@@ -11,11 +9,11 @@ from typing import Any, Literal
 import msgspec
 
 
-class Word(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LogValue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The root of these values."""
 
 
-class Call(Word, frozen=True, kw_only=True):
+class Call(LogValue, frozen=True, kw_only=True):
     """A tool call as the model wrote it; the arguments may be malformed, and the id is the provider's own."""
 
     id: str
@@ -23,7 +21,7 @@ class Call(Word, frozen=True, kw_only=True):
     arguments: str  # JSON, as it came
 
 
-class Message(Word, frozen=True, kw_only=True):
+class Message(LogValue, frozen=True, kw_only=True):
     role: Literal["user", "assistant", "tool"]
     text: str = ""
     calls: tuple[Call, ...] = ()  # of the assistant
@@ -31,15 +29,15 @@ class Message(Word, frozen=True, kw_only=True):
     tool: str = ""
 
 
-class Tool(Word, frozen=True, kw_only=True):
-    """A tool as a model is told of it."""
+class Tool(LogValue, frozen=True, kw_only=True):
+    """The description of a tool for a model."""
 
     name: str
     description: str
     parameters: dict[str, Any]  # JSON schema of an object
 
 
-class Ask(Word, frozen=True, kw_only=True):
+class Ask(LogValue, frozen=True, kw_only=True):
     """One request to the model."""
 
     instructions: str
@@ -48,8 +46,8 @@ class Ask(Word, frozen=True, kw_only=True):
     answer: dict[str, Any] | None = None  # JSON schema of the object that must be answered, instead of text
 
 
-class Reply(Word, frozen=True, kw_only=True):
-    """What the model answered, whole."""
+class Reply(LogValue, frozen=True, kw_only=True):
+    """The model's whole answer."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -59,8 +57,8 @@ class Reply(Word, frozen=True, kw_only=True):
     model: str = ""  # as the endpoint calls it
 
 
-class Setup(Word, frozen=True, kw_only=True):
-    """The model configuration that a session is begun with, and carried on with."""
+class Setup(LogValue, frozen=True, kw_only=True):
+    """The model configuration that a session begins with, and is resumed with."""
 
     name: str
     base_url: str

@@ -1,4 +1,4 @@
-"""Before an agent's session goes on: is its model there, and is it the one that the session was begun with?"""
+"""Check an agent's model before its session resumes: it must be available, and the one that the session began with."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from acode.state import Session
 ANSWER_WITHIN_S = 5.0
 
 
-def troubles(world: World, session: Session) -> tuple[tuple[str, str], ...]:
-    """What is wrong, as codes and sentences; a session goes on with the model that it was begun with, or not at all."""
+def mismatches(world: World, session: Session) -> tuple[tuple[str, str], ...]:
+    """The mismatches, as codes and sentences; a session resumes with the model that it began with, or not at all."""
     if session.created is None or session.created.model is None:
         return ()
     recorded = recorded_setup(session.created.model)
@@ -24,7 +24,7 @@ def troubles(world: World, session: Session) -> tuple[tuple[str, str], ...]:
         settings = ", ".join(f"{key} {value}" for key, value in new.items())
         message = (
             f"the session was begun with {recorded.name} at {recorded.base_url}, and the settings now say {settings};"
-            " put them back, or go on with the recorded model all the same: --lenient"
+            " restore them, or resume with the recorded model in spite of them: --lenient"
         )
         found.append((ModelChanged.code, message))
     timeout_s = min(world.config.settings.resume.validation_timeout_seconds, ANSWER_WITHIN_S)
@@ -35,7 +35,7 @@ def troubles(world: World, session: Session) -> tuple[tuple[str, str], ...]:
 
 
 def then(session: Session, key: str) -> object:
-    """What the settings said when the session was begun."""
+    """The settings of the session's beginning."""
     assert session.created is not None and session.created.model is not None
     return session.created.model.get("configured", {}).get(key)
 

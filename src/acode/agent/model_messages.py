@@ -1,4 +1,4 @@
-"""acode's words for a conversation, as the model library's, and back.
+"""Translate a conversation between acode's types and the model library's.
 
 The same question is always translated into the same bytes: nothing of the clock and no made-up id gets into a request.
 Importing this module loads the library, which takes a second: only a request may do that.
@@ -19,7 +19,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from acode.agent.messages import Ask, Call, Message, Reply
 
-# The library wants a time in every message. No endpoint is told it.
+# The library wants a time in every message. No endpoint receives it.
 NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 ANSWER_NAME = "answer"
 TOOL_NAME_CHARACTERS_MAX = 64
@@ -50,7 +50,7 @@ def parameters_of(ask: Ask, mode: Mode) -> ModelRequestParameters:
 
 
 def messages_of(ask: Ask) -> list[lib.ModelMessage]:
-    """What stands between two answers of the model is one message of the library's."""
+    """The library has one message for everything between two answers of the model."""
     found: list[lib.ModelMessage] = []
     asked: list[lib.ModelRequestPart] = []
     open_ids: list[str] = []  # of the calls that wait for their answers, which come in the order of the calls
@@ -105,7 +105,7 @@ def _said(message: Message, ids: list[str]) -> Iterator[lib.ModelResponsePart]:
 
 
 def piece_of(event: lib.ModelResponseStreamEvent) -> str:
-    """The text that an event of the stream adds to what a person reads; thoughts are not shown."""
+    """The text that an event of the stream adds to the text on the screen; thoughts are not shown."""
     match event:
         case lib.PartStartEvent(part=lib.TextPart(content=text)):
             return text
@@ -150,7 +150,7 @@ def written(text: str) -> str:
 
 
 def object_in(text: str) -> str:
-    """The JSON object in what a model wrote around it; the text as it is if there is none.
+    """The JSON object inside a model's text; the text itself if there is none.
 
     Only the outermost braces count: the inner part of an object that was cut off is not the answer.
     """

@@ -36,7 +36,7 @@ Answer = Literal["ask", "allow", "deny"]
 SHOWN_CHARACTERS_MAX = 500
 EXCERPT_CHARACTERS_MAX = 60
 PATHS_SHOWN_MAX = 20
-# Whatever begins another command, redirects, expands or ends the line.
+# The characters that begin another command, redirect, expand or end the line.
 _COMPOUND = re.compile(r"[;&|<>$`\n\r\0]")
 _ONE_FOR_BOTH = ("write_file", "edit_file")
 
@@ -44,8 +44,8 @@ _ONE_FOR_BOTH = ("write_file", "edit_file")
 def decide(tool: str, arguments: str, settings: Tools) -> Answer:
     """The settings' answer to a call, given its arguments as the model wrote them.
 
-    Arguments that cannot be understood, or that lead out of the workspace, are allowed: the tool itself answers those,
-    with what is wrong, and does nothing.
+    Arguments that cannot be understood, or that lead out of the workspace, are allowed: the tool itself answers those
+    with the error, and does nothing.
     """
     understood = understand(tool, arguments)
     return decide_for(tool, understood.arguments, settings) if isinstance(understood, Understood) else "allow"
@@ -61,7 +61,7 @@ def decide_for(tool: str, arguments: Arguments, settings: Tools) -> Answer:
         if not (compound and rule.answer == "allow") and _matches(rule, subject) and _covers(rule, arguments, subject):
             return rule.answer
     if compound and usual == "allow" and any(rule.answer != "allow" for rule in rules):
-        return "ask"  # one of these rules may be meant for what hides in the line
+        return "ask"  # one of these rules may be meant for a command that hides in the line
     if isinstance(arguments, ReadFile) and usual == "allow" and looks_like_a_secret(subject):
         return "ask"
     return usual
@@ -92,7 +92,7 @@ def is_compound(command: str) -> bool:
 
 
 def subject_of(arguments: Arguments) -> str:
-    """What a pattern is compared with."""
+    """The text that a pattern is compared with."""
     match arguments:
         case RunCommand(command=command):
             return command
@@ -107,7 +107,7 @@ def subject_of(arguments: Arguments) -> str:
 
 
 def _is_about(rule: ToolRule, tool: str) -> bool:
-    """What may not be written may not be edited either, and the other way round."""
+    """A path that may not be written may not be edited either, and the other way round."""
     return rule.tool == tool or (rule.answer != "allow" and {rule.tool, tool} == set(_ONE_FOR_BOTH))
 
 
@@ -118,7 +118,7 @@ def _matches(rule: ToolRule, subject: str) -> bool:
 
 
 def _folded(text: str) -> str:
-    """Some disks do not tell these apart, nor does the shell count blanks: what restricts holds for all of them."""
+    """Some disks ignore case, and the shell ignores the number of blanks: a restriction covers all spellings."""
     return re.sub(r"\s+", " ", unicodedata.normalize("NFC", text)).strip().casefold()
 
 
@@ -165,7 +165,7 @@ def question_for(arguments: Arguments, clean: Callable[[str], str]) -> str:
         case AskUser(question=text):
             return f"Ask: {visible(_cut(clean(text), SHOWN_CHARACTERS_MAX))}"
         case _:
-            return "Go on?"
+            return "Continue?"
 
 
 def _bytes(text: str) -> str:

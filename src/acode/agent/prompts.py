@@ -1,5 +1,5 @@
-"""What a model is told beside the task. A session keeps the words it was begun with, so that a later acode, with other
-words, restores its conversation exactly.
+"""The instructions for a model beside the task. A session keeps the instructions that it began with, so that a later
+acode, with other ones, restores its conversation exactly.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ PLAN_SCHEMA: dict[str, Any] = {
 }
 
 
-def words() -> dict[str, str]:
-    """What a new session is begun with."""
+def instructions() -> dict[str, str]:
+    """The instructions for a new session."""
     return {"plan": PLAN, "work": WORK, "compact": COMPACT, "tools": ", ".join(sorted(KINDS))}
 
 

@@ -1,19 +1,20 @@
-"""The story of an agent's session: plan, have it approved, do task after task, tool call after tool call.
+"""The loop of an agent's session: plan, have the plan approved, do task after task, tool call after tool call.
 
-It is told from the beginning each time. What is on record is found and passed by; the first thing that is not there is
-where the work goes on. Nothing is remembered beside the log.
+It runs from the beginning each time. Recorded steps return their results; the work continues at the first step that has
+no record. Nothing is remembered outside the log.
 """
 
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from acode.agent import gates, permission, prompts
-from acode.agent.context import Endpoint, Job
-from acode.agent.conversation import Talk, opening_of, signature
+from acode.agent.context import Context, Endpoint
+from acode.agent.conversation import TaskConversation, opening_of, signature
 from acode.agent.messages import Call, Setup
 from acode.agent.planning import STEP, plan_work
 from acode.agent.tools import TOOLS, refuse, use
@@ -28,67 +29,69 @@ from acode.library.world import LENT
 ENTRY = "acode.agent.session_loop:work"
 TASK_CHARACTERS_MAX = 100_000
 TITLE_CHARACTERS_MAX = 120
-TURNS_BETWEEN_STOPS = 100  # of one task; then a person is told, and may let it go on
+TURNS_BETWEEN_STOPS = 100  # of one task; then a person is informed, and may resume it
 SAME_CALLS_MAX = 2  # the third in a row stops the session
 CUT_OFF = "Your answer was cut off. Go on from where it ended."
 
 
 def work(goal: str, approve_plan: bool) -> None:
-    """Begin the session, or carry on the one that was lent; `acode resume` comes back through here.
-
-    approve_plan: whoever began it has approved its plan in advance; a crash does not take that back.
+    """Begin the session, or continue the one that was passed in; `acode resume` calls this too. approve_plan: the
+    person who began it approved its plan in advance; a crash does not revoke that.
     """
     lent = LENT.get()
     assert lent is not None, "an agent's session is run from the command line"
     with opening(lent.world, goal, lent.options, approve_plan=approve_plan) as session:
-        job = Job(DeferredSteps(session), setup_of_session(session), words_of(session), goal, endpoint())
-        carry_out(job, approved=approve_plan)
+        context = Context(DeferredSteps(session), setup_of_session(session), instructions_of(session), goal, endpoint())
+        run_tasks(context, approved=approve_plan)
 
 
-def carry_out(job: Job, *, approved: bool) -> None:
-    plan = msgspec.convert(job.task(STEP, "Plan the work", [job.goal], lambda: plan_work(job, approved=approved)), Plan)
+def run_tasks(context: Context, *, approved: bool) -> None:
+    plan = msgspec.convert(
+        context.task(STEP, "Plan the work", [context.goal], lambda: plan_work(context, approved=approved)), Plan
+    )
     summaries: list[tuple[str, str]] = []
     for task in execution_order(plan):
-        opening_words = opening_of(plan, task, job.goal, summaries)
-        summary = job.task(task.id, task.title, [opening_words], lambda words=opening_words: do_task(job, words))  # type: ignore[misc]
+        first_message = opening_of(plan, task, context.goal, summaries)
+        work = partial(do_task, context, first_message)
+        summary = context.task(task.id, task.title, [first_message], work)
         summaries.append((task.title, summary))
 
 
-def do_task(job: Job, opening_words: str) -> str:
-    """The tool loop: ask, do what is asked for, tell what came of it; until the model calls no more tools."""
-    talk = Talk(job.words["work"], opening_words)
+def do_task(context: Context, first_message: str) -> str:
+    """The tool loop: ask the model, make its calls, answer with their results; until the model calls no more tools."""
+    conversation = TaskConversation(context.instructions["work"], first_message)
     tools = tuple(tool.told for tool in TOOLS.values())
     same: list[str] = []
     turn = 0
     while True:
         turn += 1
-        stop_now_and_then(job, turn)
-        reply = job.ask_in_time(f"ask-{turn}", talk, lambda: talk.asking(tools))
-        talk.heard(reply)
+        stop_endless_task(context, turn)
+        reply = context.ask_in_time(f"ask-{turn}", conversation, lambda: conversation.asking(tools))
+        conversation.add_reply(reply)
         if not reply.calls and reply.finish != "length":
             return reply.text
         if not reply.calls:
-            talk.said(CUT_OFF)
+            conversation.add_text(CUT_OFF)
         for number, call in enumerate(reply.calls, start=1):
             same = [*same, signature(call)] if same[-1:] == [signature(call)] else [signature(call)]
-            answer = answer_to(job, turn, number, call, times=len(same))
-            talk.answered(call, answer)
+            answer = answer_to(context, turn, number, call, times=len(same))
+            conversation.add_answer(call, answer)
 
 
-def answer_to(job: Job, turn: int, number: int, call: Call, *, times: int) -> str:
-    """What the model is told of one of its calls."""
+def answer_to(context: Context, turn: int, number: int, call: Call, *, times: int) -> str:
+    """The answer to one of the model's calls."""
     place = f"{turn}-{number}"
     if times > SAME_CALLS_MAX:
-        return stop_loop(job, place, call)
+        return stop_loop(context, place, call)
     name = f"{plain(call.tool)}-{place}"
     if call.tool in TOOLS:
-        wanted = permission.decide(call.tool, call.arguments, job.world.config.settings.tools)
-        question = permission.question(call.tool, call.arguments, job.world.redactor.text)
-        reason = gates.refusal(job, f"allow-{place}", call, step=name, question=question, answer=wanted)
+        wanted = permission.decide(call.tool, call.arguments, context.world.config.settings.tools)
+        question = permission.question(call.tool, call.arguments, context.world.redactor.text)
+        reason = gates.refusal(context, f"allow-{place}", call, step=name, question=question, answer=wanted)
     else:
         reason = None  # the table of tools says that there is none such
-    answer = use(job, name, call) if reason is None else refuse(job, name, call, reason)
-    return prompts.guarded(job.bench.session.id, f"{job.place}.{name}", plain(call.tool), answer.text)
+    answer = use(context, name, call) if reason is None else refuse(context, name, call, reason)
+    return prompts.guarded(context.steps.session.id, f"{context.place}.{name}", plain(call.tool), answer.text)
 
 
 def plain(tool: str) -> str:
@@ -99,28 +102,28 @@ def plain(tool: str) -> str:
 # Stops.
 
 
-def stop_loop(job: Job, place: str, call: Call) -> str:
+def stop_loop(context: Context, place: str, call: Call) -> str:
     """The same call a third time: the session stops once; a person who resumes it lets the model hear that."""
     text = "Stopped: you made this call twice already, and its answer will not change. Do something else, or end."
-    if not job.stopped_before(f"same-{place}", call.tool):
-        name = job.bench.session.id[-8:]
-        shown = job.world.redactor.text(signature(call))[:200]
+    if not context.stopped_before(f"same-{place}", call.tool):
+        name = context.steps.session.id[-8:]
+        shown = context.world.redactor.text(signature(call))[:200]
         raise ModelLoops(
             f"the model makes the same call a third time: {shown}",
-            hint=f"Look: acode session show {name}. To tell the model so and go on: acode resume {name}",
+            hint=f"Look: acode session show {name}. To resume, with a note for the model: acode resume {name}",
             call=shown,
         )
     return text
 
 
-def stop_now_and_then(job: Job, turn: int) -> None:
-    """A task without an end is stopped for a person to look at; resumed, it goes on."""
-    if turn % TURNS_BETWEEN_STOPS or job.stopped_before(f"turns-{turn}", "turns"):
+def stop_endless_task(context: Context, turn: int) -> None:
+    """Stop a task without an end, so that a person looks at it; a resume continues it."""
+    if turn % TURNS_BETWEEN_STOPS or context.stopped_before(f"turns-{turn}", "turns"):
         return
-    name = job.bench.session.id[-8:]
+    name = context.steps.session.id[-8:]
     raise CannotContinue(
         f"the model has been asked {turn} times in one task",
-        hint=f"Look: acode session show {name}. To let it go on: acode resume {name}",
+        hint=f"Look: acode session show {name}. To continue: acode resume {name}",
     )
 
 
@@ -137,12 +140,16 @@ def opening(world: World, goal: str, options: Options, *, approve_plan: bool) ->
         options=options,
         entry=ENTRY,
         arguments={"args": [goal, approve_plan]},
-        model={**msgspec.to_builtins(setup_of(world)), "configured": configured(world), "words": prompts.words()},
+        model={
+            **msgspec.to_builtins(setup_of(world)),
+            "configured": configured(world),
+            "words": prompts.instructions(),
+        },
     )
 
 
 def checked_goal(world: World, goal: str) -> str:
-    """The task in words; it stands in the log and goes to the model, so it must hold no secret."""
+    """The task's text; it is stored in the log and sent to the model, so it must hold no secret."""
     text = goal.strip()
     if not title_of(text).strip() or len(text) > TASK_CHARACTERS_MAX or "\x00" in text:
         raise Usage(f"a task has 1 to {TASK_CHARACTERS_MAX:,} characters, and some that can be seen")
@@ -172,7 +179,7 @@ def setup_of(world: World) -> Setup:
 
 
 def configured(world: World) -> dict[str, str]:
-    """What files and variables say about the model; a flag says it for one session only."""
+    """The model settings of files and variables; a flag sets them for one session only."""
     keys = ("model.name", "model.base_url", "model.api_key_env")
     said = {key: world.config.origin(key).partition(" ")[0] for key in keys}
     now = msgspec.to_builtins(setup_of(world))
@@ -189,11 +196,11 @@ def setup_of_session(session: Session) -> Setup:
     return recorded_setup(created.model)
 
 
-def words_of(session: Session) -> dict[str, str]:
+def instructions_of(session: Session) -> dict[str, str]:
     created = session._run.session.created
     assert created is not None and created.model is not None
     found: dict[str, str] = created.model.get("words", {})
-    return {**prompts.words(), **found}
+    return {**prompts.instructions(), **found}
 
 
 def endpoint() -> Endpoint:

@@ -1,7 +1,7 @@
-"""What a model may call: the tools as it is told of them, and what its arguments mean.
+"""The tools that a model may call: their descriptions for the model, and the meaning of their arguments.
 
-Arguments come as text that a model wrote. They are decoded strictly; what cannot be understood, and a path that leaves
-the workspace, is a sentence for the model and never an exception. Nothing here looks at a file.
+Arguments come as text that a model wrote. They are decoded strictly; a text that cannot be decoded, or a path that
+leaves the workspace, becomes a sentence for the model and never an exception. Nothing here looks at a file.
 """
 
 from __future__ import annotations
@@ -113,12 +113,12 @@ def schema_of(kind: type[Arguments]) -> dict[str, Any]:
 
 
 def told(name: str) -> messages.Tool:
-    """A tool as a model is told of it."""
+    """The description of a tool for a model."""
     kind, description = KINDS[name]
     return messages.Tool(name=name, description=description, parameters=schema_of(kind))
 
 
-# What was meant.
+# Arguments.
 
 
 class Understood(NamedTuple):

@@ -16,15 +16,28 @@ def main(argv: list[str] | None = None) -> int:
     if argv is None and "_ACODE_COMPLETE" in os.environ:
         return _completed(os.environ["_ACODE_COMPLETE"])
     try:
+        if list(words) == ["hook"]:
+            return _hooked()
         if "session" in words and "list" in words and sys.platform != "win32":
             code = _listed(words, own_process=argv is None)
             if code is not None:
                 return code
         from acode.cli.app import run
 
-        return run(list(words))
+        return run(list(words), own_process=argv is None)
     except KeyboardInterrupt:  # while it was still loading: nobody else is there yet to say so
         return _stopped(json="--json" in words)
+
+
+def _hooked() -> int:
+    """Agents call it twice for every tool, so no parser is loaded; its subcommands are ordinary ones."""
+    import os
+
+    from acode.config import state_dir
+    from acode.hook_entry import run
+    from acode.observed.doors import doors_in
+
+    return run(os.fspath(doors_in(state_dir(os.environ)).directory), os.getppid())
 
 
 def _stopped(*, json: bool) -> int:

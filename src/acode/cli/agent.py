@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import msgspec
 
 from acode.cli.early_flags import Flags
-from acode.cli.follow_run import Execution
-from acode.cli.screen import Screen
 from acode.engine import session_list
 from acode.engine.workspace_store import has_database, refuse_lost
 from acode.engine.world import Options, Result, World
-from acode.errors import ModelUnsupported
+from acode.errors import ModelRefused, ModelUnavailable, ModelUnknown
 from acode.events.types import SessionCreated
 from acode.state import Session
 from acode.state.source import SOURCES
 
 
 def run_task(flags: Flags, world: World, text: str, *, new: bool, approve_plan: bool) -> int:
-    """Begin the session, or carry on the unfinished one of the same task."""
+    """Begin the session, or resume the unfinished one of the same task."""
     from acode.agent.session_loop import checked_goal
+    from acode.cli.follow_run import Execution
     from acode.cli.run import resumes
+    from acode.cli.screen import Screen
 
     refuse_unsupported()
     goal = checked_goal(world, text)
@@ -32,10 +30,9 @@ def run_task(flags: Flags, world: World, text: str, *, new: bool, approve_plan: 
         from acode.cli.resume import by_its_kind
 
         session_id = unfinished.session_id
-        return Execution(flags, world, name=session_id).carry_out(
-            lambda ready: by_its_kind(ready, session_id, Options())
-        )
-    return Execution(flags, world).carry_out(lambda ready: begin(ready, goal, approve_plan=approve_plan))
+        return Execution(flags, world, name=session_id).execute(lambda ready: by_its_kind(ready, session_id, Options()))
+    refuse_without_model(world)
+    return Execution(flags, world).execute(lambda ready: begin(ready, goal, approve_plan=approve_plan))
 
 
 def begin(world: World, goal: str, *, approve_plan: bool) -> Result:
@@ -47,8 +44,31 @@ def begin(world: World, goal: str, *, approve_plan: bool) -> Result:
 
 def refuse_unsupported() -> None:
     """Before anything is begun; the library itself is loaded with the first request, because it takes a second."""
-    if importlib.util.find_spec("pydantic_ai") is None:
+    from importlib.util import find_spec
+
+    if find_spec("pydantic_ai") is None:
+        from acode.errors import ModelUnsupported
+
         raise ModelUnsupported("a task in words needs a model, and the support for models is not installed")
+
+
+def refuse_without_model(world: World) -> None:
+    """Before a session is made: one that could not ask its model would only be in the way of the next try.
+
+    An endpoint that answers without a list of models, or is busy, is asked by the session itself.
+    """
+    from acode.agent.availability import available
+    from acode.agent.model_check import ANSWER_WITHIN_S
+    from acode.agent.session_loop import setup_of
+
+    setup = setup_of(world)
+    trouble = available(setup, world.env.get(setup.api_key_env), ANSWER_WITHIN_S)
+    silent = isinstance(trouble, ModelUnavailable) and "said" in trouble.details
+    if trouble is not None and (silent or isinstance(trouble, ModelUnknown | ModelRefused)):
+        trouble.hint = (
+            f"{trouble.hint.removesuffix(', then resume.').removesuffix('; then resume.')}. Nothing was begun."
+        )
+        raise trouble
 
 
 def unfinished_of(world: World, goal: str) -> Session | None:
@@ -65,11 +85,11 @@ def same_task(created: SessionCreated, goal: str) -> bool:
 
 
 def with_model(world: World) -> World:
-    """The world of a command that may carry an agent's session on: it can look whether the model is there."""
+    """The world of a command that may resume an agent's session: it can check that the model is available."""
 
     def look(session: Session) -> tuple[tuple[str, str], ...]:
-        from acode.agent.model_check import troubles
+        from acode.agent.model_check import mismatches
 
-        return troubles(world, session)
+        return mismatches(world, session)
 
     return msgspec.structs.replace(world, look_at_model=look)

@@ -16,13 +16,12 @@ from acode.cli.error_report import report, unexpected
 from acode.cli.flags import Flags, Group
 from acode.cli.screen import Screen, close_streams
 from acode.cli.session import COMMANDS as SESSION_COMMANDS
-from acode.config.platforms import refuse_unsupported
 from acode.errors import AcodeError, Interrupted, Usage
 
 # One line per command: where it lives, and what help says of it. Commands of a group stand in the group's own table.
 COMMANDS = {
     "run": ("run", "Start a session from a plan file and execute it."),
-    "resume": ("resume", "Carry an interrupted session on from where it stopped."),
+    "resume": ("resume", "Resume an interrupted session where it stopped."),
     "init": ("init", "Write a commented plan to begin with."),
     "check": ("check", "Report all errors of a plan, and how its steps would be settled, without running it."),
     "supervise": ("supervise", "Run or resume under the policy until it ends or needs a person."),
@@ -31,7 +30,10 @@ COMMANDS = {
     "session": ("session", "List, inspect, answer, pause and end sessions."),
     "sync": ("sync", "The shared copy of the sessions in PostgreSQL."),
     "pull": ("pull", "Bring a session here from the shared copy."),
+    "ui": ("ui", "Show the sessions in a browser, and answer there."),
     "inspect": ("inspect", "Dead sessions of other agents: what was in flight, what to type next."),
+    "hook": ("hook", "Set acode up in Claude Code, Codex, Gemini CLI or opencode; the entry point of their hooks."),
+    "mcp": ("mcp", "Serve durable tools to an agent that speaks the Model Context Protocol."),
     "config": ("config", "Show, check and trust the settings."),
     "key": ("key", "The keys that sign the log."),
     "doctor": ("doctor", "Check that this machine and workspace keep acode's promises."),
@@ -48,6 +50,8 @@ HABITS = {
     "history": ("session", "history"),
     "log": ("session", "logs"),
     "logs": ("session", "logs"),
+    "watch": ("session", "watch"),
+    "diff": ("session", "diff"),
     "version": ("--version",),
 }
 
@@ -79,12 +83,14 @@ def _version(context: click.Context, _option: click.Parameter, wanted: bool) -> 
         context.exit()
 
 
-def run(arguments: list[str]) -> int:
+def run(arguments: list[str], *, own_process: bool = False) -> int:
     gc.disable()  # loading a command makes many objects and no garbage; the command itself switches it on again
     flags = Flags()
     screen = Screen(flags, os.environ)
     try:
         if sys.platform == "win32":
+            from acode.config.platforms import refuse_unsupported
+
             flags.json = "--json" in arguments  # the flags are not parsed yet
             refuse_unsupported(sys.platform, os.environ)
         answer = root().main(args=arguments, prog_name="acode", standalone_mode=False, obj=flags)
@@ -106,7 +112,10 @@ def run(arguments: list[str]) -> int:
         code = report(screen, unexpected(screen, error))
     finally:
         gc.enable()
-    return close_streams(code)
+    code = close_streams(code)
+    if own_process and flags.only_looks:
+        os._exit(code)  # nothing is left open, and taking the interpreter apart takes a sixth of such a command
+    return code
 
 
 def _usage(error: click.UsageError) -> Usage:

@@ -1,11 +1,12 @@
-"""What may stand at a place of the command line: plan files, sessions, steps, settings. Asked by a shell at every Tab.
+"""The completions for a place of the command line: plan files, sessions, steps, settings. A shell asks at every Tab.
 
-Only looks: nothing is locked, appended or asked of a server. What cannot be read offers nothing; the command itself
-says why, once it is started.
+It only reads: nothing is locked, appended or asked of a server. An unreadable file offers nothing; the command itself
+reports why, once it is started.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -61,24 +62,25 @@ def sessions(context: click.Context, typed: str, wanted: Callable[[Session], boo
     """The ids as they are shown, the most recently active first; the whole id where its beginning was typed."""
     world = world_of(context)
     with opened_to_look(world) as store:
-        known = [session for session in _peeked(store) if wanted(session) and session.kind != "foreign"]
-    known.sort(key=lambda session: session.updated_at, reverse=True)
-    return [*_named(known, typed)][:OFFERED_MAX]
+        known = (session for session in _peeked(store) if wanted(session) and session.kind != "foreign")
+        return [*itertools.islice(_named(known, typed), OFFERED_MAX)]
 
 
 def _peeked(store: Store) -> Iterator[Session]:
+    """The most recently active first, by the index."""
     from acode.errors import AcodeError
+    from acode.store.session_index import newest
 
-    for session_id in store.session_ids():
+    for hint in newest(store):
         try:
-            yield store.peek(session_id)[0]
+            yield store.peek(hint.session_id)[0]
         except AcodeError:
-            continue  # a damaged one is told by `session list`
+            continue  # `session list` reports a damaged one
 
 
 def _named(known: Iterable[Session], typed: str) -> Iterator[Item]:
-    from acode.cli.screen import one_line
     from acode.engine.world import short
+    from acode.text import one_line
 
     for session in known:
         for name in (short(session.session_id), session.session_id):
@@ -91,12 +93,17 @@ def _named(known: Iterable[Session], typed: str) -> Iterator[Item]:
 
 
 def open_steps(context: click.Context, _parameter: click.Parameter, typed: str) -> list[Item]:
-    """Those that were cut off: somebody must say what became of them."""
+    """The steps that were cut off: a person must state their outcome."""
     return _steps(context, typed, lambda session, step: step in session.in_flight)
 
 
 def finished_steps(context: click.Context, _parameter: click.Parameter, typed: str) -> list[Item]:
     return _steps(context, typed, lambda session, step: session.done(step))
+
+
+def begun_steps(context: click.Context, _parameter: click.Parameter, typed: str) -> list[Item]:
+    """Those that may have printed or changed something."""
+    return _steps(context, typed, lambda session, step: step in session.in_flight or session.record(step) is not None)
 
 
 def unanswered_gates(context: click.Context, _parameter: click.Parameter, typed: str) -> list[Item]:
@@ -106,9 +113,9 @@ def unanswered_gates(context: click.Context, _parameter: click.Parameter, typed:
 def _steps(
     context: click.Context, typed: str, wanted: Callable[[Session, str], bool], *, kind: str | None = None
 ) -> list[Item]:
-    from acode.cli.screen import one_line
     from acode.engine.workspace_store import resolve_id
     from acode.events.definition import describe
+    from acode.text import one_line
 
     world = world_of(context)
     with opened_to_look(world) as store:

@@ -7,11 +7,10 @@ from typing import Any
 import click
 
 from acode.cli.candidates import plan_files
-from acode.cli.durations import count
 from acode.cli.error_report import clean
 from acode.cli.flags import Command, Flags
 from acode.cli.plan_argument import plan_text
-from acode.cli.screen import Screen, one_line
+from acode.cli.screen import Screen
 from acode.cli.table import show_table
 from acode.cli.world import build_world
 from acode.engine.plan_check import Checked, Prospect, check_plan
@@ -20,6 +19,8 @@ from acode.errors import AcodeError, BadPlan
 from acode.events.definition import describe
 from acode.plan import Action
 from acode.planfile import Reading, examine_plan
+from acode.text import one_line
+from acode.text.durations import count
 
 HEADINGS = ("STEP", "IF THE MACHINE GOES DOWN IN IT", "BECAUSE")
 SETTLED = {
@@ -35,8 +36,8 @@ SETTLED = {
 def command(flags: Flags, *, plan: str) -> int:
     """Report all errors of a plan file without running it, and how each step would be settled after a crash.
 
-    Errors are in the plan itself, or in what it names: sql files, files to read, working directories, a git repository
-    for commit steps. PLAN may be - for a plan from stdin. Ends with 0, or with 2 where there is an error.
+    Errors are in the plan itself, or in the files it names: sql files, files to read, working directories, a git
+    repository for commit steps. PLAN may be - for a plan from stdin. Ends with 0, or with 2 where there is an error.
     """
     world = build_world(flags)
     screen = Screen(flags, world.env)

@@ -18,12 +18,13 @@ from click.shell_completion import PowerShellComplete as ClickPowerShell
 from acode.cli.candidates import PATH
 from acode.cli.flags import Command, Flags, Group
 from acode.cli.screen import Screen
+from acode.disk.replace_file import replace_file
 from acode.errors import NotWritable, Usage
 
 VARIABLE = "_ACODE_COMPLETE"
 MARK = "# acode completion"
 
-# bash 3.2, which macOS has, knows neither compopt nor nosort: it completes all the same.
+# bash 3.2, which macOS has, knows neither compopt nor nosort: it completes without them.
 BASH = """\
 %(complete_func)s() {
     local IFS=$'\\n' type value
@@ -121,7 +122,9 @@ HOW = {
 
 
 def answer(root: Group, instruction: str) -> int:
-    """What a script asked for. Nothing where anything fails; the exit status does not matter to a shell."""
+    """The completions that a script asked for. Nothing where anything fails; the exit status does not matter to a
+    shell.
+    """
     shell, _, wanted = instruction.partition("_")
     if shell in SHELLS:
         asked = SHELLS[shell](root, {"obj": Flags()}, "acode", VARIABLE)
@@ -170,7 +173,8 @@ def install_script(screen: Screen, shell: str, env: Mapping[str, str]) -> int:
     """
     place, startup = _places(shell, env)
     try:
-        _replace(place, script(shell) + "\n")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(place, f"{script(shell)}\n".encode())
         added = startup is not None and _add_line(startup, f'[ -r "{place}" ] && . "{place}"  {MARK}')
     except OSError as error:
         raise NotWritable(f"{error.filename or place} cannot be written: {error.strerror}") from error
@@ -198,21 +202,10 @@ def _places(shell: str, env: Mapping[str, str]) -> tuple[Path, Path | None]:
     return data / f"completion.{shell}", startup
 
 
-def _replace(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with new.open("wb") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
-    finally:
-        new.unlink(missing_ok=True)
-
-
 def _add_line(path: Path, line: str) -> bool:
-    """False if it is there already. One write to the end: nothing of the file can be lost, whoever else writes it."""
+    """False if it is there already. One write to the end: nothing of the file can be lost, even if another process
+    writes it.
+    """
     before = path.read_bytes() if path.exists() else b""
     if line.encode() in before.splitlines():
         return False

@@ -10,7 +10,7 @@ import msgspec
 
 from acode.cli.candidates import config_keys
 from acode.cli.flags import Command, Flags, Group
-from acode.cli.screen import Screen, as_json, one_line
+from acode.cli.screen import Screen, as_json
 from acode.cli.world import find_workspace
 from acode.config import (
     Config,
@@ -24,6 +24,7 @@ from acode.config import (
     workspace_config_path,
 )
 from acode.errors import Usage
+from acode.text import one_line
 
 COMMANDS = {
     "show": ("config:show", "The settings in force, and where each was said."),

@@ -18,7 +18,7 @@ import click
 
 from acode import __version__, seal
 from acode.cli.flags import Command, Flags
-from acode.cli.screen import Screen, one_line
+from acode.cli.screen import Screen
 from acode.cli.world import build_world, find_workspace
 from acode.config import load_config, state_dir
 from acode.config.platforms import UNPROVEN
@@ -29,6 +29,7 @@ from acode.errors import AcodeError
 from acode.redact import engine
 from acode.store import database
 from acode.store.strange_files import refuse_strange_files
+from acode.text import one_line
 
 DISK_FREE_BYTES_MIN = 256 * 1_048_576
 DISK_FULL_BYTES = 8 * 1_048_576
@@ -178,7 +179,7 @@ def _writable(workspace: Path) -> Check:
 
 
 def _private(workspace: Path) -> Check:
-    """What others could read, of acode's own files."""
+    """The files of acode that other users could read."""
     own = workspace / ".agent"
     if not own.exists():
         return Check("permissions", True, ".agent is made with the first session")

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from acode.cli import sync_state
-from acode.cli.durations import attempt_of, count
-from acode.cli.environment import change_in_words
-from acode.cli.positions import Outline, agent_place, outline_of, own_title
-from acode.cli.progress import agent_lines, settled_lines
+from acode.cli.environment import describe_change
+from acode.cli.positions import (
+    Outline,
+    agent_lines,
+    agent_place,
+    outline_of,
+    own_title,
+    replacement_lines,
+    settled_lines,
+)
 from acode.cli.report import next_of_agent
-from acode.cli.screen import Screen, one_line
+from acode.cli.screen import Screen
 from acode.engine.held_session import ended
 from acode.engine.preview import Preview, as_json, next_action, preview
 from acode.engine.shared_paths import author
 from acode.engine.world import Options, World, short
 from acode.redact import Redactor
 from acode.state import Session
+from acode.text import one_line
+from acode.text.durations import attempt_of, count
 
 
 def show(world: World, screen: Screen, name: str, options: Options, *, full: bool) -> int:
@@ -53,14 +61,16 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
     if continuation.pending and not session.steps_from.follows_model:
         out.append(f"  Starting from: {where(outline, continuation.pending[0], world.redactor)}")
     out.append(f"  Sync status: {sync_state.in_brief(found.sync.as_json())}")
+    if survey.replacement is not None:
+        out += [f"  {line}" for line in replacement_lines(survey.replacement.as_json())]
     decision = survey.decision
     out.append(
-        f"  Decision: {'allowed' if decision.eligible else 'refused'} ({decision.in_words}),"
+        f"  Decision: {'allowed' if decision.eligible else 'refused'} ({decision.describe}),"
         f" {attempt_of(decision.attempt, decision.attempts_max)}"
     )
     for settlement in continuation.in_flight:
         if session.is_open_task(settlement.step):
-            continue  # it goes on where the log ends, whatever becomes of the step inside it
+            continue  # it continues where the log ends, whatever the outcome of the step inside it
         out += ["", f"Step in progress: {where(outline, settlement.step, world.redactor)}"]
         evidence = one_line(settlement.evidence)
         told = settled_lines(settlement.kind, str(settlement.outcome), str(settlement.action), evidence)
@@ -70,7 +80,7 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
 
 
 def agent_work(session: Session, redactor: Redactor) -> list[str]:
-    """What is done of an agent's work, and what it goes on with."""
+    """The finished part of an agent's work, and the task it continues with."""
     talk = [line for line in agent_lines(session) if line.startswith("Conversation")]
     at, upcoming = agent_place(session), next_of_agent(session, redactor)
     return [
@@ -90,7 +100,7 @@ def environment_lines(world: World, screen: Screen, found: Preview) -> list[str]
     out = ["", "Environment:"]
     out += [f"  {warn} {one_line(one.message)}" for one in (*report.errors, *report.warnings)]
     for one in report.changed_files:
-        line = change_in_words({**_plain(one), "suspicious": list(one.suspicious)}, world.clock())
+        line = describe_change({**_plain(one), "suspicious": list(one.suspicious)}, world.clock())
         out.append(f"  {warn} changed by {one_line(author(one))}: {line}")
     if report.valid:
         out.append(f"  {good} {count(report.total_files, 'file')} as the session left them")

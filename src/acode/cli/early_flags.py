@@ -1,4 +1,4 @@
-"""What was said for a whole command line, without the parser that read it: a quick command needs none."""
+"""The global flags of a command line, without the parser that read them: a quick command needs none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Flags:
-    """What was said for the whole command line, before or after the command; and what its error handler must know."""
+    """The global flags, given before or after the command; and the values that the error handler needs."""
 
     def __init__(self) -> None:
         self.json = False
@@ -20,9 +20,11 @@ class Flags:
         self.directory: str | None = None
         self.offline = False
         self.reason = ""  # why, for the record; what --offline cannot do without
+        self.on_signal = "pause"
         self.session_id: str | None = None
-        self.error_told = False  # the last JSON line carries the error already
-        self.way_on = ""  # the last line of stderr: how to resume
+        self.error_printed = False  # the last JSON line holds the error already
+        self.resume_line = ""  # the last line of stderr: how to resume
+        self.only_looks = False  # the command changes nothing and leaves nothing open
         self._world: World | None = None
 
     def remember(self, world: World) -> None:
@@ -32,7 +34,7 @@ class Flags:
     def log(self) -> Log | None:
         import os
 
-        # Not Path.is_dir, which raises where the disk is sick: the error that is to be told would be lost over it.
+        # Not Path.is_dir, which raises where the disk fails: the error to report would be lost.
         if self._world is None or not os.path.isdir(self._world.agent_dir / "logs"):
             return None
         from acode.log_file import log_of

@@ -1,4 +1,4 @@
-"""The look at the workspace in words: one line per check, and the files that somebody else changed."""
+"""The check of the workspace as text: one line per check, and the files that somebody else changed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
-from acode.cli.durations import ago_brief
-from acode.cli.screen import Screen, one_line
+from acode.cli.screen import Screen
 from acode.engine.environment import Report
 from acode.engine.world import short
+from acode.text import one_line
+from acode.text.durations import ago_brief
 from acode.workspace import ChangedFile
 
 FILES_SHOWN_MAX = 20
@@ -31,13 +32,13 @@ def changed_lines(screen: Screen, changed: tuple[ChangedFile, ...], now: datetim
     if not changed:
         return []
     lines = [f"  {screen.paint('⚠', 'warn')} Changed files detected:"]
-    lines += [f"    - {change_in_words(msgspec.to_builtins(one), now)}" for one in changed[:FILES_SHOWN_MAX]]
+    lines += [f"    - {describe_change(msgspec.to_builtins(one), now)}" for one in changed[:FILES_SHOWN_MAX]]
     if len(changed) > FILES_SHOWN_MAX:
         lines.append(f"    … and {len(changed) - FILES_SHOWN_MAX} more")
     return [*lines, "", "The session was working on these files. Changes may conflict."]
 
 
-def change_in_words(change: dict[str, Any], now: datetime) -> str:
+def describe_change(change: dict[str, Any], now: datetime) -> str:
     when = f" {ago_brief(datetime.fromisoformat(change['modified_at']), now)}" if change.get("modified_at") else ""
     odd = f"; it now holds {', '.join(change['suspicious'])}" if change.get("suspicious") else ""
     who = f" by step {one_line(change['step'])} of session {short(change['session_id'])}" if change.get("step") else ""

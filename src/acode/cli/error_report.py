@@ -1,4 +1,4 @@
-"""How an error is told: one sentence with its code, the way out, and the traceback only to those who mend it."""
+"""Report an error: one sentence with its code, the hint, and the traceback only for developers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import errno
 from typing import Any
 
 from acode.cli.early_flags import Flags
-from acode.cli.screen import Screen, as_json, one_line
+from acode.cli.screen import Screen, as_json
 from acode.errors import OF_THE_MACHINE, AcodeError, MachineRefused
+from acode.text import one_line
 
-# What a machine says of a file. Anything else (a name that is not there, a wrong kind of file) is ours.
+# Errors of the machine about a file. Any other (a missing name, a wrong kind of file) is a bug of acode.
 REFUSALS = OF_THE_MACHINE | {errno.EACCES, errno.EPERM, errno.EROFS, errno.EINTR}
 
 OTHERS_SHOWN_MAX = 10  # of one file; a screen full of them hides the first
@@ -19,19 +20,19 @@ def report(screen: Screen, error: AcodeError) -> int:
     """An error in the form that was asked for, and in the workspace's log file."""
     flags = screen.flags
     log = flags.log()
-    if log is not None and not flags.error_told:
+    if log is not None and not flags.error_printed:
         log.error(error, session_id=flags.session_id)
     if not flags.json:
         print_error(screen, error)
-    elif not flags.error_told:
+    elif not flags.error_printed:
         try:
             screen.json_text(as_json({"error": clean(flags, error.as_dict())}))
         except BrokenPipeError:
-            pass  # whoever read has gone; the status tells
+            pass  # the reader has gone; the exit status remains
         except AcodeError:
             print_error(screen, error)
-    if flags.way_on:
-        screen.insist(flags.way_on)
+    if flags.resume_line:
+        screen.insist(flags.resume_line)
     return error.exit_code
 
 
@@ -59,6 +60,11 @@ def print_error(screen: Screen, error: AcodeError) -> None:
         screen.insist(f"{screen.paint('error:', 'bad')} {also} [{other.code}]")
     if (more := len(error.others) - OTHERS_SHOWN_MAX) > 0:
         screen.insist(f"... and {more} more; acode check shows all of them")
+    if "last_output" in error.details:
+        from acode.cli.output import output_lines
+
+        for line in output_lines(screen.flags.redacted(str(error.details["last_output"]))):
+            screen.insist(line)
     if "remedy" in error.details:
         from acode.cli.remediation import show_remedy
 
@@ -66,7 +72,7 @@ def print_error(screen: Screen, error: AcodeError) -> None:
 
 
 def unexpected(screen: Screen, error: BaseException) -> AcodeError:
-    """Nobody expected this exception: one sentence for the person, the traceback for whoever mends it."""
+    """Report an unexpected exception: one sentence for the user, the traceback for a developer."""
     import traceback
 
     flags = screen.flags

@@ -9,12 +9,12 @@ from acode.errors import AcodeError, every_error
 
 HEAD = """# Errors
 
-Every error has a code, an exit status, one sentence and a way out. With `--json` it is
+Every error has a code, an exit status, one sentence and a hint. With `--json` it is
 `{"error": {"code", "message", "hint", "exit_code", "details"}}` on stdout.
 
 This table is made from the classes: `python -m acode.cli.errors_table > docs/reference/errors.md`.
 
-| code | exit | what it means | way out |
+| code | exit | meaning | hint |
 |---|---|---|---|
 """
 

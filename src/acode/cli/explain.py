@@ -8,28 +8,30 @@ from collections.abc import Iterable
 
 import click
 
-from acode.cli import foreign, report
+from acode.attention import state_in_words
+from acode.cli import report
 from acode.cli.agent import with_model
 from acode.cli.candidates import all_sessions
-from acode.cli.durations import ago, attempt_of, count, shortened, took
-from acode.cli.environment import change_in_words
+from acode.cli.environment import describe_change
 from acode.cli.flags import Command, Flags
+from acode.cli.output import output_lines
 from acode.cli.positions import Outline, open_tasks, outline_of
-from acode.cli.screen import Screen, is_terminal, one_line
-from acode.cli.session_picker import stopped_at, to_look_at
-from acode.cli.status import owner_in_words
+from acode.cli.screen import Screen, is_terminal
+from acode.cli.session_picker import foreign_run, stopped_at, to_look_at
+from acode.cli.status import describe_owner
 from acode.cli.world import build_world
-from acode.engine.preview import Preview, as_json, is_escalated, next_action, preview
+from acode.engine.preview import Preview, as_json, next_action, preview
 from acode.engine.shared_paths import author
-from acode.engine.world import Options, World, short, way_to_begin_anew
+from acode.engine.world import Options, World, command_to_begin_again, short
 from acode.events.definition import describe
 from acode.plan import Action, Settlement
 from acode.policy import ADVICE_FOR_PERSONS, Decision, Reason
 from acode.resume_point import Scenario
+from acode.text import one_line
+from acode.text.durations import ago, attempt_of, count, shortened, took
 
 LABEL_COLUMNS = 12
 PENDING_SHOWN_MAX = 6
-TAIL_LINES_SHOWN_MAX = 5
 FILES_SHOWN_MAX = 10
 
 STOPPED = {
@@ -42,15 +44,15 @@ CLEAN = {
     "step_failed": "A step failed, so it paused by itself.",
     "timeout": "A step ran out of time, so it paused by itself.",
     "denied": "An approval was denied, so it waits at the gate.",
-    "outcome_unknown": "Nobody knows what became of a step, so it waits for a person.",
+    "outcome_unknown": "The outcome of a step is unknown, so it waits for a person.",
     "disk_full": "The disk was full, so it paused by itself.",
     "environment": "Files were not what they should be after the last resume, so it paused by itself.",
 }
 IN_FLIGHT = {
-    Action.SKIP: "it happened: a resume goes on after it",
+    Action.SKIP: "it happened: a resume continues after it",
     Action.RETRY: "a resume runs it again",
-    Action.ROLLBACK_AND_RETRY: "a resume puts back what it changed and runs it again",
-    Action.ASK: "a person must say what became of it",
+    Action.ROLLBACK_AND_RETRY: "a resume restores its outputs and runs it again",
+    Action.ASK: "a person must say whether it took effect",
     Action.WAIT: "it still runs: a resume waits for it",
 }
 
@@ -60,10 +62,13 @@ IN_FLIGHT = {
 @click.option("--full", is_flag=True, help="With --json: all step ids, not the nearest 1,000.")
 @click.pass_obj
 def command(flags: Flags, *, session: str | None, full: bool) -> int:
-    """Why a session stopped, what is done, in flight and pending, what a resume would do, and which rule says so."""
+    """Explain why a session stopped, what is done, in flight and pending, what a resume would do, and by which rule."""
+    flags.only_looks = True
     world = with_model(build_world(flags))
     screen = Screen(flags, world.env)
-    if (run := foreign.meant(world, screen, session, None, sure=True)) is not None:
+    if (run := foreign_run(world, screen, session, None, sure=True)) is not None:
+        from acode.cli import foreign
+
         return foreign.show(world, screen, run, Options(actor="system"), full=full, resuming=False)
     found = preview(world, to_look_at(world, screen, session), Options(actor="system"))
     if flags.json:
@@ -90,7 +95,7 @@ class Explanation:
         yield from self._head()
         if self.found.survey is None:
             yield from self._labelled(
-                "Next", [f"nothing is left to resume; for more work: {way_to_begin_anew(self.session)}"]
+                "Next", [f"nothing is left to resume; for more work: {command_to_begin_again(self.session)}"]
             )
             return
         yield ""
@@ -101,14 +106,16 @@ class Explanation:
         if not self.found.lock.held:  # while it runs there is nothing to decide
             yield from self._decision(self.found.survey.decision)
             yield ""
-        yield f"{self._bold('Next:')} {next_action(self.found)}"
-        yield ""
+        yield "Nothing is resumed by this. A resume opens with this report:"
         yield from report.of_session(self.found, self.world.redactor).splitlines()
+        yield ""
+        yield f"{self._bold('Next:')} {next_action(self.found)}"
 
     def _head(self) -> Iterable[str]:
         session = self.session
-        state = self.screen.paint_data(str(session.state), "good" if session.terminal else "warn")
-        mark = " (escalated: a person must look)" if is_escalated(self.found) else ""
+        words = state_in_words(session, self.found.attention, running=self.found.lock.held)
+        state = self.screen.paint_data(words, "good" if session.terminal else "warn")
+        mark = ": a person must look" if self.found.attention == "escalated" else ""
         ended = ago(session.updated_at if session.terminal else stopped_at(session), self.world.clock())
         yield f"{self._bold(f'Session {short(session.session_id)}')}  {self._clean(session.title)}"
         steps = f"{session.steps_done} of {session.steps_total} steps done"
@@ -118,18 +125,26 @@ class Explanation:
         survey = self.found.survey
         assert survey is not None
         if self.found.lock.held:
-            yield from self._labelled("Now", [f"lock {owner_in_words(self.found.lock)}"])
+            yield from self._labelled("Now", [f"lock {describe_owner(self.found.lock)}"])
             return
         cls = survey.interruption.cls
-        first = self._what_happened(survey.scenario) if self.session.undoing is None else "In the middle of a rollback."
+        first = (
+            self._interruption_line(survey.scenario) if self.session.undoing is None else "In the middle of a rollback."
+        )
         kind = f"class {cls.value}: " if cls else ("" if survey.interruption.known else "class unknown: ")
         yield from self._labelled("Stopped", [first, f"{kind}{self._clean(survey.interruption.evidence)}"])
         failure = self.session.failure
         if failure is not None and failure.tail.strip():
-            tail = failure.tail.rstrip().splitlines()[-TAIL_LINES_SHOWN_MAX:]
-            yield from self._labelled("Last output", [f"│ {self._clean(line)}" for line in tail])
+            yield from self._last_output(failure.tail)
+            return
+        for one in survey.continuation.in_flight:
+            yield from self._last_output(one.last_output)
 
-    def _what_happened(self, scenario: Scenario) -> str:
+    def _last_output(self, tail: str) -> Iterable[str]:
+        if lines := output_lines(self.world.redactor.text(tail))[1:]:
+            yield from self._labelled("Last output", lines)
+
+    def _interruption_line(self, scenario: Scenario) -> str:
         if scenario is Scenario.CLEAN_SHUTDOWN:
             if self.session.pause is not None:
                 return CLEAN.get(self.session.pause.reason, "It paused by itself.")
@@ -155,11 +170,11 @@ class Explanation:
         yield from self._labelled("Pending", shown or ["nothing"])
 
     def _tasks_ahead(self) -> list[str]:
-        """Of an agent's plan: what the steps inside a task will be, nobody knows before the model asks for them."""
+        """The tasks of an agent's plan: the steps inside a task are unknown until the model asks for them."""
         tasks = open_tasks(self.session)
         lines = [
             f"{task.id}: {self._clean(task.title)}"
-            + (" (in the middle; goes on where the log ends)" if self.session.is_open_task(task.id) else "")
+            + (" (in the middle; continues where the log ends)" if self.session.is_open_task(task.id) else "")
             for task in tasks[:PENDING_SHOWN_MAX]
         ]
         more = len(tasks) - PENDING_SHOWN_MAX
@@ -184,12 +199,13 @@ class Explanation:
 
     def _drift(self) -> Iterable[str]:
         report = self.found.environment
-        if report is None or self.session.undoing is not None:  # what changed may be what the rollback has put back
+        # he changed files may be those that the rollback restored
+        if report is None or self.session.undoing is not None:
             return
         found = [self._clean(one.message) for one in (*report.errors, *report.warnings)]
         for one in report.changed_files[:FILES_SHOWN_MAX]:
             plain = {name: getattr(one, name) for name in ("path", "change", "modified_at")}
-            found.append(f"changed by {self._clean(author(one))}: {change_in_words(plain, self.world.clock())}")
+            found.append(f"changed by {self._clean(author(one))}: {describe_change(plain, self.world.clock())}")
         if len(report.changed_files) > FILES_SHOWN_MAX:
             found.append(f"… and {len(report.changed_files) - FILES_SHOWN_MAX} more changed files")
         total = report.total_files
@@ -204,7 +220,7 @@ class Explanation:
         assert self.found.survey is not None
         verdict = "yes" if decision.eligible else "no"
         attempt = attempt_of(decision.attempt, decision.attempts_max)
-        yield f"{self._bold('Would it be resumed automatically?')} {verdict} ({decision.in_words}, {attempt})"
+        yield f"{self._bold('Would it be resumed automatically?')} {verdict} ({decision.describe}, {attempt})"
         for rule in decision.rules:
             sign = self.screen.paint_data("✓", "good") if rule.met else self.screen.paint_data("✗", "bad")
             decides = not rule.met and rule.reason is decision.reason
@@ -218,7 +234,7 @@ class Explanation:
         if self.session.undoing is not None:
             return "once the rollback is finished"
         if self.found.survey.continuation.needs_person:
-            return "once somebody has said what became of the step in flight"
+            return "once the step in flight is settled"
         bound = [rule for rule in decision.rules if not rule.met and rule.reason not in ADVICE_FOR_PERSONS]
         if any(rule.reason is Reason.LIMIT for rule in bound):
             return "only with --force: the attempts are used up"
@@ -237,7 +253,7 @@ class Explanation:
             lead = " " * LABEL_COLUMNS
 
     def _wrapped(self, lead: str, indent: int, text: str, mark: str = "") -> Iterable[str]:
-        """`lead` may hold colours, so its width is told."""
+        """`lead` may hold color codes, so its width is an argument."""
         rows = textwrap.wrap(text, self.width - indent, break_on_hyphens=False) or [""]
         for number, row in enumerate(rows):
             end = mark if number == len(rows) - 1 else ""

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from acode.cli.early_flags import Flags
 
-__all__ = ["OFFLINE", "WHY_OFFLINE", "Command", "Flags", "Group", "reason_option"]
+__all__ = ["OFFLINE", "ON_SIGNAL", "WHY_OFFLINE", "Command", "Flags", "Group", "reason_option"]
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -23,7 +23,7 @@ def _remember(context: click.Context, option: click.Parameter, value: Any) -> No
 
 
 def _keep(context: click.Context, option: click.Parameter, value: Any) -> Any:
-    """For the command and for whoever puts its world together."""
+    """Keep a flag for the command and for the builder of its world."""
     if value and isinstance(context.obj, Flags):
         setattr(context.obj, str(option.name), value)
     return value
@@ -45,6 +45,14 @@ WHY_OFFLINE = click.option(
     "--reason", metavar="TEXT", expose_value=False, callback=_keep, help="Why --offline, for the record."
 )
 
+ON_SIGNAL = click.option(
+    "--on-signal",
+    type=click.Choice(["pause", "stop"]),
+    expose_value=False,
+    callback=_keep,
+    help="On Ctrl+C, TERM or HUP: pause after the step, or stop its command at once (TERM, after 5 s KILL).",
+)
+
 
 def _help(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
@@ -64,7 +72,7 @@ def _everywhere() -> list[click.Parameter]:
     return [
         option("--json", is_flag=True, help="Machine-readable output on stdout."),
         option("--no-input", is_flag=True, help="Never ask anything."),
-        option("-q", "--quiet", is_flag=True, help="Only errors and the way on."),
+        option("-q", "--quiet", is_flag=True, help="Print only errors and the next command."),
         option("-v", "--verbose", is_flag=True, help="More detail: evidence, rules, tracebacks."),
         option(
             *("-C", "directory"),
@@ -103,7 +111,7 @@ class Command(click.Command):
         try:
             return super().invoke(context)
         except BrokenPipeError:
-            context.exit(0)  # whoever read has read enough; click would make an error of it
+            context.exit(0)  # the reader has read enough; click would make an error of it
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         _format_options(self, context, formatter)
@@ -153,7 +161,9 @@ class Group(click.Group):
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """What other programs call a command leads to ours; anything else is an error that suggests the one meant."""
+        """Map another program's name for a command to ours; any other name is an error that suggests the closest
+        one.
+        """
         name = args[0] if args else ""
         if name == "help" and name not in self.table:
             if len(args) == 1:

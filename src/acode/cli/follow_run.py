@@ -1,16 +1,16 @@
-"""Carry a session out under the eyes of a person or a program: listeners, answers, signals, and the last words.
-
-`run` and `resume` differ in what they call; how it is followed, stopped and ended is the same.
+"""Follow a session while it runs, for a person or a program: listeners, answers, signals, and the last line. `run` and
+`resume` call different functions of the engine; following, stopping and ending are the same.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from acode.cli.durations import count, took
 from acode.cli.error_report import print_error, unexpected
 from acode.cli.flags import Flags
 from acode.cli.jsonlines import JsonLines
@@ -22,9 +22,13 @@ from acode.engine import hints, notices
 from acode.engine.notices import Notice
 from acode.engine.world import Answers, Listener, Nobody, Result, World, short
 from acode.errors import AcodeError, CannotContinue, Interrupted, LeaseLost
-from acode.log_file import Several, flush_metrics, log_of, meter
+from acode.log_file import Several, log_of
 from acode.notify import Alerts
-from acode.state import TERMINAL, Session
+from acode.state import NESTED, TERMINAL, Session
+from acode.text.durations import count, took
+
+if TYPE_CHECKING:
+    from acode.integrations.telemetry import Telemetry
 
 # Refusals that the same command would meet again: wrong words or settings, no such session, one that has ended, and a
 # log or a place that must be repaired or left first.
@@ -32,14 +36,23 @@ SILENT_ENDINGS = (2, 3, 14, 15, 20)
 
 
 class Follower:
-    """Remembers what the last words need: which session, in which state, at which step."""
+    """Remembers what the last words need: which session, in which state, at which steps."""
 
     def __init__(self, flags: Flags, begun: Callable[[], None]) -> None:
         self.flags = flags
         self.begun = begun
         self.session: Session | None = None
-        self.step: str | None = None
         self.resumed = False
+        self._open: dict[str, None] = {}  # steps that run, or are waited for
+
+    def steps(self) -> list[str]:
+        """The steps that run now, by name, without those that asked for another. A signal's handler calls this too."""
+        names = sorted(self._open)
+        return [one for one in names if not any(other.startswith(f"{one}{NESTED}") for other in names)]
+
+    @property
+    def step(self) -> str | None:
+        return next(iter(self.steps()), None)
 
     def emit(self, notice: Notice) -> None:
         if notice.session is not None:
@@ -49,10 +62,11 @@ class Follower:
                 self.resumed = resumed
                 self.flags.session_id = notice.session_id
                 self.begun()
-            case notices.StepStarted() | notices.StepWaiting():
-                self.step = notice.step
-            case notices.StepCompleted() | notices.StepFailed():
-                self.step = None
+            case notices.StepStarted() | notices.StepWaiting() if notice.step is not None:
+                if self.session is None or not (self.session.steps_from.follows_model and NESTED not in notice.step):
+                    self._open[notice.step] = None
+            case notices.StepCompleted() | notices.StepFailed() | notices.StepSettled():
+                self._open.pop(notice.step or "", None)
 
     def durable(self, seq: int) -> None:
         """Nothing to remember."""
@@ -69,25 +83,28 @@ class Execution:
         self.lines = JsonLines(self.screen, world.redactor) if flags.json else None
         self.follower = Follower(flags, self._begun)
         grace_s = world.config.settings.steps.stop_grace_seconds
-        self.signals = Signals(world.stop, grace_s=grace_s, waits_for=lambda: self.follower.step)
+        self.signals = Signals(world.stop, grace_s=grace_s, waits_for=self.follower.steps)
         # Until a resume has begun it may wait for a lock, and nothing is lost by stopping at once.
         self.signals.interrupts = name is not None
         answers: Answers = Nobody()
         if asks and self.screen.can_ask:
             answers = AtTerminal(
-                self.screen, self.signals, world.redactor, self.progress.line.close, self.progress.title
+                *(self.screen, self.signals, world.redactor, self.progress.line.close),
+                holding=self.progress.holding,
+                title_of=self.progress.title,
             )
         log = log_of(world)
-        heard: list[Listener] = [self.follower, self.lines or self.progress, log, Alerts(world, log)]
-        measured = meter(world.env, world.monotonic)
-        if measured is not None:
-            heard.append(measured)
+        self.alerts = Alerts(world, log)
+        heard: list[Listener] = [self.follower, self.lines or self.progress, log, self.alerts]
+        self.telemetry = telemetry_of(world)
+        if self.telemetry is not None:
+            heard.append(self.telemetry)
         self.world = msgspec.structs.replace(world, listener=Several(*heard), answers=answers)
 
     def _begun(self) -> None:
         self.signals.interrupts = False
 
-    def carry_out(self, work: Callable[[World], Result]) -> int:
+    def execute(self, work: Callable[[World], Result]) -> int:
         began = self.world.monotonic()
         try:
             with self.signals, shared(self.world) as ready:
@@ -95,11 +112,22 @@ class Execution:
         except (AcodeError, KeyboardInterrupt, Exception) as problem:
             error = self._as_error(problem)
             self._stopped(error)
+            self._notify(error)
             raise error from problem
         finally:
             self.progress.line.stop()
-            flush_metrics()
-        return self._ended(result, self.world.monotonic() - began)
+        status = self._ended(result, self.world.monotonic() - began)
+        self._notify(result.error)
+        return status
+
+    def _notify(self, error: AcodeError | None) -> None:
+        """After the last words: a person at the terminal waits for no notify command."""
+        if self.follower.session is not None:
+            self.alerts.ended(self.follower.session, error)
+        if self.telemetry is not None:
+            self.telemetry.traces.ended(self.follower.session, error)
+            self.telemetry.close()
+        self.alerts.close()
 
     def _as_error(self, problem: BaseException) -> AcodeError:
         if isinstance(problem, AcodeError):
@@ -112,11 +140,11 @@ class Execution:
         return unexpected(self.screen, problem)
 
     def _stopped(self, error: AcodeError) -> None:
-        """It could not go on: the last JSON line carries the error, the last line of talk the way on."""
+        """The session stopped: the last JSON line holds the error, the last line on stderr the next command."""
         session = self.follower.session
         refused_again = error.exit_code in SILENT_ENDINGS or isinstance(error, CannotContinue | LeaseLost)
         if session is not None:
-            self.flags.way_on = "" if refused_again or session.state in TERMINAL else way_on_of(session)
+            self.flags.resume_line = "" if refused_again or session.state in TERMINAL else resume_line_of(session)
             log_of(self.world).error(error, session_id=session.session_id, step=self.follower.step, seq=session.seq)
             if self.lines is not None:
                 self.lines.end(
@@ -125,11 +153,11 @@ class Execution:
                     error=error,
                     state=str(session.state),
                     exit_code=error.exit_code,
-                    next_action=hints.way_on(session, error),
+                    next_action=hints.next_command(session, error),
                 )
-            self.flags.error_told = True
+            self.flags.error_printed = True
         elif self.name is not None and not refused_again:
-            self.flags.way_on = way_on(self.name)
+            self.flags.resume_line = resume_line(self.name)
 
     def _ended(self, result: Result, elapsed_s: float) -> int:
         if result.error is not None:
@@ -144,13 +172,13 @@ class Execution:
                 next_action=result.next_action,
             )
         else:
-            self._last_words(result, elapsed_s)
+            self._print_last_lines(result, elapsed_s)
         if result.state not in TERMINAL:
             session = self.follower.session
-            self.screen.insist(way_on_of(session) if session is not None else way_on(result.session_id))
+            self.screen.insist(resume_line_of(session) if session is not None else resume_line(result.session_id))
         return result.exit_code or int(self.lines is not None and self.lines.unwritten)
 
-    def _last_words(self, result: Result, elapsed_s: float) -> None:
+    def _print_last_lines(self, result: Result, elapsed_s: float) -> None:
         say, name = self.screen.line, short(result.session_id)
         skipped = f", {count(result.skipped_steps, 'step')} skipped" if self.follower.resumed else ""
         numbers = f"{count(result.executed_steps, 'step')} executed{skipped}, {took(elapsed_s * 1000)}"
@@ -171,6 +199,15 @@ class Execution:
         return count(result.remaining_steps, "step")
 
 
+def telemetry_of(world: World) -> Telemetry | None:
+    """Where nobody has configured OpenTelemetry, nothing of it is loaded."""
+    if not any(name.startswith("OTEL_") for name in world.env) and "opentelemetry.metrics" not in sys.modules:
+        return None
+    from acode.integrations.telemetry import telemetry
+
+    return telemetry(world.env, world.redactor, world.monotonic)
+
+
 def shared(world: World) -> AbstractContextManager[World]:
     """Where a server is configured, the log is pushed in the background; without one nothing of it is loaded."""
     if world.config.settings.sync.url is None:
@@ -180,7 +217,7 @@ def shared(world: World) -> AbstractContextManager[World]:
     return pushing(world)
 
 
-def way_on_of(session: Session) -> str:
+def resume_line_of(session: Session) -> str:
     """The last line: how the session is resumed.
 
     An escalated one is refused without --force; a program that `acode resume` cannot call is run again instead.
@@ -189,5 +226,5 @@ def way_on_of(session: Session) -> str:
     return f"To resume: {hints.as_command(action, hints.subject_of(session))}"
 
 
-def way_on(name: str) -> str:
+def resume_line(name: str) -> str:
     return f"To resume: acode resume {short(name) if len(name) == 36 else name}"

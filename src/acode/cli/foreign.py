@@ -1,19 +1,20 @@
-"""Foreign runs on the command line: listed beside sessions, shown, carried on and answered like them."""
+"""Foreign runs on the command line: listed beside sessions, shown, resumed and answered like them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from acode.cli import report, sync_state
-from acode.cli.foreign_rows import RunRow, row_json
+from acode.cli.foreign_rows import RunRow, cells, row_json
 from acode.cli.jsonlines import redacted
-from acode.cli.screen import Screen, one_line
-from acode.engine.session_list import Row, rows
+from acode.cli.screen import Screen
+from acode.engine.session_list import Row, rows, unfinished_glances
 from acode.engine.world import Options, Result, World
 from acode.errors import AcodeError, InputRequired, MachineRefused, NoResumableSession, TerminalState
 from acode.formats import format_of, locate, present
-from acode.formats.find_run import carriers, find_run
+from acode.formats.find_run import find_run, native_sessions
 from acode.formats.interface import Run, Standing
+from acode.text import one_line
 
 CANDIDATES_SHOWN_MAX = 10
 
@@ -21,10 +22,10 @@ CANDIDATES_SHOWN_MAX = 10
 # Which one.
 
 
-def meant(world: World, screen: Screen, text: str | None, source: str | None, *, sure: bool) -> Run | None:
+def meant(
+    world: World, screen: Screen, text: str | None, source: str | None, *, sure: bool, verb: str = "resume"
+) -> Run | None:
     """The run that a command is about; None: it is about a native session. `sure`: the most recent one will do."""
-    if source == "native" or (source is None and not present(world.workspace)):
-        return None
     if text is not None:
         return find_run(world, text, source)
     if source is not None:
@@ -32,7 +33,7 @@ def meant(world: World, screen: Screen, text: str | None, source: str | None, *,
     runs = resumable(world, None)
     if not runs:
         return None
-    native = [row.session for row in rows(world) if row.session is not None and not row.session.terminal]
+    native = [row.session for row in unfinished_glances(world) if row.session is not None]
     native = [session for session in native if not session.steps_from.carries_run]
     if not native:
         return to_resume(world, screen, None, sure=sure)
@@ -43,7 +44,7 @@ def meant(world: World, screen: Screen, text: str | None, source: str | None, *,
     raise InputRequired(
         f"{len(native)} sessions and {len(runs)} runs can be resumed, and nobody can be asked which is meant: "
         + "; ".join([*named, *(in_one_line(run) for run in runs)][:CANDIDATES_SHOWN_MAX]),
-        hint=f"Name one: acode resume {first}; or take the most recent session: acode resume --last",
+        hint=f"Name one: acode {verb} {first}; or take the most recent session: acode {verb} --last",
         candidates=[*(session.session_id for session in native), *(run.run_id for run in runs)],
     )
 
@@ -54,13 +55,13 @@ def resumable(world: World, source: str | None) -> list[Run]:
     if located.unread:
         raise MachineRefused(
             f"the run that is meant may lie where nobody can look: {'; '.join(located.unread)}",
-            hint="Mend that, or name the run or session: acode resume ID",
+            hint="Repair that, or name the run or session: acode resume ID",
         )
     return [run for run in located.runs if run.resumable]
 
 
 def to_resume(world: World, screen: Screen, source: str | None, *, sure: bool) -> Run:
-    """The run that a resume without an id means: the only incomplete one. Of several nobody may guess."""
+    """The run that a resume without an id means: the only incomplete one. With several, acode does not guess."""
     runs = resumable(world, source)
     kind = f"{source} run" if source else "foreign run"
     if not runs:
@@ -103,23 +104,25 @@ def in_one_line(run: Run) -> str:
 
 
 def refuse_unrecorded(world: World, text: str) -> None:
-    """A run that is listed here and that no session carries yet: there is no log of it to look into."""
+    """Refuse a run that has no native session yet: acode has no log of it."""
     run = find_run(world, text) if present(world.workspace) else None
     if run is None:
         return
-    from acode.formats.resume_run import carrier
+    from acode.formats.resume_run import native_session
 
-    if carrier(world, run) is None and not any(row.error for row in rows(world)):  # a damaged one may be its carrier
+    if native_session(world, run) is None and not any(
+        row.error for row in rows(world)
+    ):  # a damaged one may be its carrier
         raise NoResumableSession(
-            f"acode has recorded nothing of the {run.source} run {run.run_id}: no session has carried it on yet",
-            hint=f"See where it stands: acode status {run.run_id}; carry it on: acode resume {run.run_id}",
+            f"acode has recorded nothing of the {run.source} run {run.run_id}: no session has resumed it yet",
+            hint=f"See its state: acode status {run.run_id}; resume it: acode resume {run.run_id}",
         )
 
 
 def show(world: World, screen: Screen, run: Run, options: Options, *, full: bool, resuming: bool) -> int:
     """`resume --dry-run` and `explain`: where it stands and what a resume would do. Changes nothing."""
     standing = format_of(run.source).stand(world, run)
-    if resuming and standing.ended and not is_carried(world, run):
+    if resuming and standing.ended and not has_native_session(world, run):
         raise ended(run)
     if screen.flags.json:
         screen.document(redacted(as_json(world, standing, options, full=full), world.redactor))
@@ -182,9 +185,9 @@ def as_json(world: World, standing: Standing, options: Options, *, full: bool) -
 
 def session_json(world: World, run: Run, options: Options, *, full: bool) -> dict[str, Any]:
     from acode.engine import preview as looking
-    from acode.formats.resume_run import carrier
+    from acode.formats.resume_run import native_session
 
-    session = carrier(world, run)
+    session = native_session(world, run)
     if session is not None and not session.terminal:
         return looking.as_json(looking.preview(world, session.session_id, options), full=full)
     return {
@@ -207,7 +210,7 @@ def session_json(world: World, run: Run, options: Options, *, full: bool) -> dic
 
 
 def decision(world: World, standing: Standing, known: dict[str, Any] | None, options: Options) -> dict[str, Any]:
-    """What the caller would get. A refusal of the format comes before anything that the policy says."""
+    """The decision for the caller. A refusal of the format precedes the policy."""
     refusal = standing.refusals[0] if standing.refusals else None
     base = known or {
         "eligible": not standing.ended,
@@ -223,7 +226,7 @@ def decision(world: World, standing: Standing, known: dict[str, Any] | None, opt
 
 def status(world: World, screen: Screen, run: Run) -> int:
     standing = format_of(run.source).stand(world, run)
-    one = RunRow(run=run, row=carriers(rows(world)).get((run.source, run.run_id)))
+    one = RunRow(run=run, row=native_sessions(rows(world)).get((run.source, run.run_id)))
     if screen.flags.json:
         screen.document(redacted(status_json(world, standing, one), world.redactor))
         return 0
@@ -232,7 +235,7 @@ def status(world: World, screen: Screen, run: Run) -> int:
         f"Run: {one_line(run.run_id)}",
         f"Source: {run.source}",
         f"Title: {one_line(run.title)}",
-        f"State: {one.state}",
+        f"State: {cells(one, world.clock())[2]}",
         f"Progress: {done}/{total} tasks, phase {standing.phase}",
         f"Last activity: {standing.last_activity or 'none recorded'}",
         f"Next step: {one_line(standing.next_action)}",
@@ -255,13 +258,13 @@ def status_json(world: World, standing: Standing, one: RunRow) -> dict[str, Any]
         "tasks_total": len(standing.done) + len(standing.remaining),
         "decision": decision(world, standing, known, Options(actor="system")),
         "lock": lock_json(row.lock) if row is not None and row.lock is not None else free,
-        "sync": carried_sync(world, row),
+        "sync": native_sync(world, row),
         **standing.extra,
     }
 
 
-def carried_sync(world: World, row: Row | None) -> dict[str, Any]:
-    """Of the session that carries the run; a run that nobody carries is not shared."""
+def native_sync(world: World, row: Row | None) -> dict[str, Any]:
+    """The sync state of the run's native session; a run without one is not shared."""
     if row is None or world.config.settings.sync.url is None:
         return sync_state.DISABLED
     from acode.sync.push_now import standings
@@ -269,10 +272,10 @@ def carried_sync(world: World, row: Row | None) -> dict[str, Any]:
     return standings(world, row.session_id)[0].sync.as_json()
 
 
-def is_carried(world: World, run: Run) -> bool:
-    from acode.formats.resume_run import carrier
+def has_native_session(world: World, run: Run) -> bool:
+    from acode.formats.resume_run import native_session
 
-    session = carrier(world, run)
+    session = native_session(world, run)
     return session is not None and not session.terminal
 
 
@@ -296,24 +299,24 @@ def answer(world: World, screen: Screen, run: Run, *, granted: bool, note: str) 
     return 0
 
 
-# Carrying on.
+# Resuming.
 
 
-def resume(world: World, screen: Screen, run: Run, options: Options, *, carry_out: Any) -> int:
+def resume(world: World, screen: Screen, run: Run, options: Options, *, execute: Any) -> int:
     """With a driver: on with it. Without one: repaired by its own rules, reported, and the next action named."""
-    from acode.formats.resume_run import driver_of, mend_run, resume_run
+    from acode.formats.resume_run import driver_of, repair_run, resume_run
 
     driver = driver_of(world, run)
     if driver is None:
-        mended = mend_run(world, run, options)
+        repaired = repair_run(world, run, options)
         standing = format_of(run.source).stand(world, run)
         why = no_driver(world, run)
         if screen.flags.json:
-            document = {**as_json(world, standing, options, full=False), "repaired": list(mended), "driver": None}
+            document = {**as_json(world, standing, options, full=False), "repaired": list(repaired), "driver": None}
             screen.document(redacted(document, world.redactor))
             return 0
         screen.data(world.redactor.text(report.of_run(standing, waits_for=why)))
-        for line in (*(f"repaired: {one_line(text)}" for text in mended), *findings(standing)):
+        for line in (*(f"repaired: {one_line(text)}" for text in repaired), *findings(standing)):
             screen.data(world.redactor.text(line))
         screen.data(f"Nothing was executed; the run waits for {why}.")
         return 0
@@ -323,7 +326,7 @@ def resume(world: World, screen: Screen, run: Run, options: Options, *, carry_ou
     def work(ready: World) -> Result:
         return resume_run(ready, run, driver, options)
 
-    code: int = carry_out(work)
+    code: int = execute(work)
     return code
 
 

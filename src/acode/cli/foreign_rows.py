@@ -8,27 +8,29 @@ from typing import Any
 import msgspec
 
 from acode.cli import rows as listing
-from acode.cli.durations import ago_short, stamp
-from acode.cli.screen import Screen, one_line
+from acode.cli.screen import Screen
 from acode.cli.table import show_table
 from acode.engine.session_list import Row
 from acode.engine.world import World
 from acode.formats import locate
-from acode.formats.find_run import carriers
+from acode.formats.find_run import native_sessions
 from acode.formats.interface import Run
+from acode.state.source import FOREIGN_RUN
+from acode.text import one_line
+from acode.text.durations import ago_short, stamp
 
 WARNINGS_SHOWN_MAX = 5
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A run in a list, with the native session that carries it, if there is one."""
+    """A run in a list, with its native session, if there is one."""
 
     run: Run
     row: Row | None
 
     @property
     def state(self) -> str:
-        """While a session carries the run its state is the run's; afterwards the run speaks for itself."""
+        """An unfinished native session gives the run its state; afterwards the run's own state counts."""
         session = self.row.session if self.row is not None else None
         return str(session.state) if session is not None and not session.terminal else self.run.state
 
@@ -47,7 +49,7 @@ def with_runs(world: World, native: list[Row]) -> tuple[list[Row | RunRow], tupl
     located = locate(world.workspace)
     if not located.runs:
         return list(native), located.warnings
-    carried = carriers(native)
+    carried = native_sessions(native)
     runs = [RunRow(run=run, row=carried.get((run.source, run.run_id))) for run in located.runs]
     there = {(run.source, run.run_id) for run in located.runs}
     others = [row for row in native if row.session is None or (row.session.source, row.session.run_id) not in there]
@@ -64,7 +66,7 @@ def with_runs(world: World, native: list[Row]) -> tuple[list[Row | RunRow], tupl
 def row_json(one: RunRow) -> dict[str, Any]:
     run = one.run
     of_session = listing.as_json(one.row) if one.row is not None else {}
-    carrier = of_session.get("session_id")
+    native_session = of_session.get("session_id")
     return {
         **of_session,
         "session_id": run.run_id,
@@ -82,13 +84,17 @@ def row_json(one: RunRow) -> dict[str, Any]:
         "steps_total": of_session.get("steps_total", 0),
         "interruption_class": of_session.get("interruption_class"),
         "reason_code": of_session.get("reason_code"),
-        "carrier": carrier,
+        "attention": None if one.ended else of_session.get("attention"),
+        "kind": FOREIGN_RUN.public_kind,
+        "carrier": native_session,
         **({"error": {"message": run.problem}} if run.problem else {}),
     }
 
 
-def show(world: World, screen: Screen, native: list[Row], *, resumable: bool, ended_max: int | None) -> int:
-    """Sessions and runs in one table; of those that have ended at most so many."""
+def show(
+    world: World, screen: Screen, native: list[Row], *, resumable: bool, ended_max: int | None, limit: int | None
+) -> int:
+    """Sessions and runs in one table; of those that have ended, and of all, at most so many."""
     found, warnings = with_runs(world, native)
     shown: list[Row | RunRow] = []
     left = 0 if resumable else len(found) if ended_max is None else ended_max
@@ -96,13 +102,14 @@ def show(world: World, screen: Screen, native: list[Row], *, resumable: bool, en
         left -= has_ended(one)
         if left >= 0 or not has_ended(one):
             shown.append(one)
+    shown = shown[:limit]
     if screen.flags.json:
         screen.document([row_json(one) if isinstance(one, RunRow) else listing.as_json(one) for one in shown])
         return 0
     for warning in warnings[:WARNINGS_SHOWN_MAX]:
         screen.warn(one_line(warning))
     if len(warnings) > WARNINGS_SHOWN_MAX:
-        screen.warn(f"and {len(warnings) - WARNINGS_SHOWN_MAX} more remarks on runs; acode explain RUN tells them")
+        screen.warn(f"and {len(warnings) - WARNINGS_SHOWN_MAX} more remarks on runs; acode explain RUN shows them")
     if shown:
         show_table(screen, *table(shown, world.clock()))
     else:

@@ -15,9 +15,10 @@ import click
 from acode.cli.flags import Command, Flags
 from acode.cli.plan_argument import is_file
 from acode.cli.schema import schema_of
-from acode.cli.screen import Screen, as_json, one_line
+from acode.cli.screen import Screen, as_json
 from acode.errors import Usage
 from acode.planfile.schema import COMMAND
+from acode.text import one_line
 from acode.workspace import Root, look, read_file, write_atomic
 
 SCHEMA_NAME = "acode-plan.schema.json"
@@ -28,14 +29,17 @@ PLAN = f"""\
 version: 1
 title: My first plan
 
-# What a failed step does: pause (repair it, then acode resume), or abort (the session ends).
+# The effect of a failed step: pause (fix it, then acode resume), or abort (the session ends).
 on_failure: pause
+
+# How many tasks may run at the same time, once what they need is done.
+parallel: 1
 
 tasks:
   - id: prepare
     title: Prepare
     steps:
-      # write: the whole file or nothing of it. Its content tells after a crash whether it was written.
+      # write: the whole file or nothing of it. Its content shows after a crash whether it was written.
       - write:
           path: build/notes.txt
           content: |
@@ -45,7 +49,7 @@ tasks:
     title: Build
     # needs: [prepare]       # the default: the task before it
     steps:
-      # run: a line for /bin/sh, or a list of arguments. Say how a resume can tell what became of it:
+      # run: a line for /bin/sh, or a list of arguments. Declare how a resume finds its outcome:
       #   outputs       these files are its only effects; they are rolled back, and it runs again
       #   idempotent    running it twice does no harm
       #   probe         a read-only command: exit 0 it happened, 1 it did not
@@ -102,7 +106,7 @@ def command(flags: Flags, *, file: str) -> int:
 
 
 def refuse_other_schema(root: Root, directory: Path) -> None:
-    """A schema of an earlier acode is replaced; a file of somebody else's under this name is not."""
+    """Replace a schema of an earlier acode; refuse another file under this name."""
     if look(root, SCHEMA_NAME) is None:
         return
     try:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from acode.cli.durations import ago, count, stamp
 from acode.cli.flags import Command, Flags
-from acode.cli.screen import Screen, one_line
+from acode.cli.screen import Screen
+from acode.text import one_line
+from acode.text.durations import ago, count, stamp
 
 if TYPE_CHECKING:
     from acode.observed.inspect import InspectedCall, InspectedSession, Inspection
@@ -62,31 +63,31 @@ def command(flags: Flags, *, target: str | None, all: bool) -> int:
 
     environment = dict(os.environ)
     screen = Screen(flags, environment)
-    told = inspect(find_target(target, environment), environment=environment, all_sessions=all)
+    inspection = inspect(find_target(target, environment), environment=environment, all_sessions=all)
     shown = Shown(flags)
     if flags.json:
-        screen.document(shown.document(told))
+        screen.document(shown.document(inspection))
         return 0
-    for line in shown.lines(screen, told):
+    for line in shown.lines(screen, inspection):
         screen.data(line)
-    for problem in told.problems[:10]:
+    for problem in inspection.problems[:10]:
         screen.warn(f"{shown.text(str(problem.path))}: {shown.text(problem.message)}")
-    if len(told.problems) > 10:
-        screen.warn(f"{count(len(told.problems) - 10, 'other file')} could not be read: see --json")
-    screen.line(_summary(told, all))
+    if len(inspection.problems) > 10:
+        screen.warn(f"{count(len(inspection.problems) - 10, 'other file')} could not be read: see --json")
+    screen.line(_summary(inspection, all))
     return 0
 
 
-def _summary(told: Inspection, everything: bool) -> str:
-    shown = len(told.sessions)
-    if not told.looked_at and not told.not_looked_at:
+def _summary(inspection: Inspection, everything: bool) -> str:
+    shown = len(inspection.sessions)
+    if not inspection.looked_at and not inspection.not_looked_at:
         return "No session of another agent was found. Agents: claude, codex, gemini, qwen, opencode, cline."
-    words = f"{count(told.looked_at, 'session')} looked at: {shown} shown"
+    words = f"{count(inspection.looked_at, 'session')} looked at: {shown} shown"
     if not everything:
-        others = f"{told.finished} finished, {told.alive} alive, {told.not_understood} not understood"
+        others = f"{inspection.finished} finished, {inspection.alive} alive, {inspection.not_understood} not understood"
         words += f", {others} (--all shows them)"
-    if told.not_looked_at:
-        words += f"; {count(told.not_looked_at, 'older transcript')} not looked at (--all, or name a PATH)"
+    if inspection.not_looked_at:
+        words += f"; {count(inspection.not_looked_at, 'older transcript')} not looked at (--all, or name a PATH)"
     return f"{words}."
 
 
@@ -103,9 +104,9 @@ class Shown:
 
     # For people.
 
-    def lines(self, screen: Screen, told: Inspection) -> Iterator[str]:
+    def lines(self, screen: Screen, inspection: Inspection) -> Iterator[str]:
         now = datetime.now(UTC)
-        for number, each in enumerate(told.sessions):
+        for number, each in enumerate(inspection.sessions):
             if number:
                 yield ""
             yield from self._session(screen, each, now)
@@ -147,16 +148,16 @@ class Shown:
 
     # For programs.
 
-    def document(self, told: Inspection) -> dict[str, Any]:
+    def document(self, inspection: Inspection) -> dict[str, Any]:
         return {
-            "sessions": [self._session_json(each) for each in told.sessions],
-            "looked_at": told.looked_at,
-            "not_looked_at": told.not_looked_at,
-            "alive": told.alive,
-            "finished": told.finished,
-            "not_understood": told.not_understood,
+            "sessions": [self._session_json(each) for each in inspection.sessions],
+            "looked_at": inspection.looked_at,
+            "not_looked_at": inspection.not_looked_at,
+            "alive": inspection.alive,
+            "finished": inspection.finished,
+            "not_understood": inspection.not_understood,
             "problems": [
-                {"path": self.text(str(one.path)), "message": self.text(one.message)} for one in told.problems
+                {"path": self.text(str(one.path)), "message": self.text(one.message)} for one in inspection.problems
             ],
         }
 

@@ -1,4 +1,4 @@
-"""A run as JSON Lines on stdout: every line is a fact that a power cut cannot take back."""
+"""A run as JSON Lines on stdout: every line is a fact that survives a power cut."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections import deque
 from datetime import datetime
 from typing import Any
 
-from acode.cli.durations import stamp
 from acode.cli.screen import Screen, as_json
 from acode.engine.notices import Notice, StepOutput, public_form
 from acode.engine.world import Result
 from acode.errors import AcodeError
 from acode.redact import Redactor
+from acode.text.durations import stamp
 
 
 class JsonLines:
@@ -29,7 +29,7 @@ class JsonLines:
     def emit(self, notice: Notice) -> None:
         if self.session_id is None:
             self.session_id = notice.session_id
-            # What a resume begins with was read from the log, so it is there already.
+            # The beginning of a resume was read from the log, so it is durable already.
             self._durable = max(self._durable, notice.seq or 0)
         self._waiting.append(notice)
         self._print_durable()
@@ -50,12 +50,36 @@ class JsonLines:
         reason_code: str | None = None,
     ) -> None:
         """The last line. Anything that is still waiting was never durable."""
+        self.ended(
+            at=at,
+            state=state,
+            exit_code=exit_code,
+            reason_code=result.reason_code if result else reason_code or _reason(error),
+            executed_steps=result.executed_steps if result else 0,
+            skipped_steps=result.skipped_steps if result else 0,
+            next_action=next_action,
+            error=error,
+        )
+
+    def ended(
+        self,
+        *,
+        at: datetime,
+        state: str,
+        exit_code: int | None,
+        reason_code: str,
+        executed_steps: int,
+        next_action: str,
+        skipped_steps: int = 0,
+        error: AcodeError | None = None,
+    ) -> None:
+        """The same for somebody who has only watched. No exit code: the process was cut off."""
         data = {
             "state": state,
             "exit_code": exit_code,
-            "reason_code": result.reason_code if result else reason_code or _reason(error),
-            "executed_steps": result.executed_steps if result else 0,
-            "skipped_steps": result.skipped_steps if result else 0,
+            "reason_code": reason_code,
+            "executed_steps": executed_steps,
+            "skipped_steps": skipped_steps,
             "next_action": next_action,
             "error": redacted(error.as_dict(), self.redactor) if error else None,
         }
@@ -92,10 +116,10 @@ class JsonLines:
         try:
             self.screen.json_text(as_json(line))
         except BrokenPipeError:
-            self._closed = True  # whoever read has gone; the work goes on
-        except AcodeError as error:  # a full disk behind the pipe stops nothing either; the exit status tells of it
+            self._closed = True  # the reader has gone; the work continues
+        except AcodeError as error:  # a full disk behind the pipe stops nothing either; the exit status shows it
             self._closed = self.unwritten = True
-            self.screen.warn(f"{error.message}; the work goes on without")
+            self.screen.warn(f"{error.message}; the work continues without")
 
 
 def _reason(error: AcodeError | None) -> str:

@@ -41,7 +41,7 @@ def rotate(flags: Flags) -> int:
 @click.option("--force", is_flag=True, help="Although stdout is a terminal.")
 @click.pass_obj
 def export(flags: Flags, *, force: bool) -> int:
-    """Print the secret keys, one per line. Whoever has them can forge your sessions."""
+    """Print the secret keys, one per line. Anyone who has them can forge your sessions."""
     screen = Screen(flags, os.environ)
     if is_terminal(sys.stdout) and not force:
         raise Usage(

@@ -1,24 +1,30 @@
-"""What a command prints, as it may be shown: indented, dimmed, and without anything that steers the terminal."""
+"""Show the output of a command: indented, dimmed, and without anything that steers the terminal."""
 
 from __future__ import annotations
 
 import re
 
 from acode.cli.live_line import LiveLine
-from acode.cli.screen import Screen, one_line
+from acode.cli.screen import Screen
+from acode.text import one_line
 
-# Colours, cursor movements, titles and links that commands print for a terminal they believe to have.
+# Colors, cursor movements, titles and links that commands print for a terminal.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 LINE_CHARACTERS_MAX = 2_000
 TAB_COLUMNS = 8
+TAIL_LINES_MAX = 5
 
 
 class OutputLines:
-    """Pieces become lines; a half line waits for its end, so that an escape sequence is never cut in two."""
+    """Pieces become lines; a half line waits for its end, so that an escape sequence is never cut in two.
 
-    def __init__(self, screen: Screen, line: LiveLine) -> None:
+    label: the task that prints, where several do at the same time.
+    """
+
+    def __init__(self, screen: Screen, line: LiveLine, label: str = "") -> None:
         self.screen = screen
         self.line = line
+        self._lead = f"    {label} │" if label else "    │"
         self._rest = ""
 
     def feed(self, text: str) -> None:
@@ -37,7 +43,13 @@ class OutputLines:
     def _show(self, line: str) -> None:
         if not self.screen.flags.quiet:
             self.line.close()
-            self.screen.line(self.screen.paint(f"    │ {shown(line)}".rstrip(), "dim"))
+            self.line.print_above(self.screen.paint(f"{self._lead} {shown(line)}".rstrip(), "dim"))
+
+
+def output_lines(tail: str) -> list[str]:
+    """The last lines that a command printed, with a heading; none where it printed nothing."""
+    lines = tail.rstrip().splitlines()[-TAIL_LINES_MAX:]
+    return ["The last lines that it printed:", *(f"│ {shown(line)}" for line in lines)] if lines else []
 
 
 def shown(line: str) -> str:

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from acode.cli.screen import Screen, one_line
+from acode.cli.screen import Screen
 from acode.engine.world import World
 from acode.errors import BadPlan, Usage
 from acode.planfile import PlanFile, parse_plan, read_text
+from acode.text import one_line
 from acode.yamlfile import closest
 
 STDIN = "-"
@@ -30,7 +31,7 @@ class PlanText(NamedTuple):
 
 
 def is_file(text: str) -> bool:
-    """Whether the argument names a plan file, and not a task in words."""
+    """Whether the argument names a plan file, and is not the text of a task."""
     if text == STDIN:
         return True
     separators = [separator for separator in (os.sep, os.altsep) if separator]
@@ -82,7 +83,8 @@ def find_plan(world: World, text: str) -> Path:
     if not path.exists():
         raise Usage(
             f"the plan file {text} does not exist{_plan_like(path)}",
-            hint="What ends in .yml or .yaml or holds a path separator is taken for a file; say a task without one.",
+            hint="An argument that ends in .yml or .yaml or holds a path separator is taken"
+            " for a file; write a task without one.",
         )
     return path
 

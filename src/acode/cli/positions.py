@@ -1,19 +1,19 @@
-"""Where a step stands in its plan, in the words of a person: Task 2, Step 3."""
+"""The position of a step in its plan, as people read it: Task 2, Step 3."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from acode.cli.durations import shortened
-from acode.cli.screen import one_line
 from acode.events.definition import Plan, Step, Task, describe, execution_order
 from acode.state import Session
+from acode.text import one_line
+from acode.text.durations import count, shortened, took
 
 if TYPE_CHECKING:
     from acode.redact import Redactor
 
-LINES_MAX = 10  # more finished tasks than this are told as ranges
+LINES_MAX = 10  # more finished tasks than this are shown as ranges
 
 
 class Place(NamedTuple):
@@ -64,8 +64,12 @@ class Outline:
             return self.places.get(next(iter(session.in_flight)))
         return next((place for step_id, place in self.places.items() if not session.done(step_id)), None)
 
+    def in_flight(self, session: Session) -> list[Place]:
+        """The steps in flight; several where tasks run at the same time."""
+        return [self.places[step] for step in session.in_flight if step in self.places]
+
     def skipped(self, session: Session) -> list[Skipped]:
-        """Finished work in order, whole tasks first told as such."""
+        """Finished work in order, whole tasks first."""
         took = session.records.task_ms if session.records else {}
         found = list(self._skipped(session.done, took))
         if len(found) <= LINES_MAX:
@@ -119,7 +123,9 @@ def position(session: Session, outline: Outline | None) -> str:
     place = outline.next_step(session) if outline is not None else None
     if outline is None or place is None:
         return f"{session.steps_done} of {session.steps_total} steps done"
-    return f"Task {place.task_number}/{len(outline.order)}, Step {place.step_number}/{len(place.task.steps)}"
+    beside = len(session.in_flight) - 1
+    more = f" (and {beside} more in flight)" if beside > 0 else ""
+    return f"Task {place.task_number}/{len(outline.order)}, Step {place.step_number}/{len(place.task.steps)}{more}"
 
 
 def titled_position(session: Session, outline: Outline | None, redactor: Redactor) -> str:
@@ -134,8 +140,28 @@ def own_title(place: Place, redactor: Redactor) -> str:
     return shortened(one_line(redactor.text(place.step.title)))
 
 
+NAMES_SHOWN_MAX = 10
+CHANGES = {
+    "replaced": "Replaced",
+    "added": "Added",
+    "removed": "Removed",
+    "asked_again": "Asked again, because the approval covered other steps",
+}
+
+
+def replacement_lines(changes: dict[str, list[str]]) -> Iterator[str]:
+    """What an edited plan changes: first the numbers, then the names of the steps."""
+    numbers = ", ".join(f"{len(changes[name])} {name}" for name in ("kept", "replaced", "added", "removed"))
+    yield f"Plan changes: {numbers}"
+    for name, words in CHANGES.items():
+        if changes[name]:
+            more = len(changes[name]) - NAMES_SHOWN_MAX
+            shown = ", ".join(changes[name][:NAMES_SHOWN_MAX])
+            yield f"  {words}: {shown}" + (f", and {more} more" if more > 0 else "")
+
+
 class AgentPlace(NamedTuple):
-    """Where an agent's session goes on: the first task of its plan that is not done, and the step inside it."""
+    """Where an agent's session continues: the first task of its plan that is not done, and the step inside it."""
 
     task_number: int
     task: Task
@@ -180,3 +206,43 @@ def open_tasks(session: Session) -> list[Task]:
 def outline_of(session: Session) -> Outline | None:
     """The plan of a session that is walked by it; a program, an agent among them, finds its steps on the way."""
     return Outline(session.plan) if session.plan is not None and not session.steps_from.asked else None
+
+
+def agent_lines(session: Session) -> list[str]:
+    """Where an agent's session stands."""
+    at, spent = agent_place(session), sum(one.took_ms for one in agent_skipped(session))
+    lines = [f"Loaded state: {session.state}" + (f" at {at.name}" if at else f", {of_agent(session)}")]
+    if session.plan_tasks_done:
+        lines.append(f"Skipping: {count(session.plan_tasks_done, 'completed task')} ({took(spent)} of work)")
+    talk = session.conversation
+    if talk is not None:
+        tokens = talk.input_tokens + talk.output_tokens
+        lines.append(f"Conversation: {count(talk.requests, 'request')} answered, {tokens} tokens; none is asked again")
+    return lines
+
+
+def settled_lines(kind: str, outcome: str, action: str, evidence: str) -> list[tuple[str, str]]:
+    """How a step found in progress is treated, as lines: status, the check that was made, each action."""
+    lines = [("Status", "Was in progress")]
+    if outcome == "partial":
+        lines = [("Status", "Partially written" if kind in ("write", "edit") else "Partially done")]
+    if kind == "read":
+        return [*lines, ("Action", "Re-reading file" if action == "retry" else "Already read, skipping")]
+    if kind in ("write", "edit") and outcome != "unknown":
+        matches = "File matches expected state" if outcome == "applied" else "File does not match expected state"
+        lines.append(("Checking", f"{matches} ({evidence})"))
+    else:
+        lines.append(("Checking", evidence))
+    match action:
+        case "skip":
+            return [*lines, ("Action", "Already applied, skipping")]
+        case "rollback_and_retry":
+            return [*lines, ("Action", "Rolling back to checkpoint"), ("Action", "Re-executing step")]
+        case "retry":
+            return [*lines, ("Action", "Re-executing step")]
+        case "end":
+            return [*lines, ("Action", "Ending the session, as its plan says")]
+        case "wait":
+            return [*lines, ("Action", "Waiting for it to end")]
+        case _:
+            return [*lines, ("Action", "A person must decide")]

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
 from typing import assert_never
 
 import msgspec
 
 from acode.cli import sync_state
-from acode.cli.durations import STEP_SHOWN_CHARS_MAX, attempt_of, count, shortened, took
 from acode.cli.environment import changed_lines, check_lines
 from acode.cli.live_line import LiveLine
 from acode.cli.output import OutputLines
-from acode.cli.positions import Outline, Skipped, agent_place, agent_skipped, of_agent, outline_of
+from acode.cli.positions import (
+    Outline,
+    Skipped,
+    agent_lines,
+    agent_place,
+    agent_skipped,
+    of_agent,
+    outline_of,
+    replacement_lines,
+    settled_lines,
+)
 from acode.cli.remediation import show_remedy
-from acode.cli.screen import Screen, one_line
+from acode.cli.screen import Screen
 from acode.engine import notices
 from acode.engine.notices import Notice
 from acode.engine.world import short
 from acode.redact import Redactor
 from acode.state import NESTED, Session
+from acode.text import one_line
+from acode.text.durations import STEP_SHOWN_CHARS_MAX, attempt_of, count, shortened, took
 
 PATHS_SHOWN_MAX = 5
 
@@ -33,17 +46,41 @@ class Progress:
         self.line = LiveLine(screen, monotonic)
         self.session_id: str | None = None
         self.state = ""
-        self.step: str | None = None
         self.resumed = False
         self._outline: Outline | None = None
-        self._task: str | None = None
+        self._is_parallel = False
+        self._tasks: list[str] = []  # whose names were shown, the last one last
+        self._running: dict[str, float] = {}  # steps that run at the same time, and since when
+        self._monotonic = monotonic
+        self._turn = threading.RLock()
+        self._held: list[Notice] | None = None  # what came while a person is asked
         self._ready = False
         self._checked = False
         self._warned: set[str] = set()
-        self._output: OutputLines | None = None
+        self._outputs: dict[str, OutputLines] = {}
         self._titles: dict[str, str] = {}  # of an agent's steps, which no plan names
 
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[None]:
+        """While a person is asked, other tasks may run: their lines are shown after the answer."""
+        self.line.summarize(None)
+        self._held = []
+        try:
+            yield
+        finally:
+            with self._turn:
+                held, self._held = self._held, None
+                for notice in held:
+                    self._emit(notice)
+
     def emit(self, notice: Notice) -> None:
+        with self._turn:
+            if self._held is None:
+                self._emit(notice)
+            else:
+                self._held.append(notice)
+
+    def _emit(self, notice: Notice) -> None:
         self.session_id = notice.session_id
         if notice.session is not None:
             self.state = str(notice.session.state)
@@ -51,7 +88,7 @@ class Progress:
             case notices.StepStarted() as body:
                 self._step_started(notice, body)
             case notices.StepOutput() as body:
-                self._step_output(body)
+                self._step_output(notice, body)
             case notices.StepWarning() as body:
                 self._step_warning(notice, body)
             case notices.StepRetry() as body:
@@ -60,7 +97,7 @@ class Progress:
                 self._step_completed(notice, body)
             case notices.StepFailed() as body:
                 self._step_failed(notice, body)
-            case notices.StepTakenBack():
+            case notices.FinishedStepRolledBack():
                 pass  # the command that rolls back shows it
             case notices.ApprovalRequest():
                 self._approval_request(notice)
@@ -80,7 +117,7 @@ class Progress:
             case notices.ResumeStarted():
                 self._resume_started(notice, body)
             case notices.ResumeCompleted():
-                pass  # the last line says so
+                pass  # the last line reports it
             case notices.StepSettled():
                 self._step_settled(notice, body)
             case notices.StepWaiting():
@@ -100,6 +137,10 @@ class Progress:
                 self.screen.line(f"  Backup of the database: {one_line(body.path)}")
             case notices.PlanChanged():
                 self._plan_changed(notice)
+            case notices.PlanReplaced():
+                self._plan_changed(notice)
+                for line in replacement_lines(msgspec.to_builtins(body)):
+                    self.screen.line(f"  {line}")
             case notices.TaskCompleted():
                 self._task_completed(notice, body)
             case notices.Escalated():
@@ -120,6 +161,7 @@ class Progress:
         session = notice.session
         assert session is not None
         self._outline = outline_of(session)
+        self._is_parallel = self._outline is not None and session.plan is not None and session.plan.parallel > 1
         self.resumed = body.resumed
         title = one_line(self.redactor.text(session.title))
         if self.resumed:
@@ -143,7 +185,8 @@ class Progress:
             self.screen.line(f"  Loaded state: {session.state}")
             return
         place = self._outline.next_step(session)
-        at = f" at {place.name}" if place else ", all steps done"
+        places = self._outline.in_flight(session) or ([place] if place else [])
+        at = f" at {'; '.join(one.name for one in places)}" if places else ", all steps done"
         self.screen.line(f"  Loaded state: {session.state}{at}")
         for one in self._outline.skipped(session):
             self.screen.line(f"  Skipping: {one.name} (complete)")
@@ -152,8 +195,8 @@ class Progress:
             self.screen.line(
                 f"  Skipped in all: {session.steps_done} of {session.steps_total} steps ({took(spent)} of work)"
             )
-        if place:
-            self.screen.line(f"  Starting from: {place.name}")
+        if places:
+            self.screen.line(f"  Starting from: {'; '.join(one.name for one in places)}")
         self.screen.line(f"  Remaining: {count(session.steps_total - session.steps_done, 'step')}")
 
     def _plan_changed(self, notice: Notice) -> None:
@@ -163,16 +206,18 @@ class Progress:
 
     def _warning(self, body: notices.RunWarning) -> None:
         self.line.close()
-        self.screen.warn(one_line(body.message))
+        self.line.print_above(f"{self._paint('warning:', 'warn')} {one_line(body.message)}")
 
     def _resume_decision(self, body: notices.ResumeDecision) -> None:
         self.screen.detail(
             f"  Decision: {body.reason_code}, {attempt_of(body.attempt, body.max_attempts)} without progress"
         )
-        # Whoever resumes a pause knows of it.
+        # A person who resumes a pause knows of it.
         advice = [line for line in body.advice if not line.startswith("paused by")]
+        if not body.eligible:
+            return  # a refusal follows, for a person too
         if advice:
-            self.screen.line("  Note: a person may go on; an automatic resume would be refused now:")
+            self.screen.line("  Note: a person may resume; an automatic resume would be refused now:")
         for line in advice:
             self.screen.line(f"    - {one_line(line)}")
 
@@ -223,9 +268,9 @@ class Progress:
         self.line.close()
         pending = count(body.pending_events, "event")
         if body.change == "restored":
-            self.screen.line(f"Sync: connected again, {pending} pending")
+            self.line.print_above(f"Sync: connected again, {pending} pending")
             return
-        self.screen.line(f"Sync: DEGRADED - {pending} pending ({one_line(body.reason or '')}). {sync_state.NOTE}")
+        self.line.print_above(f"Sync: DEGRADED - {pending} pending ({one_line(body.reason or '')}). {sync_state.NOTE}")
 
     # A step that was found in progress.
 
@@ -233,7 +278,7 @@ class Progress:
         self.line.close()
         step = notice.step or ""
         if notice.session is not None and notice.session.steps_from.follows_model and is_task(notice):
-            self.screen.detail(f"\nTask {one_line(step)}: was in the middle, and goes on where the log ends")
+            self.screen.detail(f"\nTask {one_line(step)}: was in the middle, and continues where the log ends")
             return
         self.screen.line(f"\nStep: {self.title(step)}")
         for name, value in settled_lines(body.kind, body.outcome, body.action, one_line(body.evidence)):
@@ -241,7 +286,6 @@ class Progress:
 
     def _step_waiting(self, notice: Notice, body: notices.StepWaiting) -> None:
         step = notice.step or ""
-        self.step = step
         self.screen.line(f"\nStep: {self.title(step)}")
         self.screen.line("Status: Was in progress")
         self.screen.line(f"Checking: {one_line(body.evidence)}")
@@ -252,7 +296,7 @@ class Progress:
         restored, saved = body.restored, body.saved
         names = ", ".join(one_line(path) for path in restored[:PATHS_SHOWN_MAX])
         more = f" and {len(restored) - PATHS_SHOWN_MAX} more" if len(restored) > PATHS_SHOWN_MAX else ""
-        self.screen.line(f"Put back: {names}{more}")
+        self.screen.line(f"Restored: {names}{more}")
         if saved:
             way = f"acode session export {short(notice.session_id)} --kept DIR"
             self.screen.line(f"Kept: what stood there ({count(saved, 'file')}); to get it: {way}")
@@ -268,35 +312,49 @@ class Progress:
             self._warned.add(message)
             self._head(notice)
             self.line.close()
-            self.screen.line(self._dim(f"    note on {notice.step}: {one_line(message)}"))
+            self.line.print_above(self._dim(f"    note on {notice.step}: {one_line(message)}"))
 
     def _step_started(self, notice: Notice, body: notices.StepStarted) -> None:
         self._head(notice)
-        self.step = notice.step
         if notice.session is not None and notice.session.steps_from.follows_model:
             self._titles[notice.step or ""] = title_of(notice, body)
             if is_task(notice):
                 self._task_of_agent(notice.session, title_of(notice, body))
                 return
-        self._output = OutputLines(self.screen, self.line)
+        self._output_of(notice)
         again = f" (attempt {body.attempt})" if body.attempt > 1 else ""
-        self.line.open(f"  {self._paint('●', 'now')} {self._label(notice)}{again}")
-        self.screen.detail(self._dim(f"    key {body.key}"))
+        begun = f"  {self._paint('●', 'now')} {self._label(notice)}{again}"
+        if self._is_parallel:
+            self._running[notice.step or ""] = self._monotonic()
+            self.line.print_above(begun)
+            self.line.summarize(self._summary)
+        else:
+            self.line.open(begun)
+        if self.screen.flags.verbose:
+            self.line.print_above(self._dim(f"    key {body.key}"))
 
     def _head(self, notice: Notice) -> None:
         """The task's name above its first step."""
         place = self._outline.places.get(notice.step or "") if self._outline else None
-        if place is None or self._outline is None or self._task == place.task.id:
+        known = self._tasks if self._is_parallel else self._tasks[-1:]  # of several, each is introduced once
+        if place is None or self._outline is None or place.task.id in known:
             return
         self.line.close()
-        self._task = place.task.id
+        self._tasks.append(place.task.id)
         total = len(self._outline.order)
-        self.screen.line(self._bold(f"\nTask {place.task_number}/{total}: {self._clean(place.task.title)}"))
+        self.line.print_above(self._bold(f"\nTask {place.task_number}/{total}: {self._clean(place.task.title)}"))
 
-    def _step_output(self, body: notices.StepOutput) -> None:
-        if self._output is None:
-            self._output = OutputLines(self.screen, self.line)
-        self._output.feed(body.text)
+    def _summary(self) -> str:
+        """The steps that run now, each with its seconds."""
+        now = self._monotonic()
+        return "  running: " + ", ".join(f"{step} {took((now - at) * 1000)}" for step, at in self._running.items())
+
+    def _step_output(self, notice: Notice, body: notices.StepOutput) -> None:
+        self._output_of(notice).feed(body.text)
+
+    def _output_of(self, notice: Notice) -> OutputLines:
+        label = one_line(notice.task or "") if self._is_parallel else ""
+        return self._outputs.setdefault(notice.step or "", OutputLines(self.screen, self.line, label))
 
     def _task_of_agent(self, session: Session, title: str) -> None:
         """A task is a step with steps inside: its name stands above them."""
@@ -314,43 +372,41 @@ class Progress:
         self.screen.line(self._dim(f"    the conversation is replaced by a summary: {why}"))
 
     def _step_completed(self, notice: Notice, body: notices.StepCompleted) -> None:
-        self._end_output()
+        self._end_output(notice)
         how = "already applied" if body.settled else took(body.duration_ms)
         if notice.session is not None and notice.session.steps_from.follows_model:
             if notice.step in self._titles and not is_task(notice):  # an answer that was just given needs no line
                 self.line.close(f"  {self._good('✓')} {self._label(notice, len(how) + 2)} {self._dim(f'({how})')}")
                 self._touched(body.touched)
-            self.step = None
             return
         self._head(notice)
         progress = f"({how}) [{body.done}/{body.total}]"
         self.line.close(f"  {self._good('✓')} {self._label(notice, len(progress))} {self._dim(progress)}")
         self._touched(body.touched)
-        self.step = None
 
     def _step_failed(self, notice: Notice, body: notices.StepFailed) -> None:
-        self._end_output()
+        self._end_output(notice)
         self._head(notice)
         how = {"timeout": "out of time", "signal": "stopped"}.get(body.reason, "failed")
         label = self._label(notice, len(how))
         self.line.close(f"  {self._paint('✗', 'bad')} {label} {self._paint(how, 'bad')}")
         self._touched(body.touched)
-        self.step = None
 
     def _step_retry(self, body: notices.StepRetry) -> None:
-        self.screen.line(f"    trying again in {body.after_seconds:g} s (attempt {body.attempt})")
+        self.line.print_above(f"    trying again in {body.after_seconds:g} s (attempt {body.attempt})")
 
     def _touched(self, paths: list[str]) -> None:
         if paths:
             names = ", ".join(one_line(path) for path in paths[:PATHS_SHOWN_MAX])
             more = f" and {len(paths) - PATHS_SHOWN_MAX} more" if len(paths) > PATHS_SHOWN_MAX else ""
-            self.screen.line(self._dim(f"    it changed {names}{more}"))
+            self.line.print_above(self._dim(f"    it changed {names}{more}"))
 
     def _task_completed(self, notice: Notice, body: notices.TaskCompleted) -> None:
         if self._outline is None:
             return
         number = next((n for n, task in enumerate(self._outline.order, 1) if task.id == notice.task), 0)
-        self.screen.detail(self._dim(f"  Task {number} complete ({took(body.duration_ms)})"))
+        if self.screen.flags.verbose:
+            self.line.print_above(self._dim(f"  Task {number} complete ({took(body.duration_ms)})"))
 
     def _approval_request(self, notice: Notice) -> None:
         self._head(notice)
@@ -364,13 +420,15 @@ class Progress:
 
     # Small things.
 
-    def _end_output(self) -> None:
-        if self._output is not None:
-            self._output.finish()
-            self._output = None
+    def _end_output(self, notice: Notice) -> None:
+        output = self._outputs.pop(notice.step or "", None)
+        if output is not None:
+            output.finish()
+        if self._running.pop(notice.step or "", None) is not None:
+            self.line.summarize(self._summary if self._running else None)
 
     def _label(self, notice: Notice, after: int = 0) -> str:
-        """The step's place and title; on a terminal no longer than the line, with what comes `after` it."""
+        """The step's place and title; on a terminal no longer than the line, with the text `after` it."""
         step = notice.step or ""
         place = self._outline.places.get(step) if self._outline else None
         label = f"{place.name}: {self._clean(place.title)}" if place else self._titles.get(step, step)
@@ -378,7 +436,7 @@ class Progress:
         return shortened(label, min(room, STEP_SHOWN_CHARS_MAX) if self.screen.lively else STEP_SHOWN_CHARS_MAX)
 
     def title(self, step: str) -> str:
-        """What the step does, as it may be shown; its id where no plan names it."""
+        """The step's title, redacted and printable; its id where no plan names it."""
         return shortened(self._clean(self._outline.title(step) if self._outline else step))
 
     def _clean(self, text: str) -> str:
@@ -402,7 +460,7 @@ def is_task(notice: Notice) -> bool:
 
 
 def title_of(notice: Notice, body: notices.StepStarted) -> str:
-    """What a step of an agent does, in words: a tool's call with what it was given."""
+    """The title of an agent's step: a tool's call with its arguments."""
     if body.kind != "call":
         return one_line(body.title)
     shown = "" if isinstance(body.shown, msgspec.UnsetType) else body.shown.removesuffix("?")
@@ -412,43 +470,3 @@ def title_of(notice: Notice, body: notices.StepStarted) -> str:
 def model_of(session: Session) -> str:
     model = session.created.model if session.created is not None else None
     return one_line(str(model.get("name"))) if model else "a model"
-
-
-def agent_lines(session: Session) -> list[str]:
-    """Where an agent's session stands."""
-    at, spent = agent_place(session), sum(one.took_ms for one in agent_skipped(session))
-    lines = [f"Loaded state: {session.state}" + (f" at {at.name}" if at else f", {of_agent(session)}")]
-    if session.plan_tasks_done:
-        lines.append(f"Skipping: {count(session.plan_tasks_done, 'completed task')} ({took(spent)} of work)")
-    talk = session.conversation
-    if talk is not None:
-        tokens = talk.input_tokens + talk.output_tokens
-        lines.append(f"Conversation: {count(talk.requests, 'request')} answered, {tokens} tokens; none is asked again")
-    return lines
-
-
-def settled_lines(kind: str, outcome: str, action: str, evidence: str) -> list[tuple[str, str]]:
-    """How a step found in progress is treated, as lines: status, the check that was made, each action."""
-    lines = [("Status", "Was in progress")]
-    if outcome == "partial":
-        lines = [("Status", "Partially written" if kind in ("write", "edit") else "Partially done")]
-    if kind == "read":
-        return [*lines, ("Action", "Re-reading file" if action == "retry" else "Already read, skipping")]
-    if kind in ("write", "edit") and outcome != "unknown":
-        matches = "File matches expected state" if outcome == "applied" else "File does not match expected state"
-        lines.append(("Checking", f"{matches} ({evidence})"))
-    else:
-        lines.append(("Checking", evidence))
-    match action:
-        case "skip":
-            return [*lines, ("Action", "Already applied, skipping")]
-        case "rollback_and_retry":
-            return [*lines, ("Action", "Rolling back to checkpoint"), ("Action", "Re-executing step")]
-        case "retry":
-            return [*lines, ("Action", "Re-executing step")]
-        case "end":
-            return [*lines, ("Action", "Ending the session, as its plan says")]
-        case "wait":
-            return [*lines, ("Action", "Waiting for it to end")]
-        case _:
-            return [*lines, ("Action", "A person must decide")]

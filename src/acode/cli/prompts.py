@@ -7,14 +7,16 @@ import sys
 from collections.abc import Callable
 from typing import Literal
 
+from acode.cli.output import output_lines
 from acode.cli.positions import outline_of
-from acode.cli.screen import Screen, one_line
+from acode.cli.screen import Screen
 from acode.cli.signals import Signals
 from acode.engine.world import Answer
 from acode.errors import Usage
 from acode.plan import Outcome, Settlement
 from acode.redact import Redactor
 from acode.state import Session
+from acode.text import one_line
 from acode.workspace import ChangedFile
 
 COVERED_SHOWN_MAX = 10
@@ -27,7 +29,7 @@ def ask(screen: Screen, prompt: str) -> str | None:
 
 
 def ask_for_text(screen: Screen, prompt: str) -> str | None:
-    """What was typed. The prompt stays off stdout, which is data."""
+    """The typed text. The prompt stays off stdout, which is data."""
     screen.put(f"{prompt} ")
     try:
         line = sys.stdin.readline()
@@ -57,7 +59,7 @@ def forget_typed_ahead() -> None:
 def choose(screen: Screen, prompt: str, choices: dict[str, str], default: str, *, stays: bool = True) -> str:
     """A choice by its letter or word; anything else is asked again, the end of input is the default.
 
-    stays: False where the default is an answer on record, which somebody who has gone away did not give.
+    stays: False where the default is an answer on record, which a person who has gone away did not give.
     """
     while True:
         answer = ask(screen, prompt)
@@ -85,15 +87,23 @@ class AtTerminal:
         signals: Signals,
         redactor: Redactor,
         pause: Callable[[], None],
+        *,
+        holding: Callable[[], contextlib.AbstractContextManager[None]],  # what other tasks have to say meanwhile
         title_of: Callable[[str], str] = str,  # what a step does, as it may be shown
     ) -> None:
         self.screen = screen
         self.signals = signals
         self.redactor = redactor
         self._pause_drawing = pause
+        self._holding = holding
         self._title_of = title_of
+        self.wants_to_begin_anew = False  # said in so many words; Enter only stops
 
     def approve(self, session: Session, step: str, question: str, covers: list[str]) -> Answer | None:
+        with self._holding():
+            return self._approve(session, step, question, covers)
+
+    def _approve(self, session: Session, step: str, question: str, covers: list[str]) -> Answer | None:
         self._turn_to_person()
         outline = outline_of(session)
         where = outline.name(step) if outline else step
@@ -124,8 +134,9 @@ class AtTerminal:
         meanings = {"c": "continue", "a": "abort", "v": "view"}
         while True:
             with self.signals.asking():
-                choice = choose(self.screen, "Choice:", meanings, "abort")
+                choice = choose(self.screen, "Choice:", meanings, "")
             if choice != "view":
+                self.wants_to_begin_anew = choice == "abort"
                 return "continue" if choice == "continue" else "abort"
             for one in changed:
                 show(self.redactor.text(view(one.path)).rstrip("\n"))
@@ -134,11 +145,13 @@ class AtTerminal:
     def unknown_outcome(self, settlement: Settlement) -> Literal["applied", "not_applied", "retry", "stop"] | None:
         self._turn_to_person()
         show = self.screen.insist
-        show(f"\nStep {settlement.step} was in progress, and nothing shows what became of it.")
-        self._say_title(settlement.step)
+        show(f"\nStep {settlement.step} was in progress, and its outcome is unknown.")
+        self._print_title(settlement.step)
         show(f"  Evidence: {one_line(settlement.evidence)}")
+        for line in output_lines(settlement.last_output):
+            show(f"  {line}")
         show("Look yourself, then say what happened:")
-        show("  [A]pplied      it happened: go on after it")
+        show("  [A]pplied      it happened: continue after it")
         show("  [N]ot applied  it did not happen: run it")
         show("  [R]etry        still unknown, but running it again does no harm")
         show("  [S]top         decide later")
@@ -150,17 +163,17 @@ class AtTerminal:
         self._turn_to_person()
         show = self.screen.insist
         show(f"\nStep {settlement.step} was in progress: {settlement.outcome}. {one_line(settlement.evidence)}")
-        self._say_title(settlement.step)
+        self._print_title(settlement.step)
         meanings = {"t": "retry", "s": "stop"}
         if settlement.outcome is Outcome.PARTIAL:
-            show("  [R]ollback  put back what it changed, then run it again")
+            show("  [R]ollback  restore its outputs, then run it again")
             meanings = {"r": "rollback", **meanings}
         show("  re[T]ry     run it again as things are")
         show("  [S]top      decide later")
         choice = self._choose("Choice [S]:", meanings)
         return "rollback" if choice == "rollback" else "retry" if choice == "retry" else "stop"
 
-    # Of an agent's session.
+    # Questions of an agent's session.
 
     def allow(self, session: Session, step: str, question: str) -> Literal["yes", "no", "always"] | None:
         self._turn_to_person()
@@ -198,7 +211,7 @@ class AtTerminal:
             raise KeyboardInterrupt
         return answer
 
-    def _say_title(self, step: str) -> None:
+    def _print_title(self, step: str) -> None:
         title = self._title_of(step)
         if title != step:
             self.screen.insist(f"  Step: {title}")
@@ -224,7 +237,7 @@ def shown_lines(text: str) -> str:
 
 
 def edited(text: str) -> str:
-    """What a person makes of it in their editor; unchanged where they leave without saving."""
+    """The text after a person edited it in their editor; unchanged where they leave without saving."""
     import click
 
     try:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 import msgspec
 
-from acode.cli.durations import count
 from acode.cli.flags import OFFLINE, Command, Flags, reason_option
 from acode.cli.prompts import confirm
-from acode.cli.screen import Screen, one_line
+from acode.cli.screen import Screen
 from acode.cli.sync import show_tails
 from acode.cli.table import show_table
 from acode.cli.world import build_world
@@ -16,6 +15,8 @@ from acode.engine.session_place import NO_ANCHOR
 from acode.engine.world import World, short
 from acode.errors import HistoryDiverged
 from acode.sync.take_over import Brought, FileHere, bring, files_here, put_files_here, shared_sessions
+from acode.text import one_line
+from acode.text.durations import count
 
 FILES_SHOWN_MAX = 20
 
@@ -28,9 +29,8 @@ FILES_SHOWN_MAX = 20
 @click.option("--yes", is_flag=True, help="Put missing files here without asking, and trust the configuration.")
 @click.pass_obj
 def command(flags: Flags, *, session: str, force: bool, reason: str, yes: bool) -> int:
-    """Bring a session here from the shared copy, verified, to look at it.
-
-    It stays its owner's. To carry it on here: acode resume ID --remote
+    """Fetch a session from the shared copy, verified, to look at it. It stays its owner's. To resume it here: acode
+    resume ID --remote
     """
     world = build_world(flags, yes=yes, wants_trust=True)
     screen = Screen(flags, world.env)
@@ -39,7 +39,7 @@ def command(flags: Flags, *, session: str, force: bool, reason: str, yes: bool) 
     if flags.json:
         screen.document({**msgspec.to_builtins(brought), "files": msgspec.to_builtins(files)})
     elif not (brought.owned or brought.ended):
-        screen.line(f"To carry it on here: acode resume {short(brought.session_id)} --remote")
+        screen.line(f"To resume it here: acode resume {short(brought.session_id)} --remote")
     return 0
 
 
@@ -59,7 +59,7 @@ def brought_here(world: World, screen: Screen, text: str, *, own: bool, force: b
     if brought.lost:
         screen.warn(
             f"{count(brought.lost, 'event')} that this machine recorded after that were never pushed and are lost:"
-            f" steps may have been done that nobody knows of. To go on: acode resume {name} --remote, then"
+            f" steps may have been done without a record. To continue: acode resume {name} --remote, then"
             f" acode session repair {name} --accept-rollback"
         )
     if brought.aside:

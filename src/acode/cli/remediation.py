@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from acode.cli.screen import Screen, one_line
+from acode.cli.screen import Screen
+from acode.text import one_line
 
 
 def show_remedy(screen: Screen, remedy: Mapping[str, Any]) -> None:
-    """What failed last, what it said, and what to try, in order; a command line of a plan may hold a secret."""
+    """Show the last failure, its output, and the next actions, in order; a command line of a plan may hold a secret."""
 
     def clean(text: str) -> str:
         return one_line(screen.flags.redacted(text))

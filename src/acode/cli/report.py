@@ -1,15 +1,15 @@
-"""The resume report: the same few lines for a session and for a foreign run, filled with what is true."""
+"""The resume report: the same few lines for a session and for a foreign run."""
 
 from __future__ import annotations
 
-from acode.cli.durations import shortened, stamp
 from acode.cli.positions import open_tasks, outline_of, position
-from acode.cli.screen import one_line
 from acode.engine.preview import Preview, next_action
-from acode.formats.agent_memory.messages import resume_report
 from acode.formats.interface import Standing
+from acode.formats.messages import resume_report
 from acode.redact import Redactor
 from acode.state import Session
+from acode.text import one_line
+from acode.text.durations import shortened, stamp
 
 
 def of_run(standing: Standing, *, waits_for: str | None = None) -> str:

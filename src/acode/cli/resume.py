@@ -1,31 +1,31 @@
-"""acode resume: carry an interrupted session on, or show what that would do."""
+"""acode resume: resume an interrupted session, or show what that would do."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from acode.cli import foreign
 from acode.cli.agent import with_model
-from acode.cli.candidates import unfinished_sessions
-from acode.cli.flags import OFFLINE, Command, Flags, reason_option
-from acode.cli.follow_run import Execution
-from acode.cli.prompts import ask_for_text
+from acode.cli.candidates import plan_files, unfinished_sessions
+from acode.cli.flags import OFFLINE, ON_SIGNAL, Command, Flags, reason_option
 from acode.cli.screen import Screen
-from acode.cli.session_picker import announce_wait, resumable_rows, to_resume
+from acode.cli.session_picker import announce_wait, foreign_run, most_recent_to_resume, to_resume
 from acode.cli.world import build_world
-from acode.engine.held_session import ended
-from acode.engine.resume import resume
 from acode.engine.workspace_store import opened, resolve_id
-from acode.engine.world import Options, Result, World
-from acode.errors import CheckpointMissing, Usage
-from acode.events.types import SessionCreated
-from acode.formats.interface import Run
+from acode.engine.world import Options, Result, World, short
+from acode.errors import AcodeError, Usage
 from acode.plan import Strategy
 
+if TYPE_CHECKING:
+    from acode.formats.interface import Run
+    from acode.planfile import PlanFile
+    from acode.state import Session
+
 LENIENT = (
-    "What steps to come need and do not find, and unknown events, are warnings; audited. Files that others changed or"
-    " deleted are decided by --changed-files."
+    "Turn missing inputs of later steps, and unknown events, into warnings; audited. --changed-files decides about"
+    " files that others changed or deleted."
 )
 
 
@@ -38,6 +38,7 @@ LENIENT = (
 @reason_option(None)
 @OFFLINE
 @click.option("--auto", is_flag=True, help="One automatic attempt under the resume policy; asks nobody.")
+@ON_SIGNAL
 @click.option("--wait", is_flag=True, help="Wait for the lock if another process holds it.")
 @click.option("--strategy", type=click.Choice(["rollback", "retry", "prompt"]), help="For a step found in progress.")
 @click.option(
@@ -46,7 +47,11 @@ LENIENT = (
 @click.option("--skip-validation", is_flag=True, help="Do not look whether the workspace changed; audited.")
 @click.option("--lenient", is_flag=True, help=LENIENT)
 @click.option("--source", type=click.Choice(["native", "agent-memory", "arc"]), help="Only sessions of this kind.")
+@click.option(
+    "--plan", metavar="FILE", shell_complete=plan_files, help="Continue with an edited plan; finished steps are kept."
+)
 @click.option("--remote", is_flag=True, help="Take it over from the shared copy; --force if it was not given back.")
+@click.option("--no-launch", is_flag=True, help="An observed agent's session: settle it, and only print its command.")
 @click.option("--full", is_flag=True, help="With --dry-run --json: all step ids, not the nearest 1,000.")
 @click.pass_obj
 def command(
@@ -65,14 +70,15 @@ def command(
     skip_validation: bool,
     lenient: bool,
     source: str | None,
+    plan: str | None,
     remote: bool,
+    no_launch: bool,
     full: bool,
 ) -> int:
-    """Carry an interrupted session on from where it stopped.
-
-    ID is a session's id, or any 4 or more characters of its beginning or end. Without one the most recent session is
-    shown and confirmed.
+    """Resume an interrupted session where it stopped. ID is a session's id, or any 4 or more characters of its
+    beginning or end. Without one the most recent session is shown and confirmed.
     """
+    flags.only_looks = dry_run
     world = with_model(build_world(flags, force=force, yes=yes, wants_trust=not dry_run))
     if auto:
         world = msgspec.structs.replace(world, ask_offline=lambda stated: None)
@@ -86,15 +92,44 @@ def command(
         reason=reason,
         lenient=lenient,
         wait=wait,
+        plan=edited_plan(world, plan, auto=auto),
     )
     if remote:
         session = bring(world, screen, session, options, dry_run=dry_run, yes=yes)
-    if (run := foreign.meant(world, screen, session, source, sure=last or yes or dry_run)) is not None:
+    if (run := foreign_run(world, screen, session, source, sure=last or yes or dry_run)) is not None:
+        if plan is not None:
+            raise Usage(f"{run.run_id} is a run of another tool: no plan file can replace its steps")
         return resume_foreign(flags, world, run, options, dry_run=dry_run, full=full)
     if dry_run:
         return preview(world, screen, session, options, full=full)
     name = session if session is not None else to_resume(world, screen, last=last, yes=yes, asks=not auto)
+    if is_observed(world, name):
+        from acode.cli.observed_agent import resume_agent
+
+        return resume_agent(flags, world, name, options, starts=not no_launch)
+    if no_launch:
+        raise Usage("--no-launch is for the session of an observed agent")
     return resume_native(flags, world, name, options)
+
+
+def edited_plan(world: World, plan: str | None, *, auto: bool) -> PlanFile | None:
+    if plan is None:
+        return None
+    if auto:
+        raise Usage("--plan is a person's decision, and --auto decides for nobody", hint="Leave one of them out.")
+    from acode.cli.plan_argument import read_plan
+
+    return read_plan(world, plan)
+
+
+def is_observed(world: World, name: str) -> bool:
+    """Whether another agent does the work of the session; one that cannot be read is refused where it is resumed."""
+    try:
+        with opened(world, look_only=True) as store:
+            session, _ = store.peek(resolve_id(world, store, name))
+    except AcodeError:
+        return False
+    return session.steps_from.observed and not session.terminal
 
 
 def bring(world: World, screen: Screen, session: str | None, options: Options, *, dry_run: bool, yes: bool) -> str:
@@ -110,44 +145,55 @@ def bring(world: World, screen: Screen, session: str | None, options: Options, *
 
 def resume_foreign(flags: Flags, world: World, run: Run, options: Options, *, dry_run: bool, full: bool) -> int:
     """A run that another tool began."""
+    from acode.cli import foreign
+
     screen = Screen(flags, world.env)
     if dry_run:
         return foreign.show(world, screen, run, options, full=full, resuming=True)
-    carry_out = Execution(flags, world, asks=options.actor == "user", name=run.run_id).carry_out
-    return foreign.resume(world, screen, run, options, carry_out=carry_out)
+    from acode.cli.follow_run import Execution
+
+    execute = Execution(flags, world, asks=options.actor == "user", name=run.run_id).execute
+    return foreign.resume(world, screen, run, options, execute=execute)
 
 
 def preview(world: World, screen: Screen, session: str | None, options: Options, *, full: bool) -> int:
     from acode.cli.dry_run import show
 
-    name = session if session is not None else resumable_rows(world, screen)[0].session_id
+    name = session if session is not None else most_recent_to_resume(world, screen).session_id
     return show(world, screen, name, options, full=full)
 
 
 def resume_native(flags: Flags, world: World, name: str, options: Options) -> int:
     """A session of acode's own; a person who forces it is asked for the reason."""
+    from acode.cli.follow_run import Execution
+
     screen, asks = Screen(flags, world.env), options.actor == "user"
     if options.force and options.reason is None and screen.can_ask and asks:
+        from acode.cli.prompts import ask_for_text
+
         given = ask_for_text(screen, "Why is it forced? (for the record; Enter for none given)")
         options = msgspec.structs.replace(options, reason=given or None)
     execution = Execution(flags, world, asks=asks, name=name)
-    wait = options.wait
-    return execution.carry_out(lambda ready: by_its_kind(announce_wait(ready, screen, name, wait=wait), name, options))
+
+    def work(ready: World) -> Result:
+        return by_its_kind(announce_wait(ready, screen, name, wait=options.wait), name, options)
+
+    from acode.cli.begin_anew import carry_out_or_begin_anew
+
+    return carry_out_or_begin_anew(flags, world, execution, work)
 
 
 def by_its_kind(world: World, name: str, options: Options) -> Result:
     """acode itself walks a plan; a program's session is resumed by its program, which is called again."""
-    with opened(world, look_only=True) as store:
-        session_id = resolve_id(world, store, name)
-        try:
-            session, _ = store.peek(session_id)
-        except CheckpointMissing:  # whatever made it: the engine refuses, and records that
-            return resume(world, session_id, options)
-        created = store.first_event(session_id, session)[0].event if session.steps_from.asked else None
-    if not isinstance(created, SessionCreated):
-        return resume(world, name, options)
-    if session.terminal:
-        raise ended(session)
-    from acode.library.decorators import resume_program
+    from acode.engine.resume import resume
 
-    return resume_program(world, session, created, options)
+    def call_program(session: Session) -> Result:
+        from acode.library.decorators import resume_program
+
+        assert session.created is not None
+        if options.plan is not None:
+            name = short(session.session_id)
+            raise Usage(f"session {name} has its steps from a program: no plan file can replace them")
+        return resume_program(world, session, session.created, options)
+
+    return resume(world, name, options, call_program=call_program)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from acode.cli.durations import ago_short, stamp
-from acode.cli.screen import one_line
+from acode.attention import state_in_words
 from acode.engine.session_list import Row
 from acode.engine.world import short
+from acode.text import one_line
+from acode.text.durations import ago_short, stamp
 
 HEADINGS = ("ID", "STATE", "SINCE", "TASK")
 
@@ -17,7 +18,7 @@ def as_json(row: Row) -> dict[str, Any]:
     if row.session is None:
         assert row.error is not None
         return {
-            **dict.fromkeys(_FIELDS),
+            **dict.fromkeys(FIELDS),
             "session_id": row.session_id,
             "short_id": short(row.session_id),
             "source": "native",
@@ -42,12 +43,15 @@ def as_json(row: Row) -> dict[str, Any]:
         "steps_total": session.steps_total,
         "interruption_class": row.interruption.cls if row.interruption else None,
         "reason_code": decision.reason_code if decision else None,
+        "attention": row.attention,
+        "kind": session.steps_from.public_kind,
     }
 
 
-_FIELDS = (
+FIELDS = (
     *("session_id", "short_id", "source", "title", "state", "escalated", "resumable", "created_at", "updated_at"),
     *("tasks_done", "tasks_total", "steps_done", "steps_total", "interruption_class", "reason_code"),
+    *("attention", "kind"),
 )
 
 
@@ -58,14 +62,10 @@ def is_escalated(row: Row) -> bool:
 
 
 def cells(row: Row, now: datetime) -> tuple[str, str, str, str]:
-    """One row for people; a session that cannot be trusted says so in place of its title."""
+    """One row for people; a session that cannot be trusted shows that in place of its title."""
     if row.session is None:
         return short(row.session_id), "DAMAGED", "-", one_line(str(row.error))
     session = row.session
-    state = str(session.state)
-    if is_escalated(row):
-        state += " (escalated)"
-    elif row.lock is not None and row.lock.held:
-        state += " (running)"
+    state = state_in_words(session, row.attention, running=row.running)
     when = session.last_lifecycle.at if session.last_lifecycle is not None else session.updated_at
     return short(session.session_id), state, ago_short(when, now), one_line(session.title)

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 
 import click
 
+from acode.cli.begin_anew import carry_out_or_begin_anew
 from acode.cli.candidates import plan_files
-from acode.cli.flags import Command, Flags
+from acode.cli.flags import ON_SIGNAL, Command, Flags
 from acode.cli.follow_run import Execution
 from acode.cli.plan_argument import STDIN, is_file, plan_meant, read_plan
 from acode.cli.prompts import choose
@@ -27,27 +28,50 @@ from acode.errors import InputRequired, Interrupted, Usage
 from acode.planfile import PlanFile
 from acode.state import Session
 
+AGENTS = ("claude", "codex", "gemini", "opencode")
+
 
 @click.command(cls=Command, name="run")
 @click.argument("plan", metavar="PLAN|TASK", shell_complete=plan_files)
-@click.option("--new", is_flag=True, help="Start anew although this plan or task has an unfinished session here.")
+@click.argument("arguments", metavar="[-- ARGS]", nargs=-1, type=click.UNPROCESSED)
+@click.option("--new", is_flag=True, help="Start a new session although this plan or task has an unfinished one here.")
 @click.option("--auto", is_flag=True, help="Under the resume policy, in a child process: like acode supervise PLAN.")
 @click.option("--yes", is_flag=True, help="Trust the workspace's configuration without being asked.")
 @click.option("--force", is_flag=True, help="Allow the home directory or / as the workspace.")
-@click.option("--model", metavar="NAME", help="For a task in words: the model that plans and works.")
-@click.option("--approve-plan", is_flag=True, help="For a task in words: the plan is approved in advance, on record.")
+@ON_SIGNAL
+@click.option("--model", metavar="NAME", help="Use this model to plan and to work (for a TASK).")
+@click.option("--approve-plan", is_flag=True, help="Approve the plan in advance, on record (for a TASK).")
+@click.option("--agent", type=click.Choice(AGENTS), help="Let this agent do the TASK; ARGS are for it.")
 @click.pass_obj
 def command(
-    flags: Flags, *, plan: str, new: bool, auto: bool, yes: bool, force: bool, model: str | None, approve_plan: bool
+    flags: Flags,
+    *,
+    plan: str,
+    arguments: tuple[str, ...],
+    new: bool,
+    auto: bool,
+    yes: bool,
+    force: bool,
+    model: str | None,
+    approve_plan: bool,
+    agent: str | None,
 ) -> int:
-    """Start a session from a plan file, or from a task in words, and execute it.
+    """Start a session from a plan file, or from the text of a task, and execute it.
 
     PLAN is a file if it ends in .yml or .yaml or holds a path separator. Anything else is a TASK: a model plans it, you
-    approve the plan, and the model works with tools.
+    approve the plan, and the model works with tools. With --agent another agent does the task, and its hooks record it.
     """
+    if arguments and agent is None:
+        raise Usage("arguments behind the plan or task are for another agent: --agent NAME")
+    if agent is not None:
+        from acode.cli.observed_agent import start_agent
+
+        refuse_for_agent(model=model, approve_plan=approve_plan)
+        world = build_world(flags, force=force, yes=yes, wants_trust=True)
+        return start_agent(flags, world, agent, plan, arguments, auto=auto)
     plan = plan_meant(Screen(flags, os.environ), plan)
     words = not is_file(plan)
-    refuse_what_does_not_fit(plan, words=words, model=model, approve_plan=approve_plan)
+    refuse_unusable_flags(plan, words=words, model=model, approve_plan=approve_plan)
     world = build_world(flags, force=force, yes=yes, wants_trust=True, settings={"model.name": model})
     if words and auto:
         from acode.cli.supervise import supervise_task
@@ -68,16 +92,21 @@ def command(
     if unfinished is not None and resumes(world, screen, unfinished, plan):
         session_id = unfinished.session_id
         execution = Execution(flags, world, name=session_id)
-        return execution.carry_out(lambda ready: resume(ready, session_id, Options()))
+        return carry_out_or_begin_anew(flags, world, execution, lambda ready: resume(ready, session_id, Options()))
     if new or unfinished is not None:  # beside another one, because a person wants it so
-        return Execution(flags, world).carry_out(lambda ready: run_plan(ready, planfile))
+        return Execution(flags, world).execute(lambda ready: run_plan(ready, planfile))
     refuse = functools.partial(refuse_second, world, planfile, frozenset(row.session_id for row in there))
-    return Execution(flags, world).carry_out(lambda ready: run_plan(ready, planfile, refuse=refuse))
+    return Execution(flags, world).execute(lambda ready: run_plan(ready, planfile, refuse=refuse))
 
 
-def refuse_what_does_not_fit(plan: str, *, words: bool, model: str | None, approve_plan: bool) -> None:
+def refuse_for_agent(*, model: str | None, approve_plan: bool) -> None:
+    if model is not None or approve_plan:
+        raise Usage("--model and --approve-plan are for acode's own agent; another one gets its flags behind --")
+
+
+def refuse_unusable_flags(plan: str, *, words: bool, model: str | None, approve_plan: bool) -> None:
     if not words and (model is not None or approve_plan):
-        raise Usage("--model and --approve-plan are for tasks in words; a plan file needs neither")
+        raise Usage("--model and --approve-plan are for the text of a task; a plan file needs neither")
     if words and " " not in plan and os.path.exists(plan):  # a Path would trip over a text that is too long for a name
         raise Usage(f"{plan} is a file, but not by its name", hint=f"As a plan file: acode run ./{plan}")
 
@@ -99,9 +128,8 @@ def first_of(world: World, rows: Iterable[Row], planfile: PlanFile) -> Session |
 
 
 def refuse_second(world: World, planfile: PlanFile, known: frozenset[str] = frozenset()) -> None:
-    """Whoever began this plan since it was looked for does the work; nobody is asked while others wait to begin.
-
-    `known`: the sessions that are of other plans, as the first look has shown.
+    """Refuse a plan that another process began since the first look; no question is asked while others wait to begin.
+    `known`: the sessions of other plans, by the first look.
     """
     begun = first_of(world, (row for row in all_unfinished(world) if row.session_id not in known), planfile)
     if begun is not None:
@@ -111,14 +139,14 @@ def refuse_second(world: World, planfile: PlanFile, known: frozenset[str] = froz
 def begun_already(session: Session, what: str, name: str) -> InputRequired:
     return InputRequired(
         f"this {what} has an unfinished session here: {in_one_line(session)}",
-        hint=f"Carry it on: acode resume {short(session.session_id)}; or begin anew beside it: acode run --new"
+        hint=f"Resume it: acode resume {short(session.session_id)}; or begin another one beside it: acode run --new"
         f" {shlex.quote(name)}",
         session_id=session.session_id,
     )
 
 
 def resumes(world: World, screen: Screen, session: Session, name: str, what: str = "plan") -> bool:
-    """Resume it or begin anew? Doing the work twice is not something to assume."""
+    """Ask whether to resume it or to begin another one: acode does not assume that work may be done twice."""
     if not screen.can_ask:
         raise begun_already(session, what, name)
     screen.insist(f"This {what} has an unfinished session here:")

@@ -1,7 +1,6 @@
-"""Where words go: data to stdout, talk to stderr; colours and signs only where the other end can show them.
-
-Everything makes sense without colour. A sign that the stream's encoding does not have is replaced by a plain one. A
-pipe that was closed at the other end is no error.
+"""Where text goes: data to stdout, messages to stderr; colors and signs only where the other end can show them.
+Everything makes sense without color. A sign that the stream's encoding does not have is replaced by a plain one. A pipe
+that was closed at the other end is no error.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class Screen:
         self.line(f"{self.paint('warning:', 'warn')} {text}")
 
     def insist(self, text: str) -> None:
-        """Said also with -q: errors, questions, and the way on."""
+        """Printed also with -q: errors, questions, and the next command."""
         self.put(text + "\n")
 
     def put(self, text: str) -> None:
@@ -161,15 +160,6 @@ def escaped(char: str) -> str:
     """As JSON escapes it: in two halves beyond the first plane."""
     units = char.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
-
-
-def one_line(text: str) -> str:
-    """Text from elsewhere as it may stand in a line of ours: nothing in it steers the terminal."""
-    if text.isprintable():
-        return text
-    from acode.disk.path_names import visible
-
-    return visible(text)
 
 
 def close_streams(code: int) -> int:

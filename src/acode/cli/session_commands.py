@@ -5,6 +5,7 @@ Each becomes one recorded event; none of them executes a step.
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -14,8 +15,8 @@ import msgspec
 from acode.cli import foreign
 from acode.cli.candidates import open_steps, unanswered_gates, unfinished_sessions
 from acode.cli.flags import OFFLINE, WHY_OFFLINE, Command, Flags, reason_option
-from acode.cli.follow_run import shared, way_on_of
-from acode.cli.screen import Screen, one_line
+from acode.cli.follow_run import resume_line_of, shared
+from acode.cli.screen import Screen
 from acode.cli.world import build_world
 from acode.engine import session_commands
 from acode.engine.notices import Notice, RunWarning
@@ -24,6 +25,7 @@ from acode.errors import Usage
 from acode.events import types as ev
 from acode.formats.find_run import find_run
 from acode.state import Session
+from acode.text import one_line
 
 ID = click.argument("session", metavar="ID", shell_complete=unfinished_sessions)
 REASON = reason_option()
@@ -47,14 +49,14 @@ class Warned:
 
 
 def begin(flags: Flags) -> tuple[World, Screen]:
-    """What is said is pushed like any other event; another machine may have the session meanwhile."""
+    """The decision is pushed like any other event; another machine may have the session meanwhile."""
     screen = Screen(flags, os.environ)
     world = build_world(flags, listener=Warned(screen))
     return click.get_current_context().with_resource(shared(world)), screen
 
 
 def report_session(screen: Screen, session: Session, sentence: str, *, way: str = "", **more: Any) -> int:
-    """One document for programs, one sentence and the way on for people."""
+    """One document for programs, one sentence and the next command for people."""
     if screen.flags.json:
         screen.document(
             {
@@ -67,25 +69,34 @@ def report_session(screen: Screen, session: Session, sentence: str, *, way: str 
     else:
         screen.data(one_line(sentence))
     if not session.terminal:
-        screen.line(way or way_on_of(session))
+        screen.line(way or resume_line_of(session))
     return 0
 
 
 @click.command(cls=Command, name="resolve")
 @ID
 @click.argument("step", metavar="STEP", shell_complete=open_steps)
-@click.option("--applied", is_flag=True, help="It happened: go on after it.")
+@click.option("--applied", is_flag=True, help="It happened: continue after it.")
 @click.option("--not-applied", is_flag=True, help="It did not happen: run it.")
 @click.option("--retry", is_flag=True, help="Still unknown; running it again is accepted.")
 @NOTE
+@click.option("--result", metavar="JSON", help="With --applied, of a program's function: what it returned.")
 @click.option("--force", is_flag=True, help="Although its command still runs.")
 @OFFLINE
 @WHY_OFFLINE
 @click.pass_obj
-def resolve_step(flags: Flags, /, *, session: str, step: str, note: str, force: bool, **said: bool) -> int:
-    """Say what became of a step, or of its undo, that was cut off and left no evidence."""
+def resolve_step(
+    flags: Flags, /, *, session: str, step: str, note: str, result: str | None, force: bool, **said: bool
+) -> int:
+    """State the outcome of a step, or of its undo, that was cut off and left no evidence."""
     answer = the_one_answer(said)
+    value = result_in(result, answer)
     world, screen = begin(flags)
+    if result is not None:
+        from acode.library.open_session import settle_with_result
+
+        settled = settle_with_result(world, session, step, value, note=note)
+        return report_session(screen, settled, f"Step {step} is taken as done.", step=step, resolved=answer)
     settled, undo = session_commands.resolve(world, session, step, answer, note=note, force=force)
     if undo is not None:
         return report_undo(screen, settled, undo, answer)
@@ -97,13 +108,27 @@ def resolve_step(flags: Flags, /, *, session: str, step: str, note: str, force: 
     return report_session(screen, settled, f"Step {step} {words[answer]}.", step=step, resolved=answer)
 
 
+def result_in(text: str | None, answer: str) -> Any:
+    """The value that was typed; refused before anything is recorded."""
+    if text is None:
+        return None
+    if answer != "applied":
+        raise Usage("--result is what a step returned, so it needs --applied")
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Usage(
+            f"--result is no JSON: {error}", hint="For example: --result '{\"id\": 7}', or --result null"
+        ) from error
+
+
 def the_one_answer(said: dict[str, bool]) -> str:
-    """What is recorded decides whether a step runs again: of two answers that contradict each other none is taken."""
+    """Refuse two contradicting answers: the recorded one decides whether a step runs again."""
     answers = [name for name, given in said.items() if given]
     if len(answers) == 1:
         return answers[0]
     if not answers:
-        raise Usage("say what became of it: --applied, --not-applied or --retry", hint="See: acode explain")
+        raise Usage("state its outcome: --applied, --not-applied or --retry", hint="See: acode explain")
     given = " and ".join(f"--{name.replace('_', '-')}" for name in answers)
     raise Usage(f"{given} contradict each other; nothing was recorded", hint="Say one of them. See: acode explain")
 
@@ -117,7 +142,7 @@ def report_undo(screen: Screen, session: Session, undo: ev.UndoStarted, answer: 
         "retry": "will run again, which you accepted",
     }
     sentence = f"The undo of step {undo.step} {words[answer]}."
-    way = f"To go on with the rollback: acode session rollback {short(session.session_id)}{to}"
+    way = f"To continue the rollback: acode session rollback {short(session.session_id)}{to}"
     return report_session(screen, session, sentence, way=way, step=undo.step, undo=True, resolved=answer)
 
 
@@ -174,7 +199,7 @@ def checkpoint(flags: Flags, *, session: str, label: str) -> int:
 @OFFLINE
 @click.pass_obj
 def unlock_session(flags: Flags, *, session: str, force: bool, reason: str) -> int:
-    """Break the lock of a dead owner. Whoever held it and wakes up later cannot write any more."""
+    """Break the lock of a dead owner. A process that held it and wakes up later cannot write any more."""
     world, screen = begin(flags)
     found, holder, broken = session_commands.unlock(world, session, force=force, reason=reason)
     whose = f" of pid {holder.pid}" if holder is not None else ""

@@ -1,4 +1,4 @@
-"""acode session verify, repair, export and gc: is a log whole, mend it, take it along, let it go."""
+"""acode session verify, repair, export and gc."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ import click
 import msgspec
 
 from acode.cli.candidates import all_sessions
-from acode.cli.durations import SPAN_EXAMPLES, count, span
 from acode.cli.flags import OFFLINE, Command, Flags, reason_option
-from acode.cli.follow_run import shared, way_on_of
+from acode.cli.follow_run import resume_line_of, shared
 from acode.cli.foreign import refuse_unrecorded
 from acode.cli.prompts import confirm
-from acode.cli.screen import Screen, is_terminal, one_line
+from acode.cli.screen import Screen, is_terminal
 from acode.cli.session_picker import to_look_at
 from acode.cli.world import build_world
 from acode.disk.private_files import put_private
@@ -31,10 +30,15 @@ from acode.errors import AcodeError, BlobDamaged, InputRequired, Interrupted, No
 from acode.log_file import log_of
 from acode.state import TERMINAL
 from acode.store.verification import Verified
+from acode.text import one_line
+from acode.text.durations import SPAN_EXAMPLES, count, span
 
 ID = click.argument("session", metavar="[ID]", required=False, shell_complete=all_sessions)
 LISTED_MAX = 20
-BYTES_ARE_GONE = "Put them back from a backup of .agent/blobs. Until then, whatever needs them is refused by name."
+REMOVED_SHOWN_EVERY = 1_000
+BYTES_ARE_GONE = (
+    "Restore them from a backup of .agent/blobs. Until then, every action that needs them is refused by name."
+)
 
 
 # Verify.
@@ -50,7 +54,7 @@ BYTES_ARE_GONE = "Put them back from a backup of .agent/blobs. Until then, whate
 )
 @click.pass_obj
 def verified(flags: Flags, *, session: str | None, bundle: Path | None) -> int:
-    """Check chain, seals, blobs and anchor of one session, all of it. Ends with 20 if anything does not fit."""
+    """Check chain, seals, blobs and anchor of one session, all of it. Ends with 20 if anything does not match."""
     world = build_world(flags)
     screen = Screen(flags, world.env)
     if bundle is not None:
@@ -85,7 +89,7 @@ def show_verdict(screen: Screen, session_id: str, found: Verified, *, bundle: bo
     numbers = f"{count(found.events, 'event')}, {count(found.checkpoints, 'checkpoint')}, {count(found.blobs, 'blob')}"
     sign = screen.paint_data("✗", "bad") if found.problems else screen.paint_data("✓", "good")
     what = "The bundle of session" if bundle else "Session"
-    screen.data(f"{sign} {what} {name} {'does not fit' if found.problems else 'is whole'}: {numbers}")
+    screen.data(f"{sign} {what} {name} {'is damaged' if found.problems else 'is whole'}: {numbers}")
     for problem in found.problems:
         where = f"event {problem.seq}: " if problem.seq is not None else ""
         screen.data(f"  {problem.code} {where}{one_line(problem.message)}")
@@ -96,18 +100,18 @@ def show_verdict(screen: Screen, session_id: str, found: Verified, *, bundle: bo
     if all(problem.code == BlobDamaged.code for problem in found.problems):  # which no repair makes again
         screen.insist(f"hint: {BYTES_ARE_GONE}")
     else:
-        screen.insist(f"hint: the audited way out is: acode session repair {name}")
+        screen.insist(f"hint: repair it, audited: acode session repair {name}")
 
 
 def named(world: World, screen: Screen, text: str | None) -> str:
     """A damaged session can be named by nobody but itself, if it is the only one there is."""
-    from acode.engine.session_list import rows
+    from acode.engine.session_list import listed
 
     if text is not None:
         return text
-    everything = rows(world)
-    if len(everything) == 1:
-        return everything[0].session_id
+    first = listed(world, limit=1)
+    if first.total == 1:
+        return first.rows[0].session_id
     return to_look_at(world, screen, None)
 
 
@@ -135,8 +139,8 @@ def repair_session(
 ) -> int:
     """Make a session usable whose log was damaged or tampered with.
 
-    What is bad is set aside and named, never removed; the steps it may have been about are open afterwards; a backup is
-    made first; the repair is recorded with its reason.
+    Damaged events are set aside and named, never removed; the steps that they may concern are open afterwards; a backup
+    is made first; the repair is recorded with its reason.
     """
     world = build_world(flags)
     screen = Screen(flags, world.env)
@@ -180,9 +184,9 @@ def repair_json(found: Repaired) -> dict[str, Any]:
 
 
 WORDS = {
-    "checkpoints": "Its checkpoints are made anew from its log, which is whole.",
-    "quarantine": "What is damaged is set aside: nothing of it is believed.",
-    "rollback": "The log goes on from where it ends now; what was recorded after that is lost.",
+    "checkpoints": "Its checkpoints are rebuilt from its log, which is whole.",
+    "quarantine": "Damaged events are set aside: none of them is believed.",
+    "rollback": "The log continues from its present end; the events after that are lost.",
     "lost_key": "The log is taken as it stands, although nobody can verify it any more.",
 }
 
@@ -194,9 +198,9 @@ def show_repair(screen: Screen, found: Repaired) -> None:
         return
     name = short(found.session_id or "")
     for line in found.remaining[:LISTED_MAX]:
-        screen.warn(f"cannot be mended: {one_line(line)}")
+        screen.warn(f"cannot be repaired: {one_line(line)}")
     if found.kind == "nothing" and found.remaining:
-        screen.line(f"Session {name}: its log is whole, and there is nothing that a repair could mend.")
+        screen.line(f"Session {name}: its log is whole, and a repair would change nothing.")
         screen.line(f"  {BYTES_ARE_GONE}")
         return
     if found.kind == "nothing":
@@ -220,7 +224,7 @@ def after_repair(screen: Screen, world: World, done: Repaired) -> None:
     screen.line(f"Repaired, as event {done.seq} records. The database as it was: {done.backup}")
     if done.session_id is not None and done.state is not None and done.state not in TERMINAL:
         with opened(world, look_only=True) as store:
-            screen.insist(way_on_of(store.load(done.session_id).session))
+            screen.insist(resume_line_of(store.load(done.session_id).session))
 
 
 # Export.
@@ -241,9 +245,8 @@ def after_repair(screen: Screen, world: World, done: Repaired) -> None:
 def export_session(flags: Flags, *, session: str | None, output: Path | None, kept: Path | None) -> int:
     """Write the session as one verifiable file: its rows, checkpoints and outputs; no secrets and no user's files.
 
-    Whoever has the key verifies it with: acode session verify --bundle FILE
-
-    With --kept, write what stood in a command's outputs when they were put back, from .agent/blobs.
+    Anyone who has the key verifies it with: acode session verify --bundle FILE With --kept, write the files that
+    rollbacks set aside from a command's outputs, from .agent/blobs.
     """
     from acode.engine.bundle import export
 
@@ -351,7 +354,7 @@ def collect_garbage(flags: Flags, *, days: float, unpushed: bool, dry_run: bool,
             screen.document({**msgspec.to_builtins(plan), "bytes": plan.bytes, "done": False})
         return 0
     agree(screen, "Remove all of this?", "to remove it", yes=yes)
-    done = collect(world, plan)
+    done = collect(world, plan, lambda so_far, total: show_removed(screen, so_far, total))
     if flags.json:
         screen.document({**msgspec.to_builtins(done), "done": True})
     else:
@@ -363,8 +366,14 @@ def collect_garbage(flags: Flags, *, days: float, unpushed: bool, dry_run: bool,
     return 0
 
 
+def show_removed(screen: Screen, so_far: int, total: int) -> None:
+    """One line per thousand sessions, so that a person who removes many sees progress."""
+    if so_far % REMOVED_SHOWN_EVERY == 0 and so_far < total:
+        screen.line(f"Removed {so_far:,} of {total:,} sessions …")
+
+
 def asking_the_server(world: World, *, unpushed: bool) -> World:
-    """What the server held once may be lost there: where it cannot be asked now, nothing of it is removed here."""
+    """The server may have lost rows that it held once: where it cannot be asked now, none of them is removed here."""
     if unpushed or world.config.settings.sync.url is None:
         return world
     from acode.sync.push_now import comparing
@@ -372,7 +381,7 @@ def asking_the_server(world: World, *, unpushed: bool) -> World:
     try:
         return click.get_current_context().with_resource(comparing(world))
     except AcodeError as error:
-        words = f"{error.message} (acode session gc --unpushed lets it go all the same)"
+        words = f"{error.message} (acode session gc --unpushed removes it anyway)"
         return msgspec.structs.replace(world, missing_there=lambda store, session_id: words)
 
 

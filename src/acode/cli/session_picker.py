@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from acode.cli.durations import ago, count
+from acode.attention import state_in_words
 from acode.cli.positions import outline_of, titled_position
-from acode.cli.prompts import ask, confirm
-from acode.cli.screen import Screen, one_line
-from acode.engine.preview import Row, preview, rows
-from acode.engine.session_list import lock_seen
+from acode.cli.screen import Screen
+from acode.engine import hints
+from acode.engine.preview import Row, preview
+from acode.engine.session_list import listed, lock_seen, most_recent, unfinished_glances
 from acode.engine.workspace_store import none_here, opened, resolve_id
-from acode.engine.world import Options, World, short, way_to_begin_anew
-from acode.errors import AcodeError, InputRequired, Interrupted, NoResumableSession
+from acode.engine.world import Options, World, command_to_begin_again, short
+from acode.errors import FIRST_PLAN, AcodeError, InputRequired, Interrupted, NoResumableSession
+from acode.formats import present
 from acode.state import Session, State
+from acode.text import one_line
+from acode.text.durations import ago, count
+
+if TYPE_CHECKING:  # formats of others and questions are loaded where there are any
+    from acode.formats.interface import Run
 
 LISTED_MAX = 10
 
 
-def to_resume(world: World, screen: Screen, *, last: bool, yes: bool, asks: bool) -> str:
-    """The session a resume without an id is about; never a guess that nobody confirmed."""
+def foreign_run(
+    world: World, screen: Screen, text: str | None, source: str | None, *, sure: bool, verb: str = "resume"
+) -> Run | None:
+    """The foreign run that a command is about; None: it is about a native session."""
+    if source == "native" or (source is None and not present(world.workspace)):
+        return None
+    from acode.cli.foreign import meant
+
+    return meant(world, screen, text, source, sure=sure, verb=verb)
+
+
+def to_resume(world: World, screen: Screen, *, last: bool, yes: bool, asks: bool, verb: str = "resume") -> str:
+    """The session a resume without an id is about; never a guess that nobody confirmed. `verb`: the command."""
     found = resumable_rows(world, screen)
     if asks and screen.can_ask and not (last or yes):
         return _picked(world, screen, found)
@@ -30,50 +48,73 @@ def to_resume(world: World, screen: Screen, *, last: bool, yes: bool, asks: bool
     raise InputRequired(
         f"{count(len(found), 'session')} can be resumed, and nobody can be asked which is meant: "
         + "; ".join(in_one_line(one) for one in found[:LISTED_MAX]),
-        hint=f"Name one: acode resume {short(found[0].session_id)}; or take the most recent: acode resume --last",
+        hint=_how_to_name(world, found, verb),
         candidates=[one.session_id for one in found],
     )
 
 
+def _how_to_name(world: World, found: list[Session], verb: str) -> str:
+    """The first that acode itself can resume; a program without an entry point is run again instead."""
+    subjects = [hints.subject_of(whole(world, one.session_id)) for one in found[:LISTED_MAX]]
+    able = next((one for one in subjects if not one.only_by_program), None)
+    if able is None:
+        return f"To continue the first: {hints.as_command(hints.Resume(), subjects[0])}"
+    most_recent = "" if subjects[0].only_by_program else f"; or take the most recent: acode {verb} --last"
+    return f"Name one: acode {verb} {able.name}{most_recent}"
+
+
+def whole(world: World, session_id: str) -> Session:
+    """With its first event, which a list does without."""
+    return preview(world, session_id, Options(), probes=False, environment=False).session
+
+
 def resumable_rows(world: World, screen: Screen) -> list[Session]:
-    """Unfinished sessions, the most recently active first. What cannot be trusted is no empty list."""
-    everything = rows(world)
-    damaged = [row for row in everything if row.error is not None]
-    found = [row.session for row in everything if row.session is not None and not row.session.terminal]
-    found = [
-        session for session in found if not session.steps_from.carries_run
-    ]  # those are resumed as the runs they carry
+    """Unfinished sessions, the most recently active first. An untrusted session is an error, not an empty list."""
+    everything = unfinished_glances(world)
+    found = [row.session for row in everything if row.session is not None]
+    found = [session for session in found if not session.steps_from.carries_run]  # those are resumed as foreign runs
+    _refuse_none(world, screen, found, [row for row in everything if row.error is not None])
+    return found
+
+
+def most_recent_to_resume(world: World, screen: Screen) -> Session:
+    """The first of `resumable_rows`, without a look at the others."""
+    found, damaged = most_recent(world, unfinished=True)
+    _refuse_none(world, screen, [found] if found is not None else [], damaged)
+    assert found is not None
+    return found
+
+
+def _refuse_none(world: World, screen: Screen, found: list[Session], damaged: list[Row]) -> None:
     if not found:
-        raise damaged_error(damaged) or _nothing_here(world, everything)
+        raise damaged_error(damaged) or _nothing_here(world)
     for row in damaged:
         screen.warn(f"session {short(row.session_id)} cannot be trusted: {row.error}")
-    return found
 
 
 def damaged_error(damaged: list[Row]) -> AcodeError | None:
     return damaged[0].error if damaged else None
 
 
-def _nothing_here(world: World, everything: list[Row]) -> NoResumableSession:
-    if not everything:
+def _nothing_here(world: World) -> NoResumableSession:
+    here = listed(world, limit=1)
+    if not here.rows:
         return none_here(world)
-    ended = "the one there is has ended" if len(everything) == 1 else f"all {len(everything)} have ended"
+    ended = "the one there is has ended" if here.total == 1 else f"all {here.total} have ended"
     return NoResumableSession(
         f"no session here can be resumed: {ended}",
-        hint=f"Start a new one: {_begin_anew(world, everything)}; or look at them: acode session list --all",
+        hint=f"Start a new one: {_begin_again(world, here.rows)}; or look at them: acode session list --all",
     )
 
 
-def _begin_anew(world: World, everything: list[Row]) -> str:
+def _begin_again(world: World, newest: list[Row]) -> str:
     """As the most recent session was begun."""
-    latest = next((row.session_id for row in everything if row.session is not None), None)
-    if latest is None:
-        return "acode run PLAN.yml"
-    return way_to_begin_anew(preview(world, latest, Options(), probes=False, environment=False).session)
+    latest = next((row.session_id for row in newest if row.session is not None), None)
+    return command_to_begin_again(whole(world, latest)) if latest is not None else FIRST_PLAN
 
 
 def to_look_into(world: World, screen: Screen, text: str | None) -> str:
-    """The session whose own log is looked into; a run that others began may be named, once a session carries it."""
+    """The session whose own log is examined; a foreign run may be named, once it has a native session."""
     if text is not None:
         from acode.cli.foreign import refuse_unrecorded
 
@@ -85,15 +126,15 @@ def to_look_at(world: World, screen: Screen, text: str | None) -> str:
     """The session a look without an id is about: the most recent unfinished one, else the most recent."""
     if text is not None:
         return text
-    everything = rows(world)
-    known = [row.session for row in everything if row.session is not None and not row.session.steps_from.carries_run]
-    unfinished = [session for session in known if not session.terminal]
-    if not known:
-        raise damaged_error(everything) or none_here(world)
-    return (unfinished or known)[0].session_id
+    found, damaged = most_recent(world)
+    if found is None:
+        raise damaged_error(damaged) or none_here(world)
+    return found.session_id
 
 
 def _picked(world: World, screen: Screen, found: list[Session]) -> str:
+    from acode.cli.prompts import ask, confirm
+
     if len(found) == 1:
         screen.insist("Found 1 resumable session:")
         show_candidate(world, screen, found[0].session_id, "  ")
@@ -123,7 +164,8 @@ def show_candidate(world: World, screen: Screen, session_id: str, lead: str) -> 
     session = found.session
     word = {State.PAUSED: "Paused", State.AWAITING_APPROVAL: "Waiting"}.get(session.state, "Stopped")
     indent = " " * len(lead)
-    screen.insist(f"{lead}{in_one_line(session)}")
+    words = state_in_words(session, found.attention, running=found.lock.held)
+    screen.insist(f"{lead}{in_one_line(session, words)}")
     screen.insist(f"{indent}{word} at: {titled_position(session, outline_of(session), world.redactor)}")
     if found.lock.held and found.lock.holder is not None:
         screen.insist(f"{indent}Running now: pid {found.lock.holder.pid}")
@@ -131,9 +173,10 @@ def show_candidate(world: World, screen: Screen, session_id: str, lead: str) -> 
         screen.insist(f"{indent}{word}: {ago(stopped_at(session), world.clock())}")
 
 
-def in_one_line(session: Session) -> str:
-    escalated = ", escalated" if session.escalated else ""
-    return f'{short(session.session_id)} - {session.state}{escalated} - "{one_line(session.title)}"'
+def in_one_line(session: Session, words: str = "") -> str:
+    """`words`: its state for people, where somebody has looked whether it runs."""
+    state = words or f"{session.state}{', escalated' if session.escalated else ''}"
+    return f'{short(session.session_id)} - {state} - "{one_line(session.title)}"'
 
 
 def stopped_at(session: Session) -> datetime:

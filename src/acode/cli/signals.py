@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -22,7 +22,7 @@ WATCHED = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 class Signals:
     """While a session runs: signals press its switch. While a person is asked, or nothing runs yet, they interrupt."""
 
-    def __init__(self, stop: StopSwitch, *, grace_s: float, waits_for: Callable[[], str | None]) -> None:
+    def __init__(self, stop: StopSwitch, *, grace_s: float, waits_for: Callable[[], Sequence[str]]) -> None:
         self.stop = stop
         self.grace_s = grace_s
         self.waits_for = waits_for
@@ -49,26 +49,38 @@ class Signals:
         self.stop.press(name)
         if self.interrupts:
             raise KeyboardInterrupt
-        _write(self._what_happens(name, again=again))
+        stops = self.stop.stops_at_once and self.stop.at_once()
+        _write(self._stop_line(name, again=again, stops=stops))
 
-    def _what_happens(self, name: str, *, again: bool) -> str:
-        step = self.waits_for()
+    def _stop_line(self, name: str, *, again: bool, stops: bool) -> str:
+        running = self.waits_for()
+        steps = describe(running)
+        them = "it" if len(running) == 1 else "them"
+        if not running:
+            return "" if again else "Pausing…"
+        if stops and not again:
+            return f"Stopping {steps} now ({name})…"
         if again:
-            return f"Stopping step {step} now…" if step and name == "SIGINT" else ""
-        if step is None:
-            return "Pausing…"
+            return f"Stopping {steps} now…" if name == "SIGINT" else ""
         if name == "SIGINT":
-            return f"Pausing after step {step} … press Ctrl+C again to stop it now"
-        return f"Pausing after step {step} ({name}); it is stopped if it takes over {self.grace_s:g} s"
+            return f"Pausing after {steps} … press Ctrl+C again to stop {them} now"
+        takes = "it is stopped if it takes" if len(running) == 1 else "they are stopped if they take"
+        return f"Pausing after {steps} ({name}); {takes} over {self.grace_s:g} s"
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
-        """At a prompt a signal ends the waiting: Python would go on reading after the handler returned."""
+        """At a prompt a signal ends the waiting: Python would continue to read after the handler returned."""
         before, self.interrupts = self.interrupts, True
         try:
             yield
         finally:
             self.interrupts = before
+
+
+def describe(steps: Sequence[str]) -> str:
+    """“step a.1”, “steps a.1, b.2 and c.1”."""
+    *others, last = steps or ("",)
+    return f"steps {', '.join(others)} and {last}" if others else f"step {last}"
 
 
 def _write(text: str) -> None:

@@ -7,18 +7,20 @@ from typing import Any
 import click
 import msgspec
 
-from acode.cli import foreign, sync_state
+from acode.attention import state_in_words
 from acode.cli import rows as listing
+from acode.cli import sync_state
 from acode.cli.candidates import all_sessions
-from acode.cli.durations import ago
 from acode.cli.flags import Command, Flags
 from acode.cli.positions import outline_of, titled_position
-from acode.cli.screen import Screen, one_line
-from acode.cli.session_picker import stopped_at, to_look_at
+from acode.cli.screen import Screen
+from acode.cli.session_picker import foreign_run, stopped_at, to_look_at
 from acode.cli.world import build_world
-from acode.engine.preview import Preview, Row, decision_json, is_escalated, next_action, preview
+from acode.engine.preview import Preview, Row, decision_json, next_action, preview
 from acode.engine.world import Options, World, short
 from acode.lock import Seen
+from acode.text import one_line
+from acode.text.durations import ago
 
 
 @click.command(cls=Command, name="status")
@@ -26,9 +28,12 @@ from acode.lock import Seen
 @click.pass_obj
 def command(flags: Flags, *, session: str | None) -> int:
     """Where a session stands: state, position, what an automatic resume would do now, lock, sync."""
+    flags.only_looks = True
     world = build_world(flags)
     screen = Screen(flags, world.env)
-    if (run := foreign.meant(world, screen, session, None, sure=True)) is not None:
+    if (run := foreign_run(world, screen, session, None, sure=True)) is not None:
+        from acode.cli import foreign
+
         return foreign.status(world, screen, run)
     name = to_look_at(world, screen, session)
     found = preview(world, name, Options(actor="system"), probes=False, environment=False)
@@ -57,6 +62,7 @@ def row_of(found: Preview) -> Row:
         interruption=survey.interruption if survey else None,
         decision=survey.decision if survey else None,
         lock=found.lock,
+        changed=found.changed,
     )
 
 
@@ -67,7 +73,7 @@ def lock_json(seen: Seen) -> dict[str, Any]:
 
 def lines(world: World, screen: Screen, found: Preview) -> list[str]:
     session, now = found.session, world.clock()
-    state = f"{session.state} (escalated)" if is_escalated(found) else str(session.state)
+    state = state_in_words(session, found.attention, running=found.lock.held)
     tasks = f"{session.plan_tasks_done}/{session.plan_tasks_total}"
     out = [
         f"Session: {short(session.session_id)}",
@@ -81,19 +87,19 @@ def lines(world: World, screen: Screen, found: Preview) -> list[str]:
     survey, decision = found.survey, found.survey.decision
     out.append(f"Position: {titled_position(session, outline_of(session), world.redactor)}")
     if found.lock.held:
-        out.append(f"Lock: {owner_in_words(found.lock)}")
+        out.append(f"Lock: {describe_owner(found.lock)}")
     else:
         out.append(f"Stopped: {ago(stopped_at(session), now)}, {one_line(survey.interruption.evidence)}")
         verdict = "allowed" if decision.eligible else "refused"
         waiting = f", {decision.cooldown_s_remaining} s remain" if decision.cooldown_s_remaining else ""
-        out.append(f"Automatic resume now: {verdict} ({decision.in_words}{waiting})")
+        out.append(f"Automatic resume now: {verdict} ({decision.describe}{waiting})")
         out.append("Lock: free")
     out += sync_state.in_full(found.sync.as_json(), now)
     out.append(f"Next: {next_action(found)}")
     return out
 
 
-def owner_in_words(seen: Seen) -> str:
+def describe_owner(seen: Seen) -> str:
     if seen.holder is None:
         return "held by another process"
     return f"held by pid {seen.holder.pid} of {seen.holder.user} on {seen.holder.host}: it is running now"

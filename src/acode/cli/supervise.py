@@ -19,20 +19,21 @@ from typing import Any, assert_never
 
 import click
 
-from acode.cli import foreign
 from acode.cli.candidates import sessions_or_plans
-from acode.cli.flags import OFFLINE, WHY_OFFLINE, Command, Flags
+from acode.cli.flags import OFFLINE, ON_SIGNAL, WHY_OFFLINE, Command, Flags
 from acode.cli.jsonlines import JsonLines
 from acode.cli.plan_argument import is_file, read_plan
 from acode.cli.run import unfinished_of
 from acode.cli.screen import Screen
-from acode.cli.session_picker import to_resume
+from acode.cli.session_picker import foreign_run, to_resume
 from acode.cli.supervised_start import StartNote, SupervisedStart, unreported
 from acode.cli.world import build_world
 from acode.engine.create import same_plan
 from acode.engine.missing_checkpoint import missing_checkpoint_on_record
 from acode.engine.notices import Notice, reopened
-from acode.engine.preview import history, next_action, preview, rows
+from acode.engine.preview import history, next_action, preview
+from acode.engine.session_list import active_since
+from acode.engine.workspace_store import has_database, opened
 from acode.engine.world import Options, World, short
 from acode.errors import NoResumableSession, SessionLocked, Usage
 from acode.events.types import SessionCreated
@@ -57,13 +58,15 @@ EXIT_OF_STATE = {State.COMPLETED: 0, State.FAILED: 1, State.CANCELLED: 15}
 @click.option("--new", is_flag=True, help="Start a new session of the plan, whatever became of the ones before.")
 @click.option("--yes", is_flag=True, help="Confirm which session, and trust the workspace's configuration.")
 @click.option("--force", is_flag=True, help="Allow the home directory or / as the workspace.")
+@ON_SIGNAL
 @OFFLINE
 @WHY_OFFLINE
 @click.pass_obj
 def command(flags: Flags, *, what: str | None, last: bool, new: bool, yes: bool, force: bool) -> int:
     """Run or resume in a child process under the resume policy, until it ends, is escalated or is stopped.
 
-    With a plan file its unfinished session is carried on; without one a new session is started.
+    With a plan file its unfinished session is resumed, or a new one started. Without an argument the most recent
+    session is shown and confirmed; where nobody can be asked, that needs --last or --yes.
     """
     if new and (what is None or not is_file(what)):
         raise Usage("--new starts a session of a plan file; an existing session is named without it")
@@ -71,10 +74,11 @@ def command(flags: Flags, *, what: str | None, last: bool, new: bool, yes: bool,
     screen = Screen(flags, world.env)
     if what is not None and is_file(what):
         return supervise_plan(flags, world, screen, what, new=new)
-    if (run := foreign.meant(world, screen, what, None, sure=True)) is not None:
+    sure = last or yes
+    if (run := foreign_run(world, screen, what, None, sure=sure, verb="supervise")) is not None:
         run_id = run.run_id
         return Supervisor(flags, world, screen).go(["resume", run_id, "--auto"], lambda: run_id)
-    text = what if what is not None else to_resume(world, screen, last=last, yes=True, asks=False)
+    text = what if what is not None else to_resume(world, screen, last=last, yes=yes, asks=True, verb="supervise")
     # Looked at before anything is supervised: a name that nobody has, or a log that cannot be used, is an error here.
     options = Options(actor="system")
     with missing_checkpoint_on_record(world, options):
@@ -156,7 +160,7 @@ def left_over(
     unfinished: Callable[[], Session | None],
     what: str,
 ) -> tuple[str | None, str]:
-    """The session to be continued or reported, and why in words."""
+    """The session to be continued or reported, and the reason as a text."""
     world, show = supervisor.world, supervisor.screen.line
     found = unreported(start, lambda since: session_since(world, is_meant, since), show)
     if found is not None and is_there(world, found):
@@ -166,19 +170,22 @@ def left_over(
 
 
 def is_there(world: World, session_id: str) -> bool:
-    """One that was collected or removed since had its end seen by whoever removed it."""
-    return any(row.session_id == session_id for row in rows(world))
+    """Whether the session still exists: the person who removed it has seen its end."""
+    if not has_database(world):
+        return False
+    with opened(world, look_only=True) as store:
+        return store.has(session_id)
 
 
 def session_since(world: World, is_meant: Callable[[SessionCreated], bool], since: datetime) -> str | None:
-    """The session that the first child has made, found by its first event: a killed child tells nothing."""
-    for row in rows(world):
-        if row.session is None or row.session.created_at < since:
+    """The session that the first child has made, found by its first event: a killed child reports nothing."""
+    for session in active_since(world, since):
+        if session.created_at < since:
             continue
-        with closing(history(world, row.session_id)) as events:  # type: ignore[type-var]
+        with closing(history(world, session.session_id)) as events:  # type: ignore[type-var]
             created = next(events)[0].event
         if isinstance(created, SessionCreated) and is_meant(created):
-            return row.session_id
+            return session.session_id
     return None
 
 
@@ -232,7 +239,8 @@ class Supervisor:
         if code == SessionLocked.exit_code:  # a child that met the lock has been waited for; this is the end of it
             shown, waited_s = short(self.name()), self.world.config.settings.session.lock_timeout_seconds
             raise SessionLocked(
-                f"session {shown} is still worked on by another process or a command of its own, after {waited_s:g} s",
+                f"session {shown} may still be at work elsewhere after {waited_s:g} s: in another process, in a command"
+                " of its own or on another machine",
                 hint=f"See by whom: acode status {shown}. Then: acode supervise {shown}",
             )
         code = 143 if code == 130 and self.stopped_by not in (None, "SIGINT") else code
@@ -241,7 +249,7 @@ class Supervisor:
         return code
 
     def _last_lines(self, code: int) -> None:
-        """Where no child has had the last word, it is said here: whoever reads the lines waits for a session_end."""
+        """Print the last lines where no child has: the reader of the lines waits for a session_end."""
         found = preview(self.world, self.name(), Options(actor="system"), probes=False, environment=False)
         session, at = found.session, self.world.clock()
         lines = JsonLines(self.screen, self.world.redactor)
@@ -274,6 +282,8 @@ class Supervisor:
         flags += [flag for flag, on in also if on]
         if self.world.offline is not None and arguments[0] == "resume":
             arguments = [*arguments, "--offline", "--reason", self.world.offline]
+        if self.flags.on_signal == "stop":
+            arguments = [*arguments, "--on-signal", "stop"]
         group: dict[str, Any] = {"process_group": 0, "pass_fds": self._inherited} if sys.platform != "win32" else {}
         line = [sys.executable, "-m", "acode", *flags, *arguments]
         self.child = subprocess.Popen(line, stdin=subprocess.DEVNULL, env=dict(self.world.env), **group)

@@ -1,7 +1,7 @@
 """The note of a supervisor that has started on a plan or a task, kept until it has reported how the session ended.
 
 A supervisor that was killed alone leaves its note: its child may have finished the session meanwhile, and a restart
-must not begin a second one. The child may also be about to make its session; it inherits a lock that says so.
+must not begin a second one. The child may also be about to make its session; it inherits a lock that shows this.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from acode.disk import file_lock
 from acode.disk.fsync import sync_directory
 from acode.disk.own_files import open_own, read_own
 from acode.disk.private_files import write_private
-from acode.disk.write_errors import naming_what_failed
+from acode.disk.write_errors import refusing_write_errors
 from acode.engine.world import World
 from acode.errors import LockUnsafe
 from acode.workspace import Root, ensure_agent_dir
@@ -53,8 +53,8 @@ class SupervisedStart:
             reason = error.strerror if isinstance(error, OSError) else "it is damaged"
             raise LockUnsafe(
                 f"the note of an earlier supervisor, {self.path}, cannot be read: {reason}",
-                hint="Its session may have ended unreported: look with acode session list --all. Then remove the note,"
-                " or start anew with --new.",
+                hint="Its session may have ended unreported: look with acode session list --all. Then remove the"
+                " note, or start another session with --new.",
             ) from error
 
     def write(self, note: StartNote) -> None:
@@ -62,15 +62,15 @@ class SupervisedStart:
         write_private(self.path, msgspec.json.encode(note))
 
     def acknowledge(self) -> None:
-        """The end is reported. Synced, or a power cut brings the note back and a nightly run is left out."""
-        with naming_what_failed(f"{self.path} cannot be removed"):
+        """The end is reported. Synced, or a power cut restores the note and a nightly run is left out."""
+        with refusing_write_errors(f"{self.path} cannot be removed"):
             self.path.unlink(missing_ok=True)
             sync_directory(self.path.parent)
 
     @contextlib.contextmanager
     def lock_for_child(self) -> Iterator[int | None]:
         """A locked descriptor for the child to inherit; None where a child of an earlier supervisor still has it."""
-        with naming_what_failed(f"{self._child} cannot be opened"):
+        with refusing_write_errors(f"{self._child} cannot be opened"):
             descriptor = open_own(self._child, os.O_RDWR | os.O_CREAT)
         try:
             yield descriptor if sys.platform != "win32" and file_lock.try_lock(descriptor) else None

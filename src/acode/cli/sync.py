@@ -9,13 +9,14 @@ import msgspec
 
 from acode.cli import sync_state
 from acode.cli.candidates import all_sessions
-from acode.cli.durations import count
 from acode.cli.flags import Command, Flags, Group
-from acode.cli.screen import Screen, one_line
+from acode.cli.screen import Screen
 from acode.cli.world import build_world
 from acode.config import without_password
 from acode.engine.world import World, short
 from acode.errors import AcodeError, SyncFailed
+from acode.text import one_line
+from acode.text.durations import count
 
 if TYPE_CHECKING:
     from acode.sync.push_now import Standing
@@ -109,7 +110,7 @@ def status(flags: Flags, *, session: str | None) -> int:
 
 
 def compared(world: World, screen: Screen, found: list[Standing]) -> list[Standing]:
-    """With what the server says now; a look is never an error."""
+    """Compare with the server's present state; a look is never an error."""
     from acode.sync.push_now import compare
 
     if not found or world.config.settings.sync.url is None:

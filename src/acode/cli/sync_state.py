@@ -1,12 +1,12 @@
-"""The state of the sync in words; a session never waits for it."""
+"""The state of the sync as text; a session never waits for it."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
-from acode.cli.durations import ago_brief, count
-from acode.cli.screen import one_line
+from acode.text import one_line
+from acode.text.durations import ago_brief, count
 
 NOTE = "Note: Session continues locally. Sync will resume when remote is available."
 DISABLED: dict[str, Any] = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from acode.cli.screen import Screen, is_terminal, one_line
+from acode.cli.screen import Screen, is_terminal
+from acode.text import one_line
 
 GAP = "  "
 LAST_COLUMNS_MIN = 4

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acode.cli.early_flags import Flags
-from acode.cli.screen import Screen, one_line
+from acode.cli.screen import Screen
 from acode.config import Config, effective, is_trusted, load_config, state_dir, trust
 from acode.engine.make_world import make_world
 from acode.engine.world import Answers, Listener, World
 from acode.errors import NotWritable, UnsafeWorkspace, Usage
+from acode.text import one_line
 from acode.workspacepath import OWN_DIRECTORY
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def find_workspace(directory: str | None, env: Mapping[str, str], *, force: bool
         raise UnsafeWorkspace(
             f"{found} is {name}: too wide a place for a workspace",
             hint="Go to your project's directory, or name it with -C DIR"
-            + ("." if force is None else "; --force uses this one all the same."),
+            + ("." if force is None else "; --force uses this one anyway."),
         )
     return found
 
@@ -143,6 +144,7 @@ def build_world(
         ask_offline=lambda stated: _asked_offline(screen, stated),
         on_waiting=screen.line,
     )
+    world.stop.stops_at_once = flags.on_signal == "stop"
     flags.remember(world)
     return world
 
@@ -154,7 +156,9 @@ def _offline(flags: Flags) -> str | None:
 
 
 def _asked_offline(screen: Screen, stated: str) -> str | None:
-    """A person who knows that nobody has continued it elsewhere says so, and why; anything else is a no."""
+    """Ask a person who knows that no other machine has continued the session to confirm it, with a reason; any other
+    answer is a no.
+    """
     if not screen.can_ask:
         return None
     from acode.cli.prompts import ask_for_text, confirm, forget_typed_ahead

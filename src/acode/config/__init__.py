@@ -1,8 +1,8 @@
 """Typed settings: flag, environment, the workspace's file, the user's file, default, in this order.
 
-A workspace may be somebody else's repository. Its settings that execute or send something are therefore held back until
-the user trusts the very file they are in; `load_config` never lets them through, only `effective(config, trusted=True)`
-does. Loading costs no YAML parser where there is no file.
+A workspace may be the repository of another person. Its settings that execute or send something are therefore held back
+until the user trusts the very file they are in; `load_config` never lets them through, only `effective(config,
+trusted=True)` does. Loading costs no YAML parser where there is no file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from acode.config.layer_merge import executing, merge
 from acode.config.layers import Layer, from_environment, from_file, from_flags, strange_variables
 from acode.config.places import CONFIG_NAME, state_dir, user_config_dir, workspace_config_path
 from acode.config.rules import DRIVER_NAMES, DRIVERS, RULES
-from acode.config.settings import Driver, Section, Settings, Sync
+from acode.config.settings import Driver, Hooks, Section, Settings, Sync
 from acode.config.trust import is_trusted, trust
 from acode.errors import BadConfig
 from acode.yamlfile import Source, decode_text, did_you_mean, parse, read_bytes, shown
@@ -77,11 +77,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         plain = msgspec.to_builtins(msgspec.structs.replace(self.settings, sync=public))
         if plain["sync"]["release"] == Sync().release:  # or for older sessions the configuration would seem changed
             del plain["sync"]["release"]
+        if self.settings.hooks == Hooks():
+            del plain["hooks"]
         return digest(plain)
 
 
 def load_config(workspace: Path, env: Mapping[str, str], flags: Mapping[str, object]) -> Config:
-    """The settings for a workspace; those that execute or send are held back until `effective` is told of trust."""
+    """The settings for a workspace; those that execute or send are held back until `effective` gets `trusted=True`."""
     workspace_raw = _read_if_there(workspace_config_path(workspace))
     user_path = user_config_dir(env) / CONFIG_NAME
     user_raw = _read_if_there(user_path)
@@ -104,7 +106,7 @@ def load_config(workspace: Path, env: Mapping[str, str], flags: Mapping[str, obj
 
 
 def effective(config: Config, *, trusted: bool) -> Config:
-    """The configuration with the workspace's executing settings in force, or with what would stand without them."""
+    """The configuration with the workspace's executing settings in force, or with the values that hold without them."""
     held_back = () if trusted else config.executes
     merged = merge(config.layers, config.workspace_layer, held_back)
     settings = _assemble({key: entry.value for key, entry in merged.items()})

@@ -16,6 +16,7 @@ TOOL_RULES = "tools.rules"
 READ_ONLY = "tools.read_only"
 _SENDS = ("model.base_url", "model.api_key_env", "sync.url", "notify.command")
 _SPENDS = ("model.budget_tokens", "model.budget_usd")
+_WEAKENS = {"hooks.on_error": "allow", "hooks.front": "never", "hooks.unknown": "ask"}  # what is watched, and how much
 
 
 def merge(layers: tuple[Layer, ...], workspace_layer: int, held_back: tuple[str, ...]) -> dict[str, Entry]:
@@ -32,7 +33,7 @@ def merge(layers: tuple[Layer, ...], workspace_layer: int, held_back: tuple[str,
 
 
 def _with_rules(said: Entry, below: Entry | None, *, trusted: bool) -> Entry:
-    """The rules of a layer before those below it. Of one that is not trusted only what restricts counts."""
+    """The rules of a layer before those below it. Only the restrictions of an untrusted layer count."""
     rules, known = _rules_of(said), _rules_of(below)
     behind: tuple[ToolRule, ...] = ()
     if not trusted:
@@ -66,6 +67,8 @@ def _executes_or_sends(key: str, value: object) -> bool:
         return True
     if key.startswith("tools."):
         return value == "allow"
+    if key in _WEAKENS:
+        return value == _WEAKENS[key]
     return value is not None and (key in _SENDS or key.startswith(f"{DRIVERS}."))
 
 

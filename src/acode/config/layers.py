@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from acode.config.rules import DRIVER_NAMES, DRIVERS, RULES, TIMEOUT_S_MAX, arguments
-from acode.config.settings import Driver
+from acode.config.rules import DRIVER_NAMES, DRIVERS, RULES, TIMEOUT_S_MAX, arguments, texts
+from acode.config.settings import DRIVING_AGENTS, Driver
 from acode.errors import BadConfig
 from acode.workspacepath import Outside, inside_workspace
 from acode.yamlfile import Node, Source, did_you_mean, from_data, shown
 
 PROBE_CHARS_MAX = 10_000
-DRIVER_KEYS = ("command", "idempotent", "timeout", "probe", "cwd")
+COMMON_DRIVER_KEYS = ("idempotent", "timeout", "probe", "cwd")
+COMMAND_DRIVER_KEYS = ("command", *COMMON_DRIVER_KEYS)
+AGENT_DRIVER_KEYS = ("agent", "arguments", *COMMON_DRIVER_KEYS)
 
 
 class Entry(NamedTuple):
@@ -69,13 +71,22 @@ def _read_drivers(node: Node, found: dict[str, Entry]) -> None:
 
 
 def _read_driver(node: Node) -> Driver:
-    entries = node.mapping(DRIVER_KEYS, "a mapping with command")
-    if "command" not in entries:
-        raise node.problem('expected the key "command", found none', hint="For example: {command: [my-agent, --go]}")
-    defaults = Driver(command=())
+    entries = node.mapping(("command", *AGENT_DRIVER_KEYS), "a mapping with command or agent")
+    if "command" not in entries and "agent" not in entries:
+        raise node.problem(
+            'expected the key "command" or "agent", found none',
+            hint="For example: {agent: claude}, or {command: [my-agent, --go]}",
+        )
+    for name in ("agent", "arguments"):
+        if "command" in entries and name in entries:
+            raise entries[name].problem(f"expected either command or agent, found command and {name}")
+    defaults = Driver()
+    agent, extra = entries.get("agent"), entries.get("arguments")
     probe, cwd, timeout = entries.get("probe"), entries.get("cwd"), entries.get("timeout")
     return Driver(
-        command=arguments(entries["command"]),
+        command=arguments(entries["command"]) if "command" in entries else (),
+        agent=agent.choice(*DRIVING_AGENTS) if agent else "",
+        arguments=texts(extra) if extra else (),
         idempotent=entries["idempotent"].flag() if "idempotent" in entries else defaults.idempotent,
         timeout_s=timeout.number(0, TIMEOUT_S_MAX, above_low=True, unit="seconds") if timeout else defaults.timeout_s,
         probe=probe.text(chars_max=PROBE_CHARS_MAX) if probe else None,
@@ -104,7 +115,7 @@ def variable_of(key: str) -> str:
 
 
 def from_environment(env: Mapping[str, str]) -> Layer:
-    """What `ACODE_*` says. An empty variable says nothing, as everywhere in Unix."""
+    """The settings in `ACODE_*`. An empty variable sets nothing, as everywhere in Unix."""
     variables = {variable_of(key): key for key in RULES} | NAMED
     found: dict[str, Entry] = {}
     for variable, key in variables.items():

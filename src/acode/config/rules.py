@@ -1,4 +1,4 @@
-"""What each setting accepts: one rule per key, the same for a file, the environment and a flag."""
+"""The values that each setting accepts: one rule per key, the same for a file, the environment and a flag."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from acode.config.settings import TOOLS, ToolRule
+from acode.config.settings import NOTIFY_CAUSES, TOOLS, ToolRule
 from acode.yamlfile import Node, schema
 from acode.yamlfile.schema import Schema
 
@@ -125,10 +125,15 @@ def _command_or_none(node: Node) -> str | tuple[str, ...] | None:
 
 
 def arguments(node: Node) -> tuple[str, ...]:
-    items = node.items("a list of texts", items_max=ARGUMENTS_MAX)
-    if not items:
+    found = texts(node)
+    if not found:
         raise node.wrong("a program and its arguments")
-    items[0].text("a program", chars_max=COMMAND_CHARS_MAX)
+    node.items("a list of texts", items_max=ARGUMENTS_MAX)[0].text("a program", chars_max=COMMAND_CHARS_MAX)
+    return found
+
+
+def texts(node: Node) -> tuple[str, ...]:
+    items = node.items("a list of texts", items_max=ARGUMENTS_MAX)
     for item in items:
         if not isinstance(item.data, str):
             raise item.wrong("text", hint="Quote it.")
@@ -151,7 +156,7 @@ def _usd(node: Node) -> float:
     return node.number(0, BUDGET_USD_MAX, above_low=True, unit="US dollars")
 
 
-# Of tools.
+# Rules for tools.
 
 ANSWERS = ("ask", "allow", "deny")
 TOOL_RULE_KEYS = ("tool", "match", "answer")
@@ -195,6 +200,11 @@ def _pattern(node: Node) -> str:
     if not text.isprintable():
         raise node.wrong("a pattern in one line")
     return text
+
+
+def _causes(node: Node) -> tuple[str, ...]:
+    items = node.items("a list of causes", items_max=len(NOTIFY_CAUSES))
+    return tuple(dict.fromkeys(item.choice(*NOTIFY_CAUSES) for item in items))
 
 
 _ANSWER = one_of(*ANSWERS)
@@ -250,6 +260,10 @@ RULES: Mapping[str, Rule] = {
         _command_or_none,
         schema=schema.one_of(schema.NULL, schema.text(chars_max=COMMAND_CHARS_MAX), COMMAND_SCHEMA),
     ),
+    "notify.on": Rule(_causes, _list_of, schema.items(schema.choice(*NOTIFY_CAUSES), items_max=len(NOTIFY_CAUSES))),
+    "hooks.on_error": one_of("block", "allow"),
+    "hooks.front": one_of("auto", "never"),
+    "hooks.unknown": one_of("ask", "block"),
 }
 
 DRIVERS = "drivers"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from acode.config.layers import DRIVER_KEYS, PROBE_CHARS_MAX, names_below
-from acode.config.rules import COMMAND_SCHEMA, DRIVER_NAMES, DRIVERS, RULES, TIMEOUT_S_MAX
+from acode.config.layers import AGENT_DRIVER_KEYS, COMMAND_DRIVER_KEYS, PROBE_CHARS_MAX, names_below
+from acode.config.rules import ARGUMENTS_MAX, COMMAND_SCHEMA, DRIVER_NAMES, DRIVERS, RULES, TIMEOUT_S_MAX
+from acode.config.settings import DRIVING_AGENTS
 from acode.workspacepath import PATH_BYTES_MAX
 from acode.yamlfile import schema
 from acode.yamlfile.schema import Schema
@@ -14,6 +15,8 @@ COMMAND = "acode schema config"
 
 _DRIVER_VALUES: Mapping[str, Schema] = {
     "command": COMMAND_SCHEMA,
+    "agent": schema.choice(*DRIVING_AGENTS),
+    "arguments": schema.items({"type": "string"}, items_max=ARGUMENTS_MAX),
     "idempotent": schema.flag(),
     "timeout": schema.number(0, TIMEOUT_S_MAX, above_low=True),
     "probe": schema.text(chars_max=PROBE_CHARS_MAX),
@@ -33,6 +36,10 @@ def _section(prefix: str) -> Schema:
 
 def _value(key: str) -> Schema:
     if key == DRIVERS:
-        driver = schema.mapping({name: _DRIVER_VALUES[name] for name in DRIVER_KEYS}, required=("command",))
+        driver = schema.one_of(_driver(COMMAND_DRIVER_KEYS, "command"), _driver(AGENT_DRIVER_KEYS, "agent"))
         return schema.one_of(schema.NULL, schema.mapping(dict.fromkeys(DRIVER_NAMES, driver)))
     return RULES[key].schema if key in RULES else _section(f"{key}.")
+
+
+def _driver(keys: tuple[str, ...], needed: str) -> Schema:
+    return schema.mapping({name: _DRIVER_VALUES[name] for name in keys}, required=(needed,))

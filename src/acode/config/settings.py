@@ -120,14 +120,33 @@ class Sync(Section, frozen=True, kw_only=True):
     release: Literal["on_pause", "never"] = "on_pause"  # never: the machine stays the owner while the session waits
 
 
+NOTIFY_CAUSES = ("gate", "unknown", "escalated", "mismatch", "failed", "parked", "done")
+
+
 class Notify(Section, frozen=True, kw_only=True):
     command: str | tuple[str, ...] | None = None
+    on: tuple[str, ...] = NOTIFY_CAUSES[:-1]  # the end of a session that went well is nobody's business by default
+
+
+class Hooks(Section, frozen=True, kw_only=True):
+    """Agents of others, observed by hooks."""
+
+    on_error: Literal["block", "allow"] = "block"  # of a call whose start cannot be recorded
+    front: Literal["auto", "never"] = "auto"
+    unknown: Literal["ask", "block"] = "ask"  # block: nothing changes anything until every outcome is known
+
+
+DRIVING_AGENTS = ("claude", "codex", "gemini", "opencode")  # those that acode can start without a terminal
 
 
 class Driver(Section, frozen=True, kw_only=True):
-    """The program that carries on a foreign run. Idempotent unless said otherwise: those formats define re-running."""
+    """The program that does the tasks of a foreign run: a command, or an agent that acode knows how to start.
+    Idempotent unless said otherwise: those formats define re-running.
+    """
 
-    command: tuple[str, ...]
+    command: tuple[str, ...] = ()
+    agent: str = ""  # in place of a command
+    arguments: tuple[str, ...] = ()  # for the agent
     idempotent: bool = True
     timeout_s: float = 3600
     probe: str | None = None
@@ -144,4 +163,5 @@ class Settings(Section, frozen=True, kw_only=True):
     tools: Tools = Tools()
     sync: Sync = Sync()
     notify: Notify = Notify()
+    hooks: Hooks = Hooks()
     drivers: dict[str, Driver] = {}

@@ -1,15 +1,14 @@
-"""Which workspace settings the user has agreed to: one private file per workspace and content.
+"""The workspace settings that the user trusts: one private file per workspace and content.
 
-Agreement is to a hash, so any change of the file asks again. Whatever is odd about a trust file (a link, another owner,
-open to others, other content) means that there is no trust; nothing here ever errs towards trusting. One that cannot be
-read at all is an error: nobody is asked again for what they have answered.
+Trust is bound to a hash, so any change of the file asks again. An irregular trust file (a link, another owner, open to
+others, other content) means that there is no trust. A file that cannot be read at all is an error: a person is not
+asked the same question again.
 """
 
 from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 import stat
 from pathlib import Path
@@ -40,7 +39,7 @@ def is_trusted(state_dir: Path, workspace: Path, sha256: str) -> bool:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
     except OSError as error:
-        if error.errno == errno.ELOOP:  # a link: nobody's word
+        if error.errno == errno.ELOOP:  # a link: no proof of trust
             return False
         raise
     try:
@@ -58,5 +57,7 @@ def _place(state_dir: Path, workspace: Path, sha256: str) -> Path:
 
 
 def _content(workspace: Path, sha256: str) -> bytes:
-    """What is agreed to, readable by whoever wonders what the file is. A link to the workspace is the workspace."""
+    """The trusted workspace and file, in a readable form. A link to the workspace is the workspace."""
+    import json
+
     return json.dumps({"workspace": os.path.realpath(workspace), "config_sha256": sha256}).encode() + b"\n"

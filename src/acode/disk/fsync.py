@@ -8,10 +8,13 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable
 
-FullSync = Callable[[int], object]
-# What a volume says that knows no full sync, as network volumes do. Any other error is one of the disk.
+TYPE_CHECKING = False  # the front of an agent's command loads this, and nothing that costs
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    FullSync = Callable[[int], object]
+# The errors of a volume without full sync, such as a network volume. Any other error is one of the disk.
 _NO_FULL_SYNC = (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY)
 
 FULL_SYNC: FullSync | None = None  # None: fsync itself empties the cache of the drive

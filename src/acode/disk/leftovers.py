@@ -1,7 +1,7 @@
-"""Temporary files that are told from leftovers by the kernel: a living writer holds a lock on its own.
+"""Distinguish temporary files from leftovers by the kernel's locks: a living writer holds a lock on its own file.
 
-A pid in the name would not do: in another container it is another process's, and a file that somebody is writing would
-be taken away, or one that nobody writes any more be kept.
+A pid in the name would not do: in another container it is another process's, and a file in use would be removed, or an
+abandoned one kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _TEMPORARY: Final = re.compile(r"\..+\.[0-9a-f]{1,16}\.acode-tmp")  # also those
 
 
 def create_temporary(directory: OpenDirectory, name: str, mode: int) -> tuple[str, int]:
-    """A new file for what shall replace `name`, as its name and a descriptor. It is the writer's while that is open."""
+    """Create the file that will replace `name`; returns its name and a descriptor. It is the writer's while that is
+    open.
+    """
     for _ in range(TRIES_MAX):
         temporary = f".{name}.{os.urandom(8).hex()}{TEMPORARY_END}"
         descriptor = directory.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

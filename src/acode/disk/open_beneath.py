@@ -7,18 +7,21 @@ beneath the one before it. A name that was checked is never resolved a second ti
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import struct
 import sys
 from functools import lru_cache
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from acode.disk.open_directory import DIRECTORY_FLAGS, OpenDirectory, descriptor_of
 from acode.disk.own_files import SAFE_FLAGS
 from acode.disk.path_names import below, bytes_of, parts_of, text_of, visible
 from acode.errors import UnsafePath
+
+if TYPE_CHECKING:
+    import ctypes
 
 _OPENAT2 = 437
 _RESOLVE = 0x02 | 0x04 | 0x08  # no magic links, no symbolic links, beneath
@@ -58,7 +61,7 @@ class Directory(OpenDirectory):
         os.utime(self._at(name), ns=(mtime_ns, mtime_ns), dir_fd=self._fd, follow_symlinks=follow)
 
     def set_mode(self, name: str, mode: int) -> None:
-        """Change the permissions of a file or directory, never of what a link points to."""
+        """Change the permissions of a file or directory, never of a link's target."""
         if sys.platform == "linux":
             # chmod follows links here, and an unreadable file cannot be opened for fchmod: a path descriptor can.
             descriptor = os.open(self._at(name), os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
@@ -91,7 +94,7 @@ class Root:
     def open_beneath(self, rel: str, flags: int, mode: int = 0) -> int:
         """A descriptor for the path; UnsafePath where it leaves the root or goes through a link.
 
-        It never blocks. What it is (a file, a FIFO, a device) is for the caller to ask with fstat before using it.
+        It never blocks. The caller asks for its kind (a file, a FIFO, a device) with fstat before using it.
         """
         parts = parts_of(rel)
         if sys.platform == "linux" and _kernel_knows_openat2():
@@ -193,11 +196,15 @@ def _through_link(rel: str) -> UnsafePath:
 
 @lru_cache(maxsize=1)
 def _libc() -> ctypes.CDLL:
+    import ctypes
+
     return ctypes.CDLL(None, use_errno=True)
 
 
 def _openat2(directory: int, path: bytes, flags: int, mode: int) -> int:
     """The descriptor, or the negative error number."""
+    import ctypes  # a command that only looks opens nothing beneath the root
+
     how = struct.pack("QQQ", flags, mode if flags & os.O_CREAT else 0, _RESOLVE)
     # ctypes hands over plain integers as C ints, and a system call takes longs.
     result: int = _libc().syscall(

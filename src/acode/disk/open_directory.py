@@ -25,7 +25,7 @@ _PERHAPS_A_LINK = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)  # the kernels disa
 
 
 def descriptor_of(path: str) -> int | None:
-    """Of a directory that the caller named himself, which may be a link; None where the platform has none."""
+    """The descriptor of a directory that the caller named, which may be a link; None where the platform has none."""
     if sys.platform == "win32":
         return None
     else:
@@ -33,7 +33,7 @@ def descriptor_of(path: str) -> int | None:
 
 
 class OpenDirectory:
-    """What can be done in an open directory; subclasses say how names are spelled and how a link is refused."""
+    """The operations in an open directory; subclasses define the spelling of names and the refusal of links."""
 
     __slots__ = ("_fd", "path")
 
@@ -84,7 +84,7 @@ class OpenDirectory:
             return self.open(name, DIRECTORY_FLAGS)
 
     def stat(self, name: str) -> os.stat_result | None:
-        """What stands at the name, links not followed; None: nothing."""
+        """The status of the entry, links not followed; None: there is none."""
         try:
             return os.stat(self._at(name), dir_fd=self._fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -96,7 +96,7 @@ class OpenDirectory:
         return found is not None and is_link(found)
 
     def names(self, count_max: int | None = None) -> list[str]:
-        """The names, sorted; one more than `count_max` tells the caller that there are more."""
+        """The names, sorted; one more than `count_max` means that there are more."""
         with os.scandir(self.path if self._fd is None else self._fd) as entries:
             some = entries if count_max is None else itertools.islice(entries, count_max + 1)
             return sorted(entry.name for entry in some)

@@ -1,7 +1,7 @@
 """Opening a file that acode made: a regular one with one name, or it is not opened.
 
-Whoever can write `.agent` could place a FIFO there, which blocks whoever opens it forever, a link, or a hard link,
-through which acode would write into a file elsewhere. The check goes through the descriptor: what is checked is used.
+A process that can write `.agent` could place a FIFO there, which blocks its opener forever, a link, or a hard link,
+through which acode would write into a file elsewhere. The check uses the same descriptor as the caller.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 
-# No link is followed, no pipe waited for, no line end changed, and no child gets it. What a platform lacks is nothing.
+# No link is followed, no pipe waited for, no line end changed, and no child gets it. A missing flag is 0.
 SAFE_FLAGS = (
     getattr(os, "O_NOFOLLOW", 0)
     | getattr(os, "O_NONBLOCK", 0)
@@ -29,7 +29,7 @@ _KINDS = (
 )
 
 
-def kind_in_words(mode: int) -> str:
+def describe_kind(mode: int) -> str:
     return next((words for test, words in _KINDS if test(mode)), "a file")
 
 

@@ -1,7 +1,8 @@
 """Files that only this user can read, written whole or not at all: keys, anchors, trust, requests, notes, bundles.
 
 The bytes stand beside the file until they are complete and synced, under a name that nobody can guess: two writers
-never share one, in whatever container they are. A crash leaves the old file or the new one, and at worst a file beside.
+never share one, in whatever container they are. A crash leaves the old file or the new one, and at worst a file beside,
+which the next writer of a file that is to last removes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from acode.disk.fsync import sync_directory, sync_file, write_all
-from acode.disk.own_files import open_own
+from acode.disk.leftovers import create_temporary, forget_leftovers
+from acode.disk.open_directory import OpenDirectory, descriptor_of
 from acode.disk.write_errors import NO_ROOM
 from acode.errors import DiskFull, NotWritable
 
@@ -38,20 +40,19 @@ def make_private_directory(path: Path) -> None:
 
 def put_private(path: Path, chunks: Iterable[bytes], *, exclusive: bool = False, durable: bool = True) -> None:
     """0600, whole or not at all, through no link; OSError where it cannot be. `exclusive`: the first writer wins."""
-    beside = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-    descriptor = open_own(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    beside, descriptor = _new_beside(path, durable=durable)
     try:
-        try:
+        with os.fdopen(descriptor, "wb", buffering=0) as file:  # open until it is in its place: nobody takes it away
             for chunk in chunks:
                 write_all(descriptor, chunk)
             if durable:
                 sync_file(descriptor)
-        finally:
-            os.close(descriptor)
-        if exclusive:
-            _place_once(beside, path)
-        else:
-            os.replace(beside, path)
+            if sys.platform == "win32":
+                file.close()  # Windows renames no file that is open
+            if exclusive:
+                _place_once(beside, path)
+            else:
+                os.replace(beside, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(beside)
@@ -60,8 +61,24 @@ def put_private(path: Path, chunks: Iterable[bytes], *, exclusive: bool = False,
         sync_directory(path.parent)
 
 
+def _new_beside(path: Path, *, durable: bool) -> tuple[Path, int]:
+    """A new file that is its writer's while it is open. What killed writers left, keys perhaps, is removed before;
+    not where the file need not last: that lies in a directory which goes with its session."""
+    parent = os.fspath(path.parent)
+    try:
+        directory = OpenDirectory(parent, descriptor_of(parent))
+    except PermissionError:  # one may write into a directory that one may not read
+        directory = OpenDirectory(parent, None)
+    with directory:
+        if durable:
+            with contextlib.suppress(OSError):
+                forget_leftovers(directory)
+        name, descriptor = create_temporary(directory, path.name, 0o600)
+    return path.with_name(name), descriptor
+
+
 def _place_once(beside: Path, path: Path) -> None:
-    """What stands there already stays, because two processes on their first start must agree on one key."""
+    """An existing file stays, because two processes on their first start must agree on one key."""
     try:
         if sys.platform == "win32":
             os.rename(beside, path)  # refuses to replace there, and knows no links everywhere
@@ -74,7 +91,7 @@ def _place_once(beside: Path, path: Path) -> None:
 
 
 def private_directory(path: Path) -> None:
-    """The directory, or the refusal that tells the user what to do."""
+    """The directory, or a refusal with the next command to type."""
     try:
         make_private_directory(path)
     except OSError as error:
@@ -85,7 +102,7 @@ def private_directory(path: Path) -> None:
 
 
 def write_private(path: Path, data: bytes, *, exclusive: bool = False, durable: bool = True) -> None:
-    """`put_private` into a directory that is made if need be, or the refusal that tells the user what to do."""
+    """`put_private` into a directory that is made if need be, or a refusal with the next command to type."""
     private_directory(path.parent)
     try:
         put_private(path, (data,), exclusive=exclusive, durable=durable)

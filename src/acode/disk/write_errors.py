@@ -1,4 +1,4 @@
-"""Errors of the operating system while writing, as the refusals that tell the user what to do about them."""
+"""Turn errors of the operating system while writing into refusals with a hint."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
 
 
 @contextmanager
-def naming_what_failed(what: str) -> Iterator[None]:
-    """A system error while writing becomes the refusal that tells the user what to do about it."""
+def refusing_write_errors(what: str) -> Iterator[None]:
+    """A system error while writing becomes a refusal with a hint."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,6 @@
-"""Break the lock of a session: whoever holds it is fenced off by the same transaction that says so in the log.
-
-A kill in between would otherwise leave an owner fenced off and nobody who did it: no later start could tell. The lock
-of the next generation is taken first, so that nobody else is the next owner meanwhile.
+"""Break the lock of a session: the transaction that fences its holder off also records that in the log. A kill between
+two transactions would leave an owner fenced off without a record. The lock of the next generation is taken first, so
+that no other process becomes the next owner meanwhile.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def _packed(store: Store, session_id: str, sha256: str) -> str | None:
     try:
         return base64.b64encode(store.blob(session_id, sha256)).decode()
     except AcodeError:
-        return None  # gone or damaged here: verifying the session says so, the bundle only lacks it
+        return None  # gone or damaged here: verifying the session reports it, the bundle only lacks it
 
 
 def _text(body: bytes) -> str:
@@ -138,7 +138,7 @@ def _text(body: bytes) -> str:
 
 
 class _Bundle:
-    """What a bundle holds, read line by line; lines that cannot be read end the reading."""
+    """The content of a bundle, read line by line; an unreadable line ends the reading."""
 
     def __init__(self) -> None:
         self.header: Header | None = None
@@ -150,7 +150,7 @@ class _Bundle:
         self.sha256 = hashlib.sha256()
         self.lines = 0
 
-    def take(self, raw: bytes, number: int) -> None:
+    def read_line(self, raw: bytes, number: int) -> None:
         if self.end is not None:
             raise BundleDamaged(f"line {number}: something follows the end of the bundle")
         try:
@@ -193,7 +193,7 @@ def verify_bundle(path: Path, keyring: Keyring) -> tuple[str, Verified]:
     try:
         with path.open("rb") as file:
             for number, raw in enumerate(_bounded_lines(file), 1):
-                bundle.take(raw, number)
+                bundle.read_line(raw, number)
     except OSError as error:
         raise BundleDamaged(f"{path} cannot be read: {error.strerror}") from error
     header = _whole(bundle, keyring)
@@ -229,13 +229,13 @@ def _whole(bundle: _Bundle, keyring: Keyring) -> Header:
     except KeyMissing as error:
         raise KeyMissing(
             f"the bundle is sealed with key {bundle.header.key_id}, which is not here",
-            hint="Only whoever has the key can verify it: acode key import FILE, or set ACODE_CHECKPOINT_SECRET.",
+            hint="Only with the key can it be verified: acode key import FILE, or set ACODE_CHECKPOINT_SECRET.",
             key_id=bundle.header.key_id,
         ) from error
     found = seal.seal(key, PURPOSE, bundle.sha256.digest())
     counted = (bundle.end.lines, bundle.end.sha256) == (bundle.lines, bundle.sha256.hexdigest())
     if not seal.same(found.hex().encode(), bundle.end.seal.encode()) or not counted:
-        raise BundleDamaged("the bundle was changed after it was exported: its seal does not fit")
+        raise BundleDamaged("the bundle was changed after it was exported: its seal does not match")
     return bundle.header
 
 

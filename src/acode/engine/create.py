@@ -26,7 +26,7 @@ from acode.errors import BadPlan
 from acode.events import types as ev
 from acode.events.definition import Plan, Run, digest_of_plan
 from acode.redact import looks_secret
-from acode.state.source import SOURCES
+from acode.state.source import OBSERVED_AGENT, SOURCES
 from acode.steps.declared_secrets import declared_values
 from acode.store.journal import Blob
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:  # a program's session has no plan file, and does not load wha
 
 PLAN_IN_LOG_BYTES_MAX = 524_288  # an event holds 1 MiB at the most; a larger plan goes to a blob
 TITLE_CHARACTERS_MAX = 200
-PLANS = "plans"  # the lock of whoever looks for an unfinished session of a plan, and begins one
+PLANS = "plans"  # the lock of a process that looks for an unfinished session of a plan, and begins one
 BEGIN_WAIT_S = 10.0
 WAIT_HINT = "Wait a moment, or end the process that is named, and try again."
-SECRET_CHARACTERS_MIN = 4  # shorter values cannot be told from ordinary text
+SECRET_CHARACTERS_MIN = 4  # shorter values look like ordinary text
 
 
 def run_plan(world: World, planfile: PlanFile, *, refuse: Callable[[], None] | None = None) -> Result:
@@ -113,6 +113,14 @@ def session_created(world: World, *, title: str, task: str, **fields: Any) -> ev
         acode_version=__version__,
         **fields,
     )
+
+
+def create_observed(
+    world: World, agent: str, agent_session: str, title: str
+) -> contextlib.AbstractContextManager[Held]:
+    """A new session for an agent of others, known by the agent's own name for it."""
+    event = session_created(world, title=title, task=agent_session, kind=OBSERVED_AGENT.kind, source=agent)
+    return created(world, event, PLANNING, ev.SessionExecuting(reason="run"), blobs={})
 
 
 def create_program(

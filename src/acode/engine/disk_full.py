@@ -1,7 +1,7 @@
-"""When the disk fails under a run: stop, derive the state anew from the log, and leave a session that can be resumed.
+"""When the disk fails under a run: stop, derive the state from the log again, and leave a session that can be resumed.
 
-Nothing is retried in place. What was acknowledged is on the disk; whatever else was in flight is settled by the next
-resume. A little ballast is kept on the disk, so that a full one still has room for the event that says why.
+Nothing is retried in place. Acknowledged events are on the disk; the next resume settles a step in flight. A little
+ballast is kept on the disk, so that a full one still has room for the event that says why.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from acode.engine.held_session import Held
-from acode.engine.hints import mending, way_on
+from acode.engine.hints import failure_hint, next_command
 from acode.engine.survey import retries_unknown
 from acode.engine.world import Result
 from acode.errors import AcodeError, StepFailed, StepTimeout
@@ -19,8 +19,10 @@ def aborts(run: Held) -> bool:
     return run.session.plan is not None and run.session.plan.on_failure == "abort"
 
 
-def stop_at_failure(run: Held, step: Step, failed: Failed, skipped: int) -> Result:
-    message = run.world.redactor.text(failed.message)
+def stop_at_failure(run: Held, step: Step, failed: Failed, skipped: int, *, also: tuple[str, ...] = ()) -> Result:
+    """`also`: steps of other tasks that failed at the same time."""
+    others = f"; {', '.join(also)} failed too" if also else ""
+    message = run.world.redactor.text(failed.message) + others
     if failed.reason == "signal" and run.world.stop.at_boundary():
         return pause_by_signal(run, skipped)
     if failed.reason == "timeout":
@@ -37,7 +39,7 @@ def stop_at_failure(run: Held, step: Step, failed: Failed, skipped: int) -> Resu
         run.append(ev.SessionFailed(reason=message, step=step.id))
     else:
         run.append(paused)
-    error.hint = mending(run.session, error, retries_unknown=retries_unknown(run.world))
+    error.hint = failure_hint(run.session, error, retries_unknown=retries_unknown(run.world))
     return ending(run, error, "step_failed", skipped)
 
 
@@ -56,21 +58,21 @@ def pause_by_signal(run: Held, skipped: int) -> Result:
 
 
 def pause_for_loss(run: Held, error: AcodeError, skipped: int) -> Result:
-    """Another machine has the session. What was done here is recorded here; a person decides which history stays."""
+    """Another machine has the session. The events of this machine stay recorded here; a person decides which history
+    stays.
+    """
     if run.session.state is not State.PAUSED:
         run.append(*not_begun(run), ev.SessionPaused(reason="lease_lost", message=error.message))
     return ending(run, error, "lease_lost", skipped)
 
 
 def not_begun(run: Held) -> tuple[ev.Known, ...]:
-    """A read whose start was said ahead, and which a person stopped before it was read."""
-    if run.begun is None:
-        return ()
-    begun, run.begun = run.begun, None
-    return (
-        ev.StepSettled(
-            step=begun.step, attempt=begun.attempt, outcome=ev.Settled.NOT_APPLIED, evidence="paused before it was read"
-        ),
+    """Reads whose start was recorded ahead, and which a person stopped before they were read."""
+    begun, run.begun = run.begun, {}
+    evidence = "paused before it was read"
+    return tuple(
+        ev.StepSettled(step=one.step, attempt=one.attempt, outcome=ev.Settled.NOT_APPLIED, evidence=evidence)
+        for one in begun.values()
     )
 
 
@@ -90,6 +92,6 @@ def ending(run: Held, error: AcodeError | None, reason: str, skipped: int, *, ex
         executed_steps=run.executed,
         skipped_steps=skipped,
         remaining_steps=session.steps_total - session.steps_done,
-        next_action=way_on(session, error, retries_unknown=retries_unknown(run.world)),
+        next_action=next_command(session, error, retries_unknown=retries_unknown(run.world)),
         error=error,
     )

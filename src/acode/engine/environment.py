@@ -6,6 +6,7 @@ reported, never repaired here; accepting changes is a person's decision and an e
 
 from __future__ import annotations
 
+import shlex
 import stat
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -16,7 +17,7 @@ import msgspec
 
 from acode.engine.shared_paths import with_sessions
 from acode.engine.survey import begun_elsewhere, step_named
-from acode.engine.world import World
+from acode.engine.world import World, short
 from acode.errors import AcodeError
 from acode.events import make_key
 from acode.events.definition import Read, Run, Sql, Step, Write, declared_outputs
@@ -77,11 +78,11 @@ def validate(world: World, session: Session, site: Site, *, pending: tuple[str, 
     if doubts:
         checks.append(Check(name="Databases hold what was applied", ok=False, detail=doubts[0].message))
     if session.steps_from.follows_model and site.probes:
-        troubles = [Finding(code=code, message=message) for code, message in world.look_at_model(session)]
-        (warnings if lenient else errors).extend(troubles)
+        mismatches = [Finding(code=code, message=message) for code, message in world.look_at_model(session)]
+        (warnings if lenient else errors).extend(mismatches)
         model = session.created.model if session.created is not None else None
-        what = "; ".join(one.message for one in troubles) or str((model or {}).get("name", ""))
-        checks.append(Check(name="Model available", ok=not troubles, detail=what))
+        what = "; ".join(one.message for one in mismatches) or str((model or {}).get("name", ""))
+        checks.append(Check(name="Model available", ok=not mismatches, detail=what))
     reset = _config_drift(world, session)
     warnings.extend([*reset, *_plan_drift(world, session), *_git_drift(world, session)])
     checks.append(Check(name="Configuration valid", ok=True, detail="changed since the session began" if reset else ""))
@@ -140,8 +141,8 @@ def _being_settled(session: Session, site: Site) -> Iterator[tuple[str, StepStar
 def _declared_paths(session: Session, site: Site) -> Iterator[str]:
     """Known paths at the outputs of such an attempt, in addition to its pre-images.
 
-    A rollback of the attempt before it recorded what it removed as absent. The pre-images, which know only what was
-    there, do not name that, and the attempt makes it again.
+    A rollback of the attempt before it recorded the removed files as absent. The pre-images hold only existing files
+    and do not name those, and the attempt makes them again.
     """
     for step_id, _ in _being_settled(session, site):
         if patterns := declared_outputs(step_named(session, step_id)):
@@ -238,7 +239,7 @@ def _is_the_plans_own(doubt: Doubt, step: Step, after: list[Step], session: Sess
 def _missing_files(
     session: Session, site: Site, pending: tuple[str, ...], changes: tuple[ChangedFile, ...]
 ) -> list[str]:
-    """What pending steps will read or work in, and what no step before them makes."""
+    """The paths that pending steps will read or work in, and that no step before them makes."""
     wanted: list[str] = []
     if session.plan is None:
         return wanted
@@ -274,7 +275,7 @@ def _can_be_made(made: set[str], path: str) -> bool:
 
 
 def _readable(site: Site, path: str, *, follows: bool) -> bool:
-    """A file that can be opened: to know that something stands there is not enough for whoever has to read it.
+    """Whether a file can be opened: its existence is not enough for a step that has to read it.
 
     `follows`: the step goes where a link in the workspace leads, as long as that is in the workspace too.
     """
@@ -307,22 +308,21 @@ def _plan_drift(world: World, session: Session) -> list[Finding]:
     """The file is only compared: what runs is the snapshot that was stored with the session."""
     import hashlib
 
-    created = session.created
-    if created is None or created.plan_path is None or created.plan_sha256 is None:
+    origin = session.plan_origin
+    if origin is None or origin.path is None or origin.sha256 is None:
         return []
     try:
-        now = hashlib.sha256((world.workspace / created.plan_path).read_bytes()).hexdigest()
+        now = hashlib.sha256((world.workspace / origin.path).read_bytes()).hexdigest()
     except OSError:
-        return [
-            Finding(code="ACODE-PLAN-001", message=f"the plan file {created.plan_path} is gone; its snapshot stands")
-        ]
-    if now == created.plan_sha256:
+        return [Finding(code="ACODE-PLAN-001", message=f"the plan file {origin.path} is gone; its snapshot stands")]
+    if now == origin.sha256:
         return []
+    edited = f"acode resume {short(session.session_id)} --plan {shlex.quote(origin.path)}"
     return [
         Finding(
             code="ACODE-PLAN-001",
-            message=f"the plan file {created.plan_path} was edited since the session began; the session goes on with"
-            " the plan it began with (start the edited one with: acode run --new)",
+            message=f"the plan file {origin.path} was edited since the session began; the session continues with the"
+            f" plan it has (to continue with the edited one: {edited})",
         )
     ]
 

@@ -1,8 +1,8 @@
 """A gate: a person is asked, and the answer is on record before anything behind the gate begins.
 
 One order for every source: the grant on record for exactly this question; else the session waits, the person is asked,
-and the answer is recorded with the passing of the gate. The sources differ in the way they ask and in what a grant
-covers. A grant for anything else is none.
+and the answer is recorded with the passing of the gate. The sources differ in the way they ask and in the steps that a
+grant covers. A grant for anything else is none.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from acode.events import types as ev
 from acode.events.definition import Approve, Step, describe_in_full, execution_order
 from acode.plan import covered_by
 from acode.state import State
+from acode.state.session import Approval
 from acode.steps.interface import Done
 
 
@@ -61,11 +62,11 @@ def gate_of(run: Held, step: Step, *, asked: ev.Asked | None = None, allowed: Al
 
 def ask(run: Held, gate: Gate, way: Way) -> Reply:
     """The answer on record for exactly this, or the one that is given now."""
-    assert run.session.records is not None
-    known = run.session.records.approvals.get(gate.step.id)
-    if known is not None and known.action_digest == gate.allowed.digest and (known.granted or gate.takes_no):
+    known = answer_on_record(run, gate)
+    if known is not None and (known.granted or gate.takes_no):
         return Answer(granted=known.granted, seq=known.seq)
-    why = why_not(run.session, gate.step, known, gate.allowed)
+    assert run.session.records is not None
+    why = why_not(run.session, gate.step, run.session.records.approvals.get(gate.step.id), gate.allowed)
     if why is not None:
         run.warn(f"{why}: the question is asked again")
     wait_at(run, gate)
@@ -73,6 +74,12 @@ def ask(run: Held, gate: Gate, way: Way) -> Reply:
     if reply == "stop":
         run.world.stop.press("SIGINT")
     return reply
+
+
+def answer_on_record(run: Held, gate: Gate) -> Approval | None:
+    assert run.session.records is not None
+    known = run.session.records.approvals.get(gate.step.id)
+    return known if known is not None and known.action_digest == gate.allowed.digest else None
 
 
 def by_yes_or_no(run: Held, gate: Gate) -> Way:
@@ -94,33 +101,41 @@ def by_yes_or_no(run: Held, gate: Gate) -> Way:
 
 def wait_at(run: Held, gate: Gate) -> None:
     """The session waits for the answer, which may come from another terminal after this process has ended."""
-    waiting = run.session.waiting_for
-    waits = run.session.state is State.AWAITING_APPROVAL
-    if not waits or waiting is None or waiting.action_digest != gate.allowed.digest:
-        resumes = () if waits else tuple(one for one in awake(run) if isinstance(one, ev.SessionExecuting))
-        awaiting = ev.SessionAwaitingApproval(
-            step=gate.step.id, question=gate.question, action_digest=gate.allowed.digest
-        )
-        run.append(*resumes, awaiting)
+    note_waiting(run, gate)
     run.emit(notices.ApprovalRequest(question=gate.question, covers=list(gate.covers)), step=gate.step.id)
 
 
-def answer_event(gate: Gate, answer: Answer) -> ev.ApprovalGranted | ev.ApprovalDenied:
+def note_waiting(run: Held, gate: Gate) -> None:
+    with run.turn:
+        waiting = run.session.waiting_for
+        waits = run.session.state is State.AWAITING_APPROVAL
+        if not waits or waiting is None or waiting.action_digest != gate.allowed.digest:
+            resumes = () if waits else tuple(one for one in awake(run) if isinstance(one, ev.SessionExecuting))
+            awaiting = ev.SessionAwaitingApproval(
+                step=gate.step.id, question=gate.question, action_digest=gate.allowed.digest
+            )
+            run.append(*resumes, awaiting)
+
+
+def answer_event(gate: Gate, answer: Answer, *, via: str = "") -> ev.ApprovalGranted | ev.ApprovalDenied:
     step, question, digest = gate.step.id, gate.question, gate.allowed.digest
     if not answer.granted:
-        return ev.ApprovalDenied(step=step, question=question, action_digest=digest, note=answer.note)
+        return ev.ApprovalDenied(step=step, question=question, action_digest=digest, note=answer.note, via=via)
     contents = gate.allowed.contents
-    return ev.ApprovalGranted(step=step, question=question, action_digest=digest, note=answer.note, contents=contents)
+    return ev.ApprovalGranted(
+        step=step, question=question, action_digest=digest, note=answer.note, contents=contents, via=via
+    )
 
 
 def close(run: Held, gate: Gate, answer: Answer, done: Done, *, before: tuple[ev.Known, ...] = ()) -> ev.StepStarted:
     """The answer, the gate's passing and that the session executes: one transaction, because nothing lies between."""
-    started, _ = start_of(run, gate.step, asked=gate.asked)
-    given = () if answer.seq is not None else (answer_event(gate, answer),)
-    begun = () if gate.asked is None else (started,)
-    actor = "user" if given else "system"
-    end(run, gate.step, started, done, before=(*before, *given, *awake(run), *begun), actor=actor)
-    return started
+    with run.turn:  # steps of other tasks may be in flight
+        started, _ = start_of(run, gate.step, asked=gate.asked)
+        given = () if answer.seq is not None else (answer_event(gate, answer),)
+        begun = () if gate.asked is None else (started,)
+        actor = "user" if given else "system"
+        end(run, gate.step, started, done, before=(*before, *given, *awake(run), *begun), actor=actor)
+        return started
 
 
 def nobody_to_ask(gate: Gate, hint: TwoForms, *, why: str = "") -> InputRequired:
@@ -133,17 +148,22 @@ def nobody_to_ask(gate: Gate, hint: TwoForms, *, why: str = "") -> InputRequired
 # The gates of a plan.
 
 
-def pass_gate(run: Held, step: Step, skipped: int) -> Ending:
-    """None where the steps behind the gate may run."""
+def is_granted(run: Held, step: Step) -> bool:
+    """Whether the gate is passed without asking anybody."""
+    known = answer_on_record(run, gate_of(run, step))
+    return known is not None and known.granted
+
+
+def pass_gate(run: Held, step: Step, skipped: int, *, drain: Callable[[], None] = lambda: None) -> Ending:
+    """None where the steps behind the gate may run. `drain`: ends what runs beside it, before the session waits."""
     assert run.session.plan is not None and run.session.records is not None
-    covers = [
-        run.world.redactor.text(describe_in_full(one)) for _, one in covered_by(execution_order(run.session.plan), step)
-    ]
+    behind = (one for _, one in covered_by(execution_order(run.session.plan), step) if not run.session.done(one.id))
+    covers = [run.world.redactor.text(describe_in_full(one)) for one in behind]
     gate = msgspec.structs.replace(gate_of(run, step), covers=tuple(covers), takes_no=False)
     why = why_not(run.session, step, run.session.records.approvals.get(step.id), gate.allowed)
     match ask(run, gate, by_yes_or_no(run, gate)):
         case Answer(granted=True, seq=None) as answer:
-            # What the person has looked at may have been edited meanwhile.
+            # The file that the person has looked at may have been edited meanwhile.
             gate = msgspec.structs.replace(gate, allowed=run.source.covered_by(step))
             open_gate(run, gate, answer)
             return None
@@ -151,10 +171,13 @@ def pass_gate(run: Held, step: Step, skipped: int) -> Ending:
             open_gate(run, gate, answer)
             return None
         case Answer():
-            return deny(run, gate, skipped)
+            return deny(run, gate, skipped, drain)
         case "stop":
+            drain()
             return pause_by_signal(run, skipped)
         case None:
+            drain()
+            note_waiting(run, gate)  # again, where another task has continued meanwhile
             text = "Answer with: {} (or deny), then: {}"
             hint = hints.hint(run.session, text, hints.Approve(), hints.Resume())
             return ending(run, nobody_to_ask(gate, hint, why=why or ""), "approval_required", skipped)
@@ -166,8 +189,13 @@ def open_gate(run: Held, gate: Gate, answer: Answer) -> None:
     close(run, gate, answer, Done(files=files))
 
 
-def deny(run: Held, gate: Gate, skipped: int) -> Result:
+def deny(run: Held, gate: Gate, skipped: int, drain: Callable[[], None]) -> Result:
     step = gate.step.id
+    denied: tuple[ev.Known, ...] = (answer_event(gate, Answer(granted=False)),)
+    if run.session.in_flight:  # the answer is not lost while the others come to their end
+        run.append(*denied, actor="user")
+        denied = ()
+    drain()
     error = ApprovalDenied(
         f"approval denied at {step}: {gate.question}",
         hint=hints.hint(run.session, "The session waits at the gate; ask again with: {}", hints.Resume()),
@@ -177,5 +205,5 @@ def deny(run: Held, gate: Gate, skipped: int) -> Result:
         if aborts(run)
         else ev.SessionPaused(reason="denied", step=step, message=f"denied: {gate.question}")
     )
-    run.append(answer_event(gate, Answer(granted=False)), after, actor="user")
+    run.append(*denied, after, actor="user")
     return ending(run, error, "approval_denied", skipped)

@@ -1,8 +1,7 @@
-"""Collect what nobody needs any more: sessions that ended long ago, and what killed processes left lying about.
-
-First it is said what would go and how much that is; then only what was said goes. An unfinished session is never
-touched, nor one whose log cannot be trusted: it may be needed as evidence. Where sessions are shared, one that the
-server is not known to hold whole goes only when a person says so: the log here may be the only one.
+"""Remove sessions that ended long ago, and the leftovers of killed processes. First the collection is listed with its
+size; then only the listed files and rows are removed. An unfinished session is never touched, nor one whose log cannot
+be trusted: it may be needed as evidence. Where sessions are shared, one that the server is not known to hold whole goes
+only when a person says so: the log here may be the only one.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
@@ -30,6 +29,8 @@ from acode.store.store import DATABASE, Store
 
 OLDER_THAN_DAYS = 30
 DAYS_MAX = 36_500
+ID_CHARS = 36
+SESSIONS_AT_ONCE_MAX = 50  # each is locked until their one transaction has ended
 
 
 class EndedSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +52,7 @@ class Litter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GcPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be removed, and what was passed over and why."""
+    """The sessions and files to remove, and those passed over with the reason."""
 
     older_than_days: float
     sessions: tuple[EndedSession, ...] = ()
@@ -80,7 +81,7 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_gc(world: World, *, older_than_days: float = OLDER_THAN_DAYS, unpushed: bool = False) -> GcPlan:
-    """What a collection would remove now; nothing is changed. `unpushed`: also what the shared copy does not have."""
+    """Plan a collection; nothing is changed. `unpushed`: also sessions that the shared copy does not have."""
     if not 0 <= older_than_days <= DAYS_MAX:
         raise Usage(f"--older-than {older_than_days}: expected a number of days from 0 to {DAYS_MAX}")
     if not has_database(world):
@@ -161,11 +162,11 @@ def _litter(world: World, store: Store, going: set[str], before: datetime) -> It
             kind: Literal["blob", "writing"] = "writing" if path.name.startswith(".writing-") else "blob"
             yield Litter(kind=kind, path=str(path.relative_to(agent_dir)), bytes=_size(path))
     for path in sorted(agent_dir.glob("run/*")):
-        owner = path.name[:36]
+        owner = path.name[:ID_CHARS]
         if path.is_dir() and _is_id(owner) and owner not in staying and _age_s(path, now_s) > LEFTOVER_AGE_S:
             yield Litter(kind="run", path=str(path.relative_to(agent_dir)), bytes=_size(path))
     for path in sorted(agent_dir.glob("locks/*")):
-        owner = path.name[:36]
+        owner = path.name[:ID_CHARS]
         if _is_id(owner) and owner not in staying and _age_s(path, now_s) > LEFTOVER_AGE_S:
             yield Litter(kind="lock", path=str(path.relative_to(agent_dir)), bytes=_size(path))
     for path in sorted(agent_dir.glob(f"{DATABASE}.*.bak")):
@@ -174,7 +175,7 @@ def _litter(world: World, store: Store, going: set[str], before: datetime) -> It
 
 
 def _is_id(text: str) -> bool:
-    return len(text) == 36 and text.count("-") == 4
+    return len(text) == ID_CHARS and text.count("-") == 4
 
 
 def _age_s(path: Path, now_s: float) -> float:
@@ -195,33 +196,30 @@ def _size(path: Path) -> int:
 # Doing.
 
 
-def collect(world: World, plan: GcPlan) -> Collected:
-    """Remove what the plan says, one session after the other; what has changed since is looked at again."""
+def collect(world: World, plan: GcPlan, progress: Callable[[int, int], None] = lambda done, total: None) -> Collected:
+    """Remove what the plan says, some sessions at a time; what has changed since is looked at again.
+
+    `progress` is told how many of the sessions were dealt with.
+    """
     gone: list[str] = []
     kept = list(plan.kept)
     freed, files = 0, 0
     with opened(world, look_only=False) as store:
-        for one in plan.sessions:
-            try:
-                _remove(world, store, one.session_id, unpushed=plan.unpushed)
-            except (DiskFull, WriteFailed):
-                raise  # the disk failed under it: nothing more is tried on this connection, and nothing is called done
-            except AcodeError as error:
-                kept.append(f"{short(one.session_id)}: {error.message}")
-                continue
-            gone.append(one.session_id)
-            freed += one.bytes
+        traces = traces_by_session(world) if plan.sessions else {}
+        for at in range(0, len(plan.sessions), SESSIONS_AT_ONCE_MAX):
+            some = plan.sessions[at : at + SESSIONS_AT_ONCE_MAX]
+            for one in _remove(world, store, some, kept, unpushed=plan.unpushed):
+                remove_paths(traces.get(one.session_id, ()))
+                gone.append(one.session_id)
+                freed += one.bytes
+            progress(at + len(some), len(plan.sessions))
         for session_id in plan.secrets_of:
             with contextlib.suppress(AcodeError), _alone(world, store, session_id):
                 store.forget_preimages(session_id)
-        # Looked at anew: the blobs of the sessions that went are nobody's now.
+        # Listed again: the blobs of the removed sessions have no owner now.
         before = world.clock() - timedelta(days=plan.older_than_days)
         for litter in _still_litter(store, list(_litter(world, store, set(), before))):
-            path = world.agent_dir / litter.path
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+            remove_paths([world.agent_dir / litter.path])
             files += 1
             freed += litter.bytes
         if gone:
@@ -230,7 +228,7 @@ def collect(world: World, plan: GcPlan) -> Collected:
 
 
 def _still_litter(store: Store, found: list[Litter]) -> Iterator[Litter]:
-    """Blobs come last, some at a time under the write lock: one that was nobody's may be somebody's by now."""
+    """Blobs come last, some at a time under the write lock: one without an owner may have one by now."""
     yield from (one for one in found if one.kind != "blob")
     blobs: dict[str, list[Litter]] = {}
     for one in found:
@@ -241,26 +239,65 @@ def _still_litter(store: Store, found: list[Litter]) -> Iterator[Litter]:
             yield from blobs[name]
 
 
-def _remove(world: World, store: Store, session_id: str, *, unpushed: bool) -> None:
-    """The anchor goes first: without it a session that is still there is only warned about, never taken for lost."""
-    with _alone(world, store, session_id):
-        session, _ = store.peek(session_id)
-        if not session.terminal:
-            raise Usage(f"session {short(session_id)} has not ended")
-        if not unpushed and (owed := owed_to_others(world, store, session_id)):
-            raise Usage(owed)
-        files = store.file_blobs(session_id)
-        keep_its_end(world, store, session)
-        seal.forget_anchor(world.state_dir, world.workspace, session_id)
-        removal.remove_session(store, session_id)
-        for some in removal.nobodys(store, files):
-            for sha256 in some:
+def _remove(
+    world: World, store: Store, some: Sequence[EndedSession], kept: list[str], *, unpushed: bool
+) -> list[EndedSession]:
+    """These sessions in one transaction; those that went. `kept` is told why another one stays.
+
+    The anchors go first: without one a session that is still there is only warned about, never taken for lost.
+    """
+    going: list[EndedSession] = []
+    own_locks: list[Path] = []
+    with contextlib.ExitStack() as stack:
+        for one in some:
+            try:
+                own_locks.append(stack.enter_context(_alone(world, store, one.session_id)))
+                session = _still_removable(world, store, one.session_id, unpushed=unpushed)
+            except (DiskFull, WriteFailed):
+                raise  # the disk failed under it: nothing more is tried on this connection, and nothing is called done
+            except AcodeError as error:
+                kept.append(f"{short(one.session_id)}: {error.message}")
+                continue
+            keep_its_end(world, store, session)
+            seal.forget_anchor(world.state_dir, world.workspace, one.session_id)
+            going.append(one)
+        files = [sha256 for one in going for sha256 in store.file_blobs(one.session_id)]
+        removal.remove_sessions(store, [one.session_id for one in going])
+        for unnamed in removal.nobodys(store, files):
+            for sha256 in unnamed:
                 store.blobs.remove(sha256)
-    # The lock's file may go now: whoever waits for it finds that the session is gone, and holds nothing.
-    for path in (world.agent_dir / "locks").glob(f"{session_id}.*"):
-        path.unlink(missing_ok=True)
-    for path in (world.agent_dir / "run").glob(f"{session_id}*"):
-        shutil.rmtree(path, ignore_errors=True)
+    # The files of the locks may go now: a process that waits for one finds that the session is gone, and holds nothing.
+    ids = {one.session_id for one in going}
+    remove_paths(path for path in own_locks if path.name[:ID_CHARS] in ids)
+    return going
+
+
+def _still_removable(world: World, store: Store, session_id: str, *, unpushed: bool) -> Session:
+    session, _ = store.peek(session_id)
+    if not session.terminal:
+        raise Usage(f"session {short(session_id)} has not ended")
+    if not unpushed and (owed := owed_to_others(world, store, session_id)):
+        raise Usage(owed)
+    return session
+
+
+def traces_by_session(world: World) -> dict[str, list[Path]]:
+    """Files of locks and notes of commands by the session whose id they begin with; each directory is read once."""
+    found: dict[str, list[Path]] = {}
+    for name in ("locks", "run"):
+        with contextlib.suppress(FileNotFoundError):
+            for entry in os.scandir(world.agent_dir / name):
+                if _is_id(owner := entry.name[:ID_CHARS]):
+                    found.setdefault(owner, []).append(Path(entry.path))
+    return found
+
+
+def remove_paths(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def keep_its_end(world: World, store: Store, session: Session) -> None:
@@ -279,14 +316,15 @@ def keep_its_end(world: World, store: Store, session: Session) -> None:
 
 
 @contextlib.contextmanager
-def _alone(world: World, store: Store, session_id: str) -> Iterator[None]:
+def _alone(world: World, store: Store, session_id: str) -> Iterator[Path]:
+    """While nobody else can hold the session; the file of its lock."""
     try:
-        lock, _ = locks.acquire(
+        lock, generation = locks.acquire(
             world.agent_dir / "locks", session_id, lambda: store.generation(session_id), now=world.clock
         )
     except FileNotFoundError as error:
         raise SessionLocked(f"the lock of session {short(session_id)} cannot be made") from error
     try:
-        yield
+        yield world.agent_dir / "locks" / f"{session_id}.{generation}"
     finally:
         lock.release()

@@ -1,7 +1,7 @@
-"""What a grant covers beside the plan: the files that are applied behind the gate, with the content they have now.
+"""The files that a grant covers beside the plan: those applied behind the gate, with their present content.
 
 A command or a text stands in the plan, which is sealed; a file of statements only by its name. Nothing here asks or
-answers: it says what a grant is for, and why one on record is for something else.
+answers: it computes the scope of a grant, and why a recorded one has another scope.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from acode.workspace import hash_file
 
 
 class Allowed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a grant given now would allow."""
+    """The scope of a grant that is given now."""
 
     digest: str
     files: tuple[ev.FileState, ...] = ()
@@ -38,7 +38,7 @@ def allowed_by(run: Held, gate: Step) -> Allowed:
 
 
 def as_it_is(run: Held, path: str) -> ev.FileState:
-    """A file that is not there, or not to be read, is nothing that anybody could approve; its step will say so."""
+    """A missing or unreadable file cannot be approved; its step will report it."""
     try:
         return hash_file(run.root, path)
     except (AcodeError, OSError):
@@ -55,4 +55,4 @@ def why_not(session: Session, gate: Step, on_record: Approval | None, allowed: A
     changed = [path for path, sha256 in allowed.contents.items() if on_record.contents.get(path) != sha256]
     if changed:
         return f"{', '.join(changed)} was changed after {gate.id} was approved"
-    return f"the approval of {gate.id} was given for something else than what stands behind it now"
+    return f"the approval of {gate.id} was given for other steps or files than those behind it now"

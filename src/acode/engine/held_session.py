@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -16,18 +15,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from acode import forked, seal
 from acode import lock as locks
+from acode import seal
 from acode.engine import notices, owed_decisions
 from acode.engine.lease_state import ensure_ours
 from acode.engine.session_place import NO_ANCHOR, Place, find_place, refuse_copy, warnings_of
 from acode.engine.workspace_store import opened, resolve_id
-from acode.engine.world import World, short, way_to_begin_anew
-from acode.errors import AcodeError, LogRolledBack, TerminalState, UnknownEventType
+from acode.engine.world import World, command_to_begin_again, short
+from acode.errors import AcodeError, LogRolledBack, SessionLocked, TerminalState, UnknownEventType
 from acode.events import Envelope
 from acode.events import types as ev
 from acode.seal import Anchor
 from acode.state import Session
+from acode.state.source import PROGRAM
 from acode.steps.declared_secrets import declared_values
 from acode.steps.interface import Site
 from acode.store.journal import Blob, Journal
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 ANCHOR_EVERY_S = 1.0
 IMAGES_IN_EVENT_MAX = 500  # with paths of a thousand characters still below the limit of an event
+ALONE = contextlib.nullcontext()  # for a holder that shares the store with no other thread
 ENDINGS = frozenset({ev.SessionCompleted, ev.SessionFailed, ev.SessionCancelled})
 ANCHORED_AT_ONCE = ENDINGS | {
     ev.SessionCreated,
@@ -50,9 +51,18 @@ ANCHORED_AT_ONCE = ENDINGS | {
     ev.StepSettled,
     ev.UndoSettled,
     ev.ResumeStarted,
+    ev.PlanReplaced,
     ev.StepsRolledBack,
     ev.Quarantined,
 }
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """What was appended without waiting: up to which event, whether it must be synced, and then anchored at once."""
+
+    seq: int
+    durable: bool = True
+    anchored: bool = False
 
 
 class Held:
@@ -64,36 +74,41 @@ class Held:
         self.journal = journal
         self.root = root
         self.lock = lock
-        self.turn: threading.RLock = (
-            threading.RLock()
-        )  # a program may work on several steps at once; the log has one writer
         self.warnings: list[str] = []
         self.owner_seen_at: datetime | None = None  # the last sign of life of the process that held the lock before
         self.database: str = os.fspath(world.agent_dir / DATABASE)  # looked for after every step
         self.executed = 0
-        self.begun: ev.StepStarted | None = None  # a step whose start was said together with the completion before it
+        self.begun: dict[str, ev.StepStarted] = {}  # reads whose start was recorded with the completion before them
+        self.loop_commits: object = None  # of the event loop whose tasks perform steps
         self._site: Site | None = None
         self._source: Source | None = None
         self._anchors = seal.anchor_directory(world.state_dir, world.workspace)
         self._anchored_at = world.monotonic()
         if lock is not None:
             world.stop.requested = lock.asked_to_pause
-        forked.own(self, Held._disown)
 
-    def _disown(self) -> None:
-        """A turn that another thread of the parent had at the fork would be waited for forever."""
-        self.turn = threading.RLock()
+    @property
+    def turn(self) -> threading.RLock:
+        """A program may work on several steps at once; the log has one writer."""
+        return self.journal.turn
 
     @property
     def session(self) -> Session:
         return self.journal.session
 
     def append(
-        self, *events: ev.Known, actor: str = "system", durable: bool = True, blobs: dict[str, Blob] | None = None
+        self,
+        *events: ev.Known,
+        actor: str = "system",
+        durable: bool = True,
+        blobs: dict[str, Blob] | None = None,
+        wait: bool = True,
     ) -> list[Envelope]:
-        """Append in one transaction, and let it be known once it cannot be lost any more."""
+        """Append in one transaction, and let it be known once it cannot be lost any more. `wait`: see `record`."""
         with self.turn:
-            envelopes = self.journal.append(*events, actor=actor, durable=durable, blobs=blobs)
+            envelopes = self.journal.append(*events, actor=actor, durable=durable, blobs=blobs, wait=wait)
+            if not wait:
+                return envelopes
             kinds = set(map(type, events))
             if durable:
                 self.acknowledge(at_once=not ANCHORED_AT_ONCE.isdisjoint(kinds))
@@ -101,29 +116,57 @@ class Held:
                 self._forget()
             return envelopes
 
+    def record(
+        self, *events: ev.Known, actor: str = "system", durable: bool = True, blobs: dict[str, Blob] | None = None
+    ) -> Recorded:
+        """Append without waiting: what other steps record meanwhile shares the transaction and the sync.
+
+        Nothing may rest on it before `settle` was given what this returns; and none of it is the session's end.
+        """
+        envelopes = self.append(*events, actor=actor, durable=durable, blobs=blobs, wait=False)
+        anchored = durable and not ANCHORED_AT_ONCE.isdisjoint(map(type, events))
+        return Recorded(envelopes[-1].seq, durable, anchored)
+
+    def settle(self, recorded: Recorded) -> None:
+        """Wait until what was recorded is committed, and synced if it must be. The turn is nobody's meanwhile."""
+        self.journal.settle(recorded.seq, durable=recorded.durable, patient=True)
+        if recorded.durable and (recorded.anchored or self._is_anchor_due() or self._tells_what_is_durable()):
+            with self.turn:
+                self.acknowledge(at_once=recorded.anchored)
+
     def _forget(self) -> None:
         """It has ended: what stood in the user's files before, secrets and the keepers' notes are kept no longer."""
         self.store.forget_preimages(self.session.session_id)
         if not self.session.in_flight:  # a command that lives on still writes there; it is collected later
             for directory in (self.world.agent_dir / "run").glob(f"{self.session.session_id}*"):
-                shutil.rmtree(directory, ignore_errors=True)
+                from shutil import rmtree
+
+                rmtree(directory, ignore_errors=True)
 
     def acknowledge(self, *, at_once: bool) -> None:
         """The database is synced: only now may the anchor and the outside world hear of it."""
-        if at_once or self.world.monotonic() - self._anchored_at >= ANCHOR_EVERY_S:
+        if at_once or self._is_anchor_due():
             self.anchor(durable=at_once)
         self.world.listener.durable(self.journal.durable_seq)
 
+    def _is_anchor_due(self) -> bool:
+        return self.world.monotonic() - self._anchored_at >= ANCHOR_EVERY_S
+
+    def _tells_what_is_durable(self) -> bool:
+        """Whether the listener promises anything; a turn that is taken to tell nobody is felt by a step's threads."""
+        return getattr(self.world.listener, "promises", True)
+
     def anchor(self, *, durable: bool) -> None:
-        session = self.session
+        """What is on the disk, and no event more: an anchor ahead of its log looks like a log that was rolled back."""
+        session, reached = self.session, self.journal.durable
         anchor = Anchor(
             session_id=session.session_id,
-            seq=session.seq,
-            head=self.journal.head.hex(),
+            seq=reached.seq,
+            head=reached.head.hex(),
             title=session.title,
             workspace=str(self.world.workspace),
-            at=session.updated_at,
-            ended=session.terminal,
+            at=reached.at or session.updated_at,
+            ended=session.terminal and reached.seq == session.seq,
         )
         seal.note_place(self.world.state_dir, self.world.workspace, session.session_id)
         with self.journal.while_ours():  # or one that slept since its commit would set its successor's anchor back
@@ -132,26 +175,27 @@ class Held:
 
     def flush(self) -> None:
         """Make what was committed power-safe; called while waiting, so that it is never over a second behind."""
-        with self.turn:
-            if self.journal.durable_seq < self.session.seq:
-                self.journal.flush()
+        if self.journal.durable_seq < self.session.seq:
+            self.journal.flush()
+            with self.turn:
                 self.acknowledge(at_once=False)
 
     def emit(
         self, body: notices.Body, *, seq: int | None = None, step: str | None = None, task: str | None = None
     ) -> None:
-        session = self.session
-        self.world.listener.emit(
-            notices.Notice(
-                body=body,
-                at=self.world.clock(),
-                session_id=session.session_id,
-                seq=seq if seq is not None else session.seq,
-                task=task if task is not None or step is None else step.partition(".")[0],
-                step=step,
-                session=session,
+        with self.turn:  # listeners are told one thing at a time
+            session = self.session
+            self.world.listener.emit(
+                notices.Notice(
+                    body=body,
+                    at=self.world.clock(),
+                    session_id=session.session_id,
+                    seq=seq if seq is not None else session.seq,
+                    task=task if task is not None or step is None else step.partition(".")[0],
+                    step=step,
+                    session=session,
+                )
             )
-        )
 
     def warn(self, message: str) -> None:
         self.warnings.append(message)
@@ -170,15 +214,19 @@ class Held:
         """Where steps work; made once, because all of it but the manifest's content stays the same."""
         if self._site is None or self._site.probes != probes or self._site.store is not self.store:
             self._site = make_site(
-                self.world, self.store, self.root, self.session, probes=probes, idle=self.flush, keeping=self.keep_saved
+                *(self.world, self.store, self.root, self.session),
+                probes=probes,
+                idle=self.flush,
+                keeping=self.keep_saved,
+                turn=self.turn,
             )
         return self._site
 
     def keep_saved(self, event: ev.RollbackStarted) -> None:
         """Before a rollback changes anything, the log names the bytes it is going to replace.
 
-        They may be somebody's only copy, and outlive the session until it is collected; a secret does not. A rollback
-        that replaces none is recorded too: cut off, it must not look like somebody else's change.
+        They may be a person's only copy, and outlive the session until it is collected; a secret does not. A rollback
+        that replaces none is recorded too: interrupted, it must not look like a change by others.
         """
         starts = range(0, max(1, len(event.saved)), IMAGES_IN_EVENT_MAX)
         pieces = [msgspec.structs.replace(event, saved=event.saved[at : at + IMAGES_IN_EVENT_MAX]) for at in starts]
@@ -196,17 +244,18 @@ def make_site(
     probes: bool,
     idle: Callable[[], None] = lambda: None,
     keeping: Callable[[ev.RollbackStarted], None] = lambda event: None,
+    turn: contextlib.AbstractContextManager[object] = ALONE,
 ) -> Site:
     def show(step: str, piece: bytes) -> None:
-        world.listener.emit(
-            notices.Notice(
-                body=notices.StepOutput(text=piece.decode("utf-8", "replace")),
-                at=world.clock(),
-                session_id=session.session_id,
-                task=step.partition(".")[0],
-                step=step,
-            )
+        notice = notices.Notice(
+            body=notices.StepOutput(text=piece.decode("utf-8", "replace")),
+            at=world.clock(),
+            session_id=session.session_id,
+            task=step.partition(".")[0],
+            step=step,
         )
+        with turn:
+            world.listener.emit(notice)
 
     assert session.records is not None
     settings = world.config.settings
@@ -227,6 +276,7 @@ def make_site(
         probes=probes,
         boot_id=locks.boot_id(),
         strict_redaction=settings.redaction.strict,
+        turn=turn,
     )
 
 
@@ -234,10 +284,10 @@ def make_site(
 
 
 def load_verified(world: World, store: Store, session_id: str) -> tuple[Loaded, list[str]]:
-    """The session from the verified log, compared with its anchor; and what there is to warn about.
+    """The session from the verified log, compared with its anchor; and the warnings.
 
     The anchor is read first: the log only grows, so one that is read later cannot be behind it. The other way round, a
-    writer that went on in between would look like a database that was rolled back.
+    writer that appended in between would look like a database that was rolled back.
     """
     place = find_place(world, session_id)
     loaded = store.load(session_id)
@@ -247,7 +297,7 @@ def load_verified(world: World, store: Store, session_id: str) -> tuple[Loaded, 
 
 
 def learn_secrets(world: World, session: Session) -> None:
-    """What any step of the session declares as secret is secret in all of them, and in what is shown of it."""
+    """A secret that any step of the session declares is masked in all of them, and on the screen."""
     steps = [] if session.plan is None else [step for task in session.plan.tasks for step in task.steps]
     if values := declared_values(steps, world.env, session.secret_env):
         world.redactor.learn(values)
@@ -290,19 +340,25 @@ def refuse_unknown_events(session: Session) -> None:
 def held(
     world: World, text: str, *, wait: bool = False, ended_ok: bool = False, doing: str = "resume"
 ) -> Iterator[Held]:
-    """Lock, verify, fold: the session named `text`, ready to be carried on. `doing`: what it is wanted for."""
+    """Lock, verify, fold: the session named `text`, ready to be continued. `doing`: the caller's purpose."""
     with opened(world, look_only=False) as store, Root(world.workspace) as root:
         session_id = resolve_id(world, store, text)
         peeked, _ = store.peek(session_id)
         if peeked.terminal and not ended_ok:
             forget_secrets(store, session_id)
+            peeked.created = created_by(store, peeked)  # it says how more of its kind is begun
             raise ended(peeked, doing)
         ensure_agent_dir(root)
         seen = locks.look(world.agent_dir / "locks", session_id, store.generation(session_id))
         wait_s = world.config.settings.session.lock_timeout_seconds if wait else 0.0
-        lock, generation = locks.acquire(
-            world.agent_dir / "locks", session_id, lambda: store.generation(session_id), wait_s=wait_s, now=world.clock
-        )
+        try:
+            lock, generation = locks.acquire(
+                *(world.agent_dir / "locks", session_id, lambda: store.generation(session_id)),
+                wait_s=wait_s,
+                now=world.clock,
+            )
+        except SessionLocked as error:
+            raise for_its_program(error, store, peeked) from None
         try:
             place = refuse_copy(world, session_id)
             ensure_ours(world, store, session_id)
@@ -314,7 +370,7 @@ def held(
             in_hand.owner_seen_at = seen.touched_at
             settle_place(in_hand, place)  # first: every event makes the anchor one of our own
             owed_decisions.append_owed(in_hand)
-            if doing != "resume":  # a resume tells them behind its first line
+            if doing != "resume":  # a resume shows them behind its first line
                 for warning in in_hand.warnings:
                     in_hand.emit(notices.RunWarning(message=warning))
             yield in_hand
@@ -322,9 +378,24 @@ def held(
             lock.release()
 
 
+def created_by(store: Store, session: Session) -> ev.SessionCreated | None:
+    created = store.first_event(session.session_id, session)[0].event
+    return created if isinstance(created, ev.SessionCreated) else None
+
+
+def for_its_program(error: SessionLocked, store: Store, session: Session) -> SessionLocked:
+    """A program without an entry point is run again; no command of acode can wait in its place."""
+    created = created_by(store, session) if session.kind == PROGRAM.kind else None
+    if created is not None and created.entry is None:
+        command = f"acode resume {short(session.session_id)} --wait"
+        error.hint = error.hint.replace(command, "run the program again, with wait=True")
+    return error
+
+
 def settle_place(run: Held, place: Place) -> None:
-    """A place without an anchor of its own gets one, and the log says why there was none. One that was made of what the
-    server showed proves nothing: this place counts as one without."""
+    """A place without an anchor of its own gets one, and the log says why there was none. One that was made from the
+    server's rows proves nothing: this place counts as one without.
+    """
     arrived = place.anchor is not None and place.anchor.arrived
     if place.own and not arrived:
         seal.note_place(run.world.state_dir, run.world.workspace, run.session.session_id)
@@ -365,7 +436,7 @@ def ended(session: Session, doing: str = "resume") -> AcodeError:
     stays = "are not resumed" if doing == "resume" else "stay as they are"
     return TerminalState(
         f"Cannot {doing} {session.state} session {short(session.session_id)}: “{session.title}” has ended",
-        hint=f"COMPLETED, FAILED and CANCELLED sessions {stays}. Start a new one: {way_to_begin_anew(session)}",
+        hint=f"COMPLETED, FAILED and CANCELLED sessions {stays}. Start a new one: {command_to_begin_again(session)}",
         state=str(session.state),
         session_id=session.session_id,
     )

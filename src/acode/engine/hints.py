@@ -6,12 +6,13 @@ again cannot be resumed by a command: its hints name the program in both forms.
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
 from acode.engine.survey import step_named
-from acode.engine.world import short, way_to_begin_anew
+from acode.engine.world import command_to_begin_again, short
 from acode.errors import (
     AcodeError,
     ChangedFiles,
@@ -45,10 +46,11 @@ class AcceptChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resolve(msgspec.Struct, frozen=True, kw_only=True):
-    """Say what became of a step. `in_words`: with what each answer means."""
+    """State the outcome of a step. `in_words`: with the meaning of each answer; `by_hand`: that it was done since."""
 
     step: str
     in_words: bool = False
+    by_hand: bool = False
 
 
 class ChooseStrategy(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,11 +73,28 @@ class BringBlobsBack(msgspec.Struct, frozen=True, kw_only=True):
     """Its files are missing: a backup has them, or nobody."""
 
 
-Action = Resume | GrantAttempt | AcceptChanges | Resolve | ChooseStrategy | Approve | FinishRollback | BringBlobsBack
+class ReplacePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Resume it with an edited plan. `forced`: it is escalated."""
+
+    file: str
+    forced: bool = False
+
+
+Action = (
+    Resume
+    | GrantAttempt
+    | AcceptChanges
+    | Resolve
+    | ChooseStrategy
+    | Approve
+    | FinishRollback
+    | BringBlobsBack
+    | ReplacePlan
+)
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """What a hint has to know of its session. An error outlives the session's objects, so it keeps only this."""
+    """The facts that a hint needs of its session. An error outlives the session's objects, so it keeps only these."""
 
     name: str
     key: str  # under which its program opens it
@@ -119,8 +138,8 @@ def finish_rollback(session: Session, event: UndoStarted) -> str:
 
 
 def as_command(action: Action, of: Subject) -> str:
-    """What a person types."""
-    if of.only_by_program and isinstance(action, Resume | GrantAttempt | AcceptChanges | ChooseStrategy):
+    """The command that a person types."""
+    if of.only_by_program and isinstance(action, Resume | GrantAttempt | AcceptChanges | ChooseStrategy | ReplacePlan):
         return as_call(action, of)
     match action:
         case Resume():
@@ -129,13 +148,8 @@ def as_command(action: Action, of: Subject) -> str:
             return f"acode resume {of.name} --force --reason TEXT"
         case AcceptChanges():
             return f"acode resume {of.name} --changed-files continue"
-        case Resolve(step=step, in_words=False):
-            return f"acode session resolve {of.name} {step} --applied|--not-applied|--retry"
         case Resolve(step=step):
-            return (
-                f"acode session resolve {of.name} {step} --applied (it happened), --not-applied (it did not)"
-                " or --retry (still unknown, a repeat is accepted)"
-            )
+            return f"acode session resolve {of.name} {step} {answers_to_type(action)}"
         case ChooseStrategy():
             return f"acode resume {of.name} --strategy rollback, or --strategy retry"
         case Approve():
@@ -143,15 +157,25 @@ def as_command(action: Action, of: Subject) -> str:
         case FinishRollback(to=to):
             return f"acode session rollback {of.name}" + (f" --to {to}" if to else "")
         case BringBlobsBack():
-            return f"bring .agent/blobs back from a backup, or: acode session abandon {of.name}"
+            return f"restore .agent/blobs from a backup, or: acode session abandon {of.name}"
+        case ReplacePlan(file=file, forced=forced):
+            return f"acode resume {of.name} --plan {shlex.quote(file)}" + (" --force --reason TEXT" if forced else "")
         case _:
             assert_never(action)
 
 
+def answers_to_type(action: Resolve) -> str:
+    if action.by_hand:
+        return "--applied"
+    if action.in_words:
+        return "--applied (it happened), --not-applied (it did not) or --retry (still unknown, a repeat is accepted)"
+    return "--applied|--not-applied|--retry"
+
+
 def as_call(action: Action, of: Subject) -> str:
-    """What a program writes, or does: it cannot type."""
+    """The call that a program makes."""
     match action:
-        case Resume():
+        case Resume() | ReplacePlan():  # a program has no plan file: it is corrected itself
             return f"run the program again (its key is {of.key!r})"
         case GrantAttempt():
             return f"run the program again with acode.session({of.key!r}, force='the reason')"
@@ -171,7 +195,7 @@ def as_call(action: Action, of: Subject) -> str:
         case FinishRollback(to=to):
             return f"acode.rollback({of.key!r}" + (f", to={to!r})" if to else ")")
         case BringBlobsBack():
-            return f"bring .agent/blobs back from a backup, or in a terminal: acode session abandon {of.name}"
+            return f"restore .agent/blobs from a backup, or in a terminal: acode session abandon {of.name}"
         case _:
             assert_never(action)
 
@@ -179,7 +203,7 @@ def as_call(action: Action, of: Subject) -> str:
 # What comes next.
 
 
-def way_on(session: Session, error: AcodeError | None, *, retries_unknown: bool = False) -> str:
+def next_command(session: Session, error: AcodeError | None, *, retries_unknown: bool = False) -> str:
     """The next action as a command; empty where nothing is left to do."""
     action = next_action(session, error, retries_unknown=retries_unknown)
     return as_command(action, subject_of(session)) if action is not None else ""
@@ -204,19 +228,30 @@ def next_action(session: Session, error: AcodeError | None, *, retries_unknown: 
     return Resume()
 
 
-def mending(session: Session, error: AcodeError, *, retries_unknown: bool) -> str:
-    """What a person does about a step that failed, up to the command that goes on."""
+def failure_hint(session: Session, error: AcodeError, *, retries_unknown: bool) -> str:
+    """The hint for a failed step, up to the command that resumes the session."""
     action = next_action(session, error, retries_unknown=retries_unknown)
     if action is None:
-        return f"on_failure: abort has ended the session. Mend the cause, then: {way_to_begin_anew(session)}"
+        return f"on_failure: abort has ended the session. Fix the cause, then: {command_to_begin_again(session)}"
     if left_open(session, error, retries_unknown=retries_unknown) is not None:
-        text = "Find out what became of it, then say so: {}; then: {}"
+        text = "Find out whether it took effect, then state it: {}; then: {}"
         return hint(session, text, action, Resume()).as_command()
-    return hint(session, "Mend the cause, then: {}", action).as_command()
+    step = error.details.get("step")
+    if step is None or session.steps_from.asked or session.steps_from.carries_run:
+        return hint(session, "Fix the cause, then: {}", action).as_command()
+    text = "Fix the cause, then: {}; with the plan corrected: {}; if it was done by hand: {}"
+    corrected = ReplacePlan(file=plan_name(session), forced=isinstance(action, GrantAttempt))
+    return hint(session, text, action, corrected, Resolve(step=str(step), by_hand=True)).as_command()
+
+
+def plan_name(session: Session) -> str:
+    """The file of the session's plan as it may be typed; `-` where the plan came from a pipe."""
+    origin = session.plan_origin
+    return origin.path if origin is not None and origin.path is not None else "-"
 
 
 def left_open(session: Session, error: AcodeError | None, *, retries_unknown: bool) -> str | None:
-    """The step of which a person must say what became of it before anything can go on."""
+    """The step whose outcome a person must state before the session can continue."""
     step = error.details.get("step") if isinstance(error, OutcomeUnknown | StepTimeout) else None
     if step is None or step not in session.in_flight:
         return None

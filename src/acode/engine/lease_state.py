@@ -1,7 +1,5 @@
-"""How a session stands to its shared copy, as far as it is known here; no server is asked.
-
-What was last heard is in the session's cursor. A session that another machine has is only looked at here: whatever were
-written would be a second history.
+"""The state of a session's lease, as far as it is known here; no server is asked. The session's cursor holds the
+server's last answer. A session that another machine has is only read here: an append would begin a second history.
 """
 
 from __future__ import annotations
@@ -52,7 +50,9 @@ def sync_state(world: World, store: Store, session_id: str) -> SyncState:
 
 
 def server_id(url: str) -> str:
-    """Which server and database a URL means, whoever connects and however; a hash, because it is kept."""
+    """Identifies the server and database of a URL, for every user and connection option; a hash, because it is
+    stored.
+    """
     try:
         parts = urlsplit(url)
     except ValueError:  # connecting says what is wrong with it
@@ -83,18 +83,18 @@ def refuse_not_ours(store: Store, session_id: str) -> None:
     if cursor.standing == "copy":
         raise LeaseLost(
             f"session {name} is a copy here: another machine owns it",
-            hint=f"Look at it as you like. To carry it on here: acode resume {name} --remote",
+            hint=f"You can look at it here. To resume it here: acode resume {name} --remote",
         )
     if cursor.standing == "fenced":
         raise LeaseLost(
             cursor.reason or f"session {name} was taken over by another machine",
-            hint=f"To carry it on here: acode resume {name} --remote (with --force if it was not given back). Where the"
+            hint=f"To resume it here: acode resume {name} --remote (with --force if it was not given back). Where the"
             f" server is gone for good: acode session unlock {name} --force",
             holder=cursor.holder,
         )
     if cursor.standing == "diverged":
         raise HistoryDiverged(
-            f"session {name} was carried on here and elsewhere after the same past: nothing is merged",
+            f"session {name} was continued here and elsewhere after the same past: nothing is merged",
             hint=f"See both tails: acode sync status {name}. Take the shared history: acode pull {name} --force;"
             f" or keep the one here: acode sync now {name} --force",
         )
@@ -120,17 +120,19 @@ def _work_offline(world: World, store: Store, session_id: str, why: str) -> None
     given_back_at = sync_cursor.cursor_of(store, session_id).attempted_at
     when = f" at {stamp(given_back_at)}" if given_back_at is not None else ""
     stated = (
-        f"session {short(session_id)} was given back{when}: another machine may have continued it since, and the server"
-        f" cannot tell ({why})"
+        f"session {short(session_id)} was given back{when}: another machine may have continued it since, and the"
+        f" server does not know ({why})"
     )
     reason = offline_reason(world, stated, given_back_at)
-    what = f"continued offline although it was given back{when}: the server could not tell who has it ({why})"
+    what = f"continued offline although it was given back{when}: the server did not know its owner ({why})"
     decision = ev.Forced(what=world.redactor.text(what), reason=reason)
     owed_decisions.decide_here(store, session_id, decision, sync_cursor.last_seq(store, session_id))
 
 
 def offline_reason(world: World, stated: str, given_back_at: datetime | None = None) -> str:
-    """Why a person goes on although the server cannot tell who has the session; without a person nobody does."""
+    """A person's reason to continue although the server does not know the session's owner; without a person the
+    session waits.
+    """
     reason = world.offline if world.offline is not None else world.ask_offline(stated)
     if reason is None:
         raise LeaseLost(
@@ -144,7 +146,7 @@ def offline_reason(world: World, stated: str, given_back_at: datetime | None = N
 
 def is_anothers(store: Store, session_id: str) -> bool:
     """Whether another machine has it, as far as was last heard."""
-    return sync_cursor.cursor_of(store, session_id).standing not in ("owner", "released")
+    return sync_cursor.cursor_of(store, session_id).standing not in sync_cursor.HOLDERS
 
 
 def claim_here(store: Store, session_id: str) -> None:

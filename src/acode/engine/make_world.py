@@ -7,8 +7,9 @@ way of asking. The environment is an argument here as everywhere in the engine.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,12 @@ def now() -> datetime:
 
 
 def new_id() -> str:
+    return str(_uuid7()())
+
+
+@cache
+def _uuid7() -> Callable[[], object]:
+    """Loaded by the first one who needs an id: a command that only looks needs none."""
     from uuid_utils import uuid7
 
-    return str(uuid7())
+    return uuid7

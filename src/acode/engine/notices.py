@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # names of types only: a program's step must not load what it
     from acode.engine.lease_state import SyncState
     from acode.engine.remediation import Remedy
     from acode.events import types as ev
+    from acode.plan_replacement import Replacement
     from acode.state import Session
 
 
@@ -76,6 +77,19 @@ class PlanChanged(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     tasks: int
     text: str | UnsetType = UNSET  # of an agent's plan: the whole of it, as a person reads it
+
+
+class PlanReplaced(msgspec.Struct, frozen=True, kw_only=True):
+    """The session continues with an edited plan. The names are those of steps."""
+
+    event: ClassVar[str] = "plan_replaced"
+    previous_digest: str
+    plan_digest: str
+    kept: list[str]
+    replaced: list[str]
+    added: list[str]
+    removed: list[str]
+    asked_again: list[str]
 
 
 class TaskCompleted(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +157,7 @@ class ResumeCompleted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepSettled(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that was found in progress: what became of it, and what is done about it."""
+    """A step that was found in progress: its outcome, and the action that follows."""
 
     event: ClassVar[str] = "step_settled"
     kind: str
@@ -216,7 +230,7 @@ class StepFailed(msgspec.Struct, frozen=True, kw_only=True):
     touched: list[str]
 
 
-class StepTakenBack(msgspec.Struct, frozen=True, kw_only=True):
+class FinishedStepRolledBack(msgspec.Struct, frozen=True, kw_only=True):
     """A finished step was undone by `session rollback`."""
 
     event: ClassVar[str] = "step_taken_back"
@@ -244,6 +258,7 @@ SessionBody = (
     | Backup
     | Repaired
     | PlanChanged
+    | PlanReplaced
     | TaskCompleted
     | Escalated
     | SyncChanged
@@ -265,7 +280,7 @@ StepBody = (
     | StepRetry
     | StepCompleted
     | StepFailed
-    | StepTakenBack
+    | FinishedStepRolledBack
     | ApprovalRequest
     | ContextCompacted
 )
@@ -292,6 +307,10 @@ def reopened(session: Session) -> SessionReopened:
         tasks=session.plan_tasks_total,
         steps=session.steps_total,
     )
+
+
+def plan_replaced(found: Replacement, recorded: ev.PlanReplaced) -> PlanReplaced:
+    return PlanReplaced(previous_digest=recorded.previous_digest, plan_digest=recorded.plan_digest, **found.as_json())
 
 
 # The public form.

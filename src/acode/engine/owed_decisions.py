@@ -1,9 +1,8 @@
-"""What a person decided about a session's place, and its log does not say yet.
-
-A lease changes hands on the server, and a history is set aside, before an event can say so: only the owner writes the
-log. A kill in between would leave a take-over by force of which nobody knows. So the decision is noted beside the
-session first, and whoever holds the session next says it before anything else. What was only intended is not said, and
-nothing is said twice: the note knows where the log ended when it took effect.
+"""A person's decisions about a session's owner that the log does not hold yet. A lease changes on the server, and a
+history is set aside, before an event can record it: only the owner writes the log. A kill in between would leave a
+take-over by force without a record. So the decision is noted beside the session first, and the session's next holder
+records it before anything else. An intention that had no effect is not recorded, and nothing is recorded twice: the
+note holds the end of the log when the decision took effect.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ EVENTS_READ_MAX = 64
 Decision = ev.Forced | ev.Noted
 
 
-class Unsaid(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class OwedNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`intended` takes effect with this generation of the lease; `done` has, when the log ended at `after`."""
 
     done: tuple[Decision, ...] = ()
@@ -34,12 +33,12 @@ class Unsaid(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     generation: int = 0
 
 
-def of(cursor: Cursor) -> Unsaid:
-    return Unsaid() if cursor.unsaid is None else msgspec.json.decode(cursor.unsaid, type=Unsaid)
+def of(cursor: Cursor) -> OwedNote:
+    return OwedNote() if cursor.unsaid is None else msgspec.json.decode(cursor.unsaid, type=OwedNote)
 
 
-def _with(cursor: Cursor, unsaid: Unsaid) -> Cursor:
-    kept = None if unsaid == Unsaid() else msgspec.json.encode(unsaid).decode()
+def _with(cursor: Cursor, unsaid: OwedNote) -> Cursor:
+    kept = None if unsaid == OwedNote() else msgspec.json.encode(unsaid).decode()
     return msgspec.structs.replace(cursor, unsaid=kept)
 
 
@@ -58,7 +57,7 @@ def with_effect(cursor: Cursor, generation: int, last_seq: int) -> Cursor:
     before = of(cursor)
     if before.intended is None or before.generation != generation:
         return cursor
-    kept = Unsaid(done=before.done, after=before.after)
+    kept = OwedNote(done=before.done, after=before.after)
     return _with(cursor, _and_done(kept, before.intended, last_seq))
 
 
@@ -74,33 +73,35 @@ def decide_here(store: Store, session_id: str, decision: Decision, last_seq: int
 
 
 def after_arrival(cursor: Cursor, before: Cursor, last_seq: int, given_up: Decision | None) -> Cursor:
-    """The cursor of rows that came down, with what was owed; `given_up`: what a person let go for them."""
+    """The cursor of pulled rows, with the owed decisions; `given_up`: the local events that a person gave up for
+    them.
+    """
     kept = of(before)
     if kept.done:
         kept = msgspec.structs.replace(kept, after=min(kept.after, last_seq))
     return _with(cursor, kept if given_up is None else _and_done(kept, given_up, last_seq))
 
 
-def _and_done(before: Unsaid, decision: Decision, last_seq: int) -> Unsaid:
+def _and_done(before: OwedNote, decision: Decision, last_seq: int) -> OwedNote:
     after = before.after if before.done else last_seq
     return msgspec.structs.replace(before, done=(*before.done, decision), after=after)
 
 
 def append_owed(run: Held) -> None:
-    """What is owed is said, and then forgotten; a kill between the two is noticed by the next one."""
+    """Record the owed decisions, then forget them; a kill between the two is noticed by the next holder."""
     session_id = run.session.session_id
     unsaid = of(sync_cursor.cursor_of(run.store, session_id))
     if not unsaid.done:
         return
     said = [decode(body).event for _, body, _ in run.store.rows(session_id, unsaid.after, EVENTS_READ_MAX)]
     owed = [one for one in unsaid.done if one not in said]
-    if run.session.terminal:  # of what has ended nobody need know where it is carried on
+    if run.session.terminal:  # an ended session is not resumed anywhere
         owed = [one for one in owed if isinstance(one, ev.Forced)]
     if owed:
         run.append(*owed, actor="user")
 
     def without(cursor: Cursor) -> Cursor:
         rest = of(cursor)
-        return _with(cursor, Unsaid(intended=rest.intended, generation=rest.generation))
+        return _with(cursor, OwedNote(intended=rest.intended, generation=rest.generation))
 
     sync_cursor.revise_cursor(run.store, session_id, without)

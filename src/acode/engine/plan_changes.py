@@ -1,6 +1,6 @@
-"""Sessions whose tasks appear as they go on: a model plans them, or a foreign run shows its next one.
+"""Plans that change: tasks appear while a session runs, or a person continues with an edited plan.
 
-The plan grows by an event before the new task begins, so that a resume finds every step that was ever started. A step
+The plan changes by an event before a step of it begins, so that a resume finds every step that was ever started. A step
 that was started is never taken out; its definition may be replaced for a later attempt.
 """
 
@@ -18,7 +18,7 @@ from acode.events.definition import Plan, Task, digest_of_plan
 from acode.steps.interface import Done
 from acode.store.store import verify_row
 
-RUN_CONTINUES = "the run goes on"
+RUN_CONTINUES = "the run continues"
 
 
 def change_plan(run: Held, plan: Plan, *, reason: str) -> None:
@@ -32,7 +32,9 @@ def change_plan(run: Held, plan: Plan, *, reason: str) -> None:
 
 
 def plan_change(run: Held, plan: Plan, *, reason: str) -> tuple[ev.PlanChanged, dict[str, tuple[str, bytes | None]]]:
-    """The event that makes this the session's plan, and what must be stored with it, for whoever says more with it."""
+    """The event that makes this the session's plan, and the values that must be stored with it, for a caller that
+    records more events with it.
+    """
     encoded = msgspec.json.encode(plan)
     sensitive = holds_secret(run.world, plan, encoded)
     name, blob = keep_plan(encoded, sensitive=sensitive)

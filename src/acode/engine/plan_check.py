@@ -7,7 +7,8 @@ settle it after a crash (`steps.*.predict`, `plan.settle`); a table of its own w
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Literal
 
 import msgspec
@@ -44,6 +45,9 @@ GATE = Prediction(
 )
 
 
+CHANGING_MAX = 500  # each is compared with all before it
+
+
 class Prospect(msgspec.Struct, frozen=True, kw_only=True):
     """How a step would be settled if the machine went down in the middle of it."""
 
@@ -73,9 +77,10 @@ def check_plan(world: World, reading: Reading) -> Checked:
     doubts: list[_Doubt] = []
     earlier: list[Step] = []
     placed = _in_order(reading)
+    before = _ended_before(reading.plan)
     with Root(world.workspace) as root:
         for one in placed:
-            doubts.extend(_doubts_of(world, root, one, earlier))
+            doubts.extend(_doubts_of(world, root, one, [step for step in earlier if before(step, one.step)]))
             earlier.append(one.step)
             if len(doubts) >= ERRORS_MAX:  # each looks through all steps before it
                 break
@@ -116,8 +121,50 @@ def _in_order(reading: Reading) -> list[PlacedStep]:
 # The plan as a whole.
 
 
+Before = Callable[[Step, Step], bool]  # whether the one has ended when the other begins
+
+
+def _ended_before(plan: Plan | None) -> Before:
+    """In the order of the plan; where tasks run at the same time, only what a task needs, and its own steps."""
+    if plan is None or plan.parallel == 1:
+        return lambda earlier, later: True
+    needed = dict[str, frozenset[str]]()
+    for task in execution_order(plan):
+        needed[task.id] = frozenset(task.needs).union(*(needed[one] for one in task.needs))
+    return lambda earlier, later: earlier.task == later.task or earlier.task in needed[later.task]
+
+
+def _doubts_of_parallel(plan: Plan, placed: Sequence[PlacedStep]) -> Iterator[_Doubt]:
+    """What two tasks would do to each other if they run at the same time."""
+    if plan.parallel == 1:
+        return
+    before = _ended_before(plan)
+    firsts = [task.steps[0] for task in execution_order(plan)]
+    if all(before(one, other) for one, other in pairwise(firsts)):
+        hint = "A task waits for the one before it unless it says otherwise: give tasks needs: [] or the ids they need."
+        yield _Doubt(BadPlan(f"parallel: {plan.parallel} has no effect: each task needs another one", hint=hint), False)
+    changing = [one for one in placed if isinstance(one.step.action, Write) or declared_outputs(one.step)]
+    for at, one in enumerate(changing[:CHANGING_MAX]):
+        for other in changing[:at]:
+            path = None if before(other.step, one.step) else _both_change(other.step, one.step)
+            if path is not None:
+                text = f"{other.step.id} and {one.step.id} both change {path}, and may run at the same time"
+                yield _Doubt(one.node.problem(text, hint="Let one of the tasks need the other."), certain=False)
+
+
+def _both_change(one: Step, other: Step) -> str | None:
+    """A path that both declare, where the texts show it; two patterns may meet where nobody sees it."""
+    for first, second in ((one, other), (other, one)):
+        named = first.action.path if isinstance(first.action, Write) else None
+        for path in (named,) if named is not None else declared_outputs(first):
+            if path in declared_outputs(second) or _makes(second, path, directory=False):
+                return path
+    return None
+
+
 def _doubts_of_plan(world: World, plan: Plan, placed: Sequence[PlacedStep]) -> Iterator[_Doubt]:
     order = execution_order(plan)
+    yield from _doubts_of_parallel(plan, placed)
     for one in placed:
         if isinstance(one.step.action, Approve) and not covered_by(order, one.step):
             unguarded = one.node.problem(
@@ -213,13 +260,13 @@ def _run_doubts(world: World, node: Node, action: Run, earlier: Sequence[Step]) 
         yield from _missing(place, f"the working directory {action.cwd} does not exist", made)
 
 
-# What an earlier step may bring about.
+# Effects of earlier steps.
 
 _Made = Literal["yes", "maybe", "no"]
 
 
 def _made_by(earlier: Sequence[Step], path: str, *, directory: bool = False) -> _Made:
-    """Whether an earlier step makes the path: `maybe` where a command says nothing of what it changes."""
+    """Whether an earlier step makes the path: `maybe` where a command does not declare its outputs."""
     if any(_makes(step, path, directory=directory) for step in earlier):
         return "yes"
     return "maybe" if any(isinstance(step.action, Run) and not step.action.outputs for step in earlier) else "no"

@@ -1,4 +1,4 @@
-"""Look without touching: what a session is, why it stopped, and what a resume would do.
+"""Preview a session without changing it: its state, the reason it stopped, and the decisions of a resume.
 
 Previews append nothing and take no lock. They call the same pure functions as the resume itself.
 """
@@ -10,15 +10,16 @@ from typing import Any
 
 import msgspec
 
+from acode.attention import Attention, attention_of
 from acode.engine import hints
 from acode.engine.environment import Report, validate
 from acode.engine.held_session import load_verified, make_site
 from acode.engine.lease_state import DISABLED, SyncState, sync_state
-from acode.engine.session_list import Row, lock_seen, resumable, row, rows
+from acode.engine.session_list import Row, lock_seen, resumable, row, rows, with_agent
 from acode.engine.session_place import refuse_copy
 from acode.engine.survey import Survey, missing_artifacts, survey
 from acode.engine.workspace_store import opened, resolve_id
-from acode.engine.world import Options, World, short, way_to_begin_anew
+from acode.engine.world import Options, World, command_to_begin_again, short
 from acode.errors import AcodeError
 from acode.events import Envelope
 from acode.lock import Seen
@@ -26,6 +27,7 @@ from acode.policy import Decision, Facts, Reason, decide
 from acode.resume_point import Interruption, Scenario
 from acode.state import Session, State
 from acode.store.checkpoints import Checkpoint
+from acode.store.log_tail import events_after
 from acode.store.verification import Problem, Verified
 from acode.workspace import Root
 
@@ -44,16 +46,25 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     lock: Seen
     warnings: tuple[str, ...] = ()
     sync: SyncState = DISABLED
-    ended: Decision | None = None  # of a session that has ended: what anybody gets who asks for more
+    ended: Decision | None = None  # of a session that has ended: the refusal of a resume
+
+    @property
+    def changed(self) -> bool:
+        return self.environment is not None and bool(self.environment.changed_files)
+
+    @property
+    def attention(self) -> Attention | None:
+        decision = self.survey.decision if self.survey is not None else None
+        return attention_of(self.session, decision, running=self.lock.held, changed=self.changed)
 
 
 def preview(world: World, text: str, options: Options, *, probes: bool = True, environment: bool = True) -> Preview:
-    """What `resume` would do, if it were asked now."""
+    """The decisions of a `resume` that began now."""
     with opened(world, look_only=True) as store, Root(world.workspace) as root:
         session_id = resolve_id(world, store, text)
         loaded, warnings = load_verified(world, store, session_id)
-        seen = lock_seen(world, session_id, store.generation(session_id))
         session = loaded.session
+        seen = with_agent(lock_seen(world, session_id, store.generation(session_id)), session)
         sync = sync_state(world, store, session_id)
         if session.terminal:
             return Preview(
@@ -76,6 +87,10 @@ def preview(world: World, text: str, options: Options, *, probes: bool = True, e
             artifacts_missing=missing,
             running=seen.held,
         )
+        if options.plan is not None:
+            from acode.engine.replace_plan import foresee
+
+            session, found = foresee(world, session, found, options)
         lenient = options.lenient or world.config.settings.resume.validation == "lenient"
         report = (
             validate(world, session, site, pending=found.continuation.pending, lenient=lenient) if environment else None
@@ -96,11 +111,10 @@ def refused_at_the_end(world: World, session: Session, options: Options) -> Deci
     return decide(session, over, world.limits, now=world.clock(), actor=options.actor, facts=Facts())
 
 
-def history(world: World, text: str) -> Iterator[tuple[Envelope, bytes]]:
+def history(world: World, text: str, *, after: int = 0) -> Iterator[tuple[Envelope, bytes]]:
+    """The events behind number `after`, verified from the checkpoint before it."""
     with opened(world, look_only=True) as store:
-        session_id = resolve_id(world, store, text)
-        for envelope, mac, _ in store.events(session_id):
-            yield envelope, mac
+        yield from events_after(store, resolve_id(world, store, text), after)
 
 
 def verify(world: World, text: str) -> tuple[str, Verified]:
@@ -131,6 +145,8 @@ def as_json(found: Preview, *, full: bool = False) -> dict[str, Any]:
         "title": session.title,
         "state": str(session.state),
         "escalated": is_escalated(found),
+        "attention": found.attention,
+        "kind": session.steps_from.public_kind,
         "checkpoint": checkpoint_json(found.checkpoint),
         "sync": found.sync.as_json(),
     }
@@ -148,7 +164,7 @@ def as_json(found: Preview, *, full: bool = False) -> dict[str, Any]:
             "in_progress": None,
             "environment": environment_json(found.environment),
             "needs_human": False,
-            "next_action": way_to_begin_anew(session),
+            "next_action": command_to_begin_again(session),
         }
     survey_found, continuation = found.survey, found.survey.continuation
     point = survey_found.point
@@ -174,6 +190,7 @@ def as_json(found: Preview, *, full: bool = False) -> dict[str, Any]:
         "needs_human": needs_human(found),
         "next_action": next_action(found),
         "warnings": list(found.warnings),
+        **({"plan_changes": survey_found.replacement.as_json()} if survey_found.replacement is not None else {}),
         "rules": [msgspec.to_builtins(rule) for rule in survey_found.decision.rules],
     }
 
@@ -218,13 +235,13 @@ def is_escalated(found: Preview) -> bool:
 def needs_human(found: Preview) -> bool:
     if found.survey is None:
         return False
-    if found.lock.held:  # whoever is asked anything is asked by the process that runs it
+    if found.lock.held:  # the process that runs it asks its own questions
         return found.session.state is State.AWAITING_APPROVAL
     changed = bool(found.environment and (found.environment.changed_files or found.environment.errors))
     gate = found.session.state is State.AWAITING_APPROVAL
     undone = found.session.undoing is not None
     decision = found.survey.decision
-    by_hand = not decision.eligible and decision.reason is Reason.NON_IDEMPOTENT  # for whoever asks: a person may
+    by_hand = not decision.eligible and decision.reason is Reason.NON_IDEMPOTENT  # for the caller: a person may
     return is_escalated(found) or found.survey.continuation.needs_person or changed or gate or undone or by_hand
 
 
@@ -251,4 +268,6 @@ def action_now(found: Preview) -> hints.Action:
         return hints.Approve()
     if found.environment and found.environment.changed_files:
         return hints.AcceptChanges()
+    if found.survey.replacement is not None:
+        return hints.ReplacePlan(file=hints.plan_name(session))
     return hints.Resume()

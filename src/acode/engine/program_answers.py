@@ -1,6 +1,6 @@
 """Answers about the steps of a program, given by the program or its caller: an outcome, a result, another attempt.
 
-Only functions are settled here. What a command or a write left behind is looked at, and settled like that of a plan.
+Only functions are settled here. A command or a write leaves evidence, and is settled like that of a plan.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def settle_call(
     end(run, step, started, done or Done(), settled=True, before=(settled,), actor=actor)
 
 
-def take_back_step(run: Held, step_id: str) -> None:
+def reopen_step(run: Held, step_id: str) -> None:
     """A finished step is to run again, because its program wants it: it is pending from here on."""
-    run.append(taken_back(step_id), actor="user")
+    run.append(reopened(step_id), actor="user")
 
 
-def taken_back(step_id: str) -> ev.StepsRolledBack:
+def reopened(step_id: str) -> ev.StepsRolledBack:
     return ev.StepsRolledBack(to=None, steps=(step_id,), tasks=() if NESTED in step_id else (step_id,))
 
 
@@ -43,7 +43,7 @@ def give_result(run: Held, lost: ev.StepCompleted, answer: str, *, evidence: str
     outcome = SETTLED_BY_ANSWER[answer]
     settled = ev.StepSettled(step=lost.step, attempt=lost.attempt, outcome=outcome, evidence=evidence, note=note)
     if done is None:
-        run.append(taken_back(lost.step), settled, actor="user")
+        run.append(reopened(lost.step), settled, actor="user")
         return
     started = ev.StepStarted(
         step=lost.step,
@@ -55,4 +55,4 @@ def give_result(run: Held, lost: ev.StepCompleted, answer: str, *, evidence: str
         asked=lost.asked,
     )
     step = Step(id=lost.step, action=Call(function=""))
-    end(run, step, started, done, settled=True, before=(taken_back(lost.step), settled), actor="user")
+    end(run, step, started, done, settled=True, before=(reopened(lost.step), settled), actor="user")

@@ -1,4 +1,4 @@
-"""A remediation checklist made from the actual failure: what broke, what it said, what to try, in which order.
+"""A remediation checklist made from the actual failure: the failed step, its output, and the actions to try, in order.
 
 Pure. Every line is either a fact from the log or a command that can be typed as it stands.
 """
@@ -16,7 +16,7 @@ TAIL_LINES_MAX = 12
 
 
 class Remedy(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person who has never seen this session needs."""
+    """The facts for a person who has never seen this session."""
 
     failed_step: str | None
     command: str | None
@@ -62,14 +62,13 @@ def checklist(
         where = (
             f"cd {step.action.cwd} && " if step is not None and isinstance(step.action, Run) and step.action.cwd else ""
         )
-        lines.append(f"Try the command by hand and mend its cause: {where}{command}")
+        lines.append(f"Try the command by hand and fix its cause: {where}{command}")
     elif session.failure is None:
         lines.append(
             f"The process died {session.resumes_since_progress} times at the same place: look for memory, time and"
             " disk limits, and at the log: .agent/logs/acode.jsonl"
         )
-    if session.in_flight:
-        open_step = next(iter(session.in_flight))
+    for open_step in (step for step in session.in_flight if not session.is_open_task(step)):
         lines.append(f"Settle the step in flight: {hints.as_command(hints.Resolve(step=open_step), of)}")
     if changed:
         lines.append(f"Files were changed by somebody else; see them: acode resume --dry-run {name}")

@@ -1,7 +1,6 @@
-"""Repair: the audited way out of a log that cannot be trusted.
-
-What is bad is set aside, not removed; what it may have been about is opened; what was lost is said. Every repair is one
-recorded event by a person, with a backup made before. Nothing here executes a step, and nothing is repaired in silence.
+"""Repair a log that cannot be trusted, audited. Damaged events are set aside, not removed; the steps that they may
+concern are opened; losses are reported. Every repair is one recorded event by a person, with a backup made before.
+Nothing here executes a step, and nothing is repaired in silence.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ from acode.seal import Anchor
 from acode.state import Session, State
 from acode.store.journal import Journal
 from acode.store.schema import SEQ_SPAN
-from acode.store.store import Store, find_session, is_named_by
+from acode.store.session_index import find_session, is_named_by
+from acode.store.store import Store
 from acode.store.verification import Problem
 from acode.workspace import Root, ensure_agent_dir
 
@@ -36,7 +36,7 @@ Kind = Literal["nothing", "checkpoints", "quarantine", "rollback", "lost_key", "
 
 
 class Repaired(msgspec.Struct, frozen=True, kw_only=True):
-    """What a repair did, or would do."""
+    """The actions of a repair, done or planned."""
 
     kind: Kind
     done: bool  # False: only looked
@@ -49,14 +49,14 @@ class Repaired(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[str, ...] = ()  # open now: evidence, or a person, settles them
     approvals_dropped: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    remaining: tuple[str, ...] = ()  # what a repair cannot mend
+    remaining: tuple[str, ...] = ()  # damage that a repair cannot undo
     forgotten: tuple[Anchor, ...] = ()
     backup: str | None = None
     seq: int | None = None  # the event that records it
 
 
 class Damage(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with one session, before anything is done about it."""
+    """The damage of one session, before a repair."""
 
     saved: Salvaged
     kind: Kind
@@ -97,7 +97,7 @@ def repair(
             if damage.kind == "nothing":
                 return report(damage, done=True)
             backup = store.back_up()
-            return mend(world, store, root, damage, generation=generation, reason=reason, backup=backup)
+            return apply_repair(world, store, root, damage, generation=generation, reason=reason, backup=backup)
 
 
 @contextlib.contextmanager
@@ -111,9 +111,8 @@ def locked(world: World, store: Store, session_id: str) -> Iterator[int]:
 
 
 def refuse_others(world: World, store: Store, session_id: str, *, accept_rollback: bool) -> None:
-    """A session that another machine has is mended there. What has parted already may be mended before one is chosen.
-
-    Where the server has the events that are lost here, they can be brought back; whoever accepts the loss may do so.
+    """A session that another machine has is repaired there. A diverged history may be repaired before one side is
+    chosen. Where the server has the events that are lost here, they can be pulled; a person may also accept the loss.
     """
     with contextlib.suppress(HistoryDiverged):
         refuse_not_ours(store, session_id)
@@ -130,7 +129,7 @@ def refuse_others(world: World, store: Store, session_id: str, *, accept_rollbac
 
 
 def assess(world: World, store: Store, session_id: str, *, accept_rollback: bool, accept_lost_key: bool) -> Damage:
-    """All that is wrong, and a refusal where it needs a word that was not given."""
+    """The whole damage, or a refusal where its repair needs a flag that was not given."""
     with store.one_view():
         saved = salvage(store, session_id, accept_lost_key=accept_lost_key)
         verified = store.verify(session_id)
@@ -163,7 +162,7 @@ def kind_of_damage(saved: Salvaged, *, rolled: bool) -> Kind:
 
 
 def sorted_out(problems: tuple[Problem, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What a repair can mend, and what it cannot: bytes that are gone are not made again."""
+    """Separate the damage that a repair can undo from the rest: lost bytes are not made again."""
     blobs = "ACODE-LOG-008"
     mendable = tuple(one.message for one in problems if one.code != blobs)
     return mendable, tuple(one.message for one in problems if one.code == blobs)
@@ -203,7 +202,7 @@ def rolled_back(session: Session, anchor: Anchor, *, replaced: bool) -> LogRolle
     return LogRolledBack(
         message,
         hint=f"If you restored a backup yourself: acode session repair {name} --accept-rollback."
-        " What was done in between is not known any more.",
+        " The steps done in between are unknown then.",
         seq=session.seq,
         anchor=anchor.seq,
     )
@@ -225,7 +224,7 @@ def steps_in_doubt(saved: Salvaged, lost: tuple[int, int] | None) -> tuple[str, 
 # Doing.
 
 
-def mend(
+def apply_repair(
     world: World, store: Store, root: Root, damage: Damage, *, generation: int, reason: str, backup: Path
 ) -> Repaired:
     """One transaction: the record of the repair, the state it leaves, and a sealed snapshot to begin from."""
@@ -264,7 +263,7 @@ def mend(
 
 
 def afterwards(session: Session, damage: Damage) -> tuple[ev.Known, ...]:
-    """A session that had ended stays ended; any other waits for a person, who shall look before it goes on."""
+    """A session that had ended stays ended; any other waits for a person, who looks before it continues."""
     if session.terminal or damage.kind == "checkpoints":
         return ()
     if damage.ended:
@@ -299,7 +298,7 @@ def lost_sessions(world: World, text: str | None) -> tuple[Anchor, ...]:
     anchors = list(seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace)))
     if has_database(world):
         with opened(world, look_only=True) as store:
-            here = store.session_ids()
+            here = frozenset(store.session_ids())
         anchors = [one for one in anchors if one.session_id not in here]
         if text is not None and any(is_named_by(one, text) for one in here):
             return ()

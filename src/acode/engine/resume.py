@@ -1,7 +1,5 @@
-"""Resume: the story of the house, told once.
-
-Lock, fold, look around, decide, validate, plan, settle, step, step, checkpoint. What the story says is what happens;
-there is no second way through the engine.
+"""Resume a session: lock, fold, survey, decide, validate, plan, settle, step, step, checkpoint. There is no second way
+through the engine.
 """
 
 from __future__ import annotations
@@ -16,10 +14,11 @@ from acode.engine.disk_full import paused_if_disk_fails
 from acode.engine.endings import complete, ending
 from acode.engine.environment import Report, validate
 from acode.engine.held_session import Held, held, refuse_unknown_events
-from acode.engine.hints import AcceptChanges, GrantAttempt, Resume, hint, mending, way_on
+from acode.engine.hints import AcceptChanges, GrantAttempt, Resume, failure_hint, hint, next_command
 from acode.engine.lease_state import sync_state
 from acode.engine.missing_checkpoint import missing_checkpoint_on_record
 from acode.engine.remediation import remedy
+from acode.engine.replace_plan import foresee, replace_plan
 from acode.engine.rollback import refuse_half_undone
 from acode.engine.settle import (
     ask_about_unknowns,
@@ -33,10 +32,10 @@ from acode.engine.settle import (
     unknown_error,
 )
 from acode.engine.shared_paths import author, with_sessions
-from acode.engine.step import FILES_IN_EVENT_MAX
+from acode.engine.step_files import FILES_IN_EVENT_MAX
 from acode.engine.survey import Survey, chosen_strategy, missing_artifacts, retries_unknown, survey
 from acode.engine.walk import Walk, perform_all
-from acode.engine.world import Options, Result, World, short, way_to_begin_anew
+from acode.engine.world import Options, Result, World, command_to_begin_again, short
 from acode.errors import (
     AcodeError,
     CannotContinue,
@@ -45,10 +44,10 @@ from acode.errors import (
     EnvironmentInvalid,
     Escalated,
     FileModified,
+    HintForms,
     MissingArtifacts,
     RecoveryTimeout,
     RefusedByPolicy,
-    Spoken,
     StepFailed,
 )
 from acode.events import types as ev
@@ -59,19 +58,29 @@ from acode.steps.step_outputs import holds_output, private_outputs, put_output
 from acode.workspace import ChangedFile, changed, diff, restat
 
 
-def resume(world: World, text: str, options: Options, walk: Walk = perform_all) -> Result:
-    """Carry the session named `text` on from where its log says it stopped.
+def resume(
+    world: World,
+    text: str,
+    options: Options,
+    walk: Walk = perform_all,
+    call_program: Callable[[Session], Result] | None = None,
+) -> Result:
+    """Resume the session named `text` from the end of its log.
 
-    `walk` goes the way that is left: through the plan, or wherever the tasks of the session come from.
+    `walk` performs the remaining steps: those of the plan, or of the session's other source of steps. A program's
+    session is released and left to `call_program`: the program, called again, holds it itself.
     """
     with missing_checkpoint_on_record(world, options), held(world, text, wait=options.wait) as run:
-        refuse_to_walk_alone(run, walk)
-        found, options = make_ready(run, options)
-        return paused_if_disk_fails(run, lambda: settle_and_perform(run, found, options, walk))
+        if call_program is None or not run.session.steps_from.asked:
+            refuse_to_walk_alone(run, walk)
+            found, options = make_ready(run, options)
+            return paused_if_disk_fails(run, lambda: settle_and_perform(run, found, options, walk))
+        session = run.session
+    return call_program(session)
 
 
 def make_ready(run: Held, options: Options) -> tuple[Survey, Options]:
-    """All that comes before the first step. A program that carries its own session on begins in the same way."""
+    """Everything before the first step. A program that resumes its own session begins in the same way."""
     if options.reason:  # a person's words go into events
         options = msgspec.structs.replace(options, reason=run.world.redactor.text(options.reason))
     began = run.world.monotonic()
@@ -80,8 +89,9 @@ def make_ready(run: Held, options: Options) -> tuple[Survey, Options]:
     refuse_half_undone(run.session)
     back_up(run)
     found, options = look_around(run, options)
+    ahead, found = foresee(run.world, run.session, found, options)
     decide_on_record(run, found, options)
-    report = check_environment(run, found, options)
+    report = check_environment(run, ahead, found, options)
     start_on_record(run, found, report, options)
     refuse_slow_recovery(run, began)
     return found, options
@@ -102,6 +112,7 @@ def settle_and_perform(run: Held, found: Survey, options: Options, walk: Walk) -
         stopped = end_where_it_failed(run, skipped)
     if stopped is not None:
         return stopped
+    replace_plan(run, options)
     # A step that was waited for was not done when the others were counted, and nobody executed it here.
     skipped += sum(one.action is Action.WAIT and run.session.done(one.step) for one in found.continuation.in_flight)
     restore_outputs(run)
@@ -110,19 +121,19 @@ def settle_and_perform(run: Held, found: Survey, options: Options, walk: Walk) -
 
 
 def refuse_to_walk_alone(run: Held, walk: Walk) -> None:
-    """A session that carries a foreign run has its tasks from there; its plan alone would end too early.
+    """The session of a foreign run gets its tasks from there; its plan alone would end too early.
 
     A program's session has no plan at all: only the program knows its steps.
     """
     if run.session.steps_from.asked and walk is perform_all:
         raise CannotContinue(
             f"session {short(run.session.session_id)} belongs to a program, which asks for its steps itself",
-            hint="Run the program again; with the same key it carries the session on.",
+            hint="Run the program again; with the same key it resumes the session.",
         )
     if run.session.steps_from.carries_run and walk is perform_all:
         raise CannotContinue(
-            f"session {short(run.session.session_id)} carries the {run.session.source} run {run.session.run_id},"
-            " and that run is not here",
+            f"session {short(run.session.session_id)} belongs to the {run.session.source} run {run.session.run_id}, and"
+            " that run is not here",
             hint="Bring the run's files back, or give the session up: acode session abandon",
         )
 
@@ -134,7 +145,7 @@ def announce(run: Held) -> None:
 
 
 def accept_unknown_events(run: Held, options: Options) -> None:
-    """An unknown event may be a revocation; going on past it is somebody's recorded decision."""
+    """An unknown event may be a revocation; continuing past it is a person's recorded decision."""
     if not run.session.unknown_types:
         return
     if not options.lenient:
@@ -194,7 +205,7 @@ def decide_on_record(run: Held, found: Survey, options: Options) -> None:
 
 
 def refusal(run: Held, found: Survey) -> AcodeError:
-    """The reason code as an error: what, why, and the way out."""
+    """The reason code as an error: the refusal, its reason, and the hint."""
     decision, name = found.decision, short(run.session.session_id)
     details = {"reason_code": str(decision.reason), "session_id": run.session.session_id}
     broken = next((rule for rule in decision.rules if not rule.met and rule.reason is decision.reason), None)
@@ -209,7 +220,7 @@ def refusal(run: Held, found: Survey) -> AcodeError:
         case Reason.LIMIT:
             return Escalated(
                 f"session {name} is escalated: {because}; it needs a person",
-                hint=hint(run.session, f"Read why: acode explain {name}. When it is mended: {{}}", GrantAttempt()),
+                hint=hint(run.session, f"Read why: acode explain {name}. When it is fixed: {{}}", GrantAttempt()),
                 remedy=msgspec.to_builtins(remedy(run.session, drifted(run))),
                 **details,
             )
@@ -217,7 +228,8 @@ def refusal(run: Held, found: Survey) -> AcodeError:
             unknown = next((one for one in found.continuation.in_flight if one.action is Action.ASK), None)
             if unknown is not None:
                 return unknown_error(run.session, unknown, reason_code=details["reason_code"])
-            return not_repeated_automatically(run, because, reason_code=str(decision.reason))
+            step = found.unsafe_step or run.session.last_attempted
+            return not_repeated_automatically(run, step, because, reason_code=str(decision.reason))
         case Reason.COOLDOWN:
             return CoolingDown(
                 f"session {name} is cooling down: {decision.cooldown_s_remaining} s remain",
@@ -228,7 +240,7 @@ def refusal(run: Held, found: Survey) -> AcodeError:
         case _:
             return RefusedByPolicy(
                 f"session {name} is not resumed automatically: {because}",
-                hint=Spoken(
+                hint=HintForms(
                     hint(run.session, "A person may: {}", Resume()).as_command(),
                     "Open the session without automatic=True.",
                 ),
@@ -236,9 +248,9 @@ def refusal(run: Held, found: Survey) -> AcodeError:
             )
 
 
-def cooling_down(session: Session, seconds: int) -> Spoken:
+def cooling_down(session: Session, seconds: int) -> HintForms:
     now = hint(session, f"Try again in {seconds} s, or as a person now: {{}}", Resume())
-    return Spoken(now.as_command(), f"Try again in {seconds} s, or open the session without automatic=True.")
+    return HintForms(now.as_command(), f"Try again in {seconds} s, or open the session without automatic=True.")
 
 
 def escalate(run: Held, reason: str) -> None:
@@ -258,7 +270,9 @@ def escalate(run: Held, reason: str) -> None:
 
 
 def drifted(run: Held) -> tuple[ChangedFile, ...]:
-    """Files that are not what the session left; where that cannot be told, the failure itself is told all the same."""
+    """Files that are not as the session left them; where they cannot be examined, the failure itself is still
+    reported.
+    """
     assert run.session.records is not None
     try:
         return changed(run.root, run.session.records.manifest)
@@ -274,16 +288,16 @@ def escalate_if_due(run: Held, result: Result) -> Result:
         escalate(run, Reason.LIMIT)
     unknown_too = retries_unknown(run.world)
     if run.session.escalated and isinstance(result.error, StepFailed) and not run.session.steps_from.asked:
-        result.error.hint = mending(run.session, result.error, retries_unknown=unknown_too)
-    way = way_on(run.session, result.error, retries_unknown=unknown_too)
+        result.error.hint = failure_hint(run.session, result.error, retries_unknown=unknown_too)
+    way = next_command(run.session, result.error, retries_unknown=unknown_too)
     return msgspec.structs.replace(result, next_action=way)
 
 
 # The environment.
 
 
-def check_environment(run: Held, found: Survey, options: Options) -> Report | None:
-    """What was found; None where nobody looked, because a person wanted it so."""
+def check_environment(run: Held, session: Session, found: Survey, options: Options) -> Report | None:
+    """The mismatches; None where a person chose to skip the check. `session`: with the plan to come."""
     settings = run.world.config.settings.resume
     wanted = options.validate_environment if options.validate_environment is not None else settings.validate_environment
     if not wanted:
@@ -292,7 +306,7 @@ def check_environment(run: Held, found: Survey, options: Options) -> Report | No
         return None
     report = validate(
         run.world,
-        run.session,
+        session,
         run.site(),
         pending=found.continuation.pending,
         lenient=options.lenient or settings.validation == "lenient",
@@ -301,11 +315,11 @@ def check_environment(run: Held, found: Survey, options: Options) -> Report | No
     name = short(run.session.session_id)
     if report.errors and not options.force:
         raise EnvironmentInvalid(
-            f"session {name} cannot go on here: " + "; ".join(one.message for one in report.errors),
-            hint=Spoken(
-                f"Look: acode resume --dry-run {name}. Mend it and resume, use --force, or start a new session.",
-                f"Look: acode explain {name}. Mend it and run the program again; or go on all the same:"
-                f" acode.session({run.session.run_id!r}, force='the reason').",
+            f"session {name} cannot be resumed here: " + "; ".join(one.message for one in report.errors),
+            hint=HintForms(
+                f"Look: acode resume --dry-run {name}. Fix it and resume, use --force, or start a new session.",
+                f"Look: acode explain {name}. Fix it and run the program again; or resume in"
+                f" spite of it: acode.session({run.session.run_id!r}, force='the reason').",
             ),
             mismatches=[msgspec.to_builtins(one) for one in report.errors],
         )
@@ -322,11 +336,11 @@ def accept_changes(run: Held, report: Report, options: Options) -> None:
     answer = choice if choice != "prompt" else run.world.answers.changed_files(report.changed_files, differ(run))
     names = ", ".join(one.path for one in report.changed_files[:5])
     if answer != "continue":
-        begun_anew = ChangedFiles.hint.replace("acode run --new PLAN.yml", way_to_begin_anew(run.session))
+        begun_anew = f"{ChangedFiles.hint}: {command_to_begin_again(run.session)}"
         raise ChangedFiles(
             f"{files_that_are(report.changed_files, 'that the session works on', 'was', 'were')} changed by"
             f" {changed_by(report.changed_files)}: {names}",
-            hint=Spoken(begun_anew, hint(run.session, "Put the files back; or {}", AcceptChanges()).as_call()),
+            hint=HintForms(begun_anew, hint(run.session, "Restore the files; or {}", AcceptChanges()).as_call()),
             mismatches=[msgspec.to_builtins(one) for one in report.changed_files],
             recommendation=report.recommendation,
         )
@@ -349,7 +363,7 @@ def files_that_are(found: tuple[ChangedFile, ...], which: str, one: str, several
 
 
 def seen_again(run: Held, changes: tuple[ChangedFile, ...]) -> tuple[ev.FileState, ...]:
-    """What is accepted is what was shown: a file that somebody swapped meanwhile is refused."""
+    """Only the files that were shown are accepted: one that somebody swapped meanwhile is refused."""
     assert run.session.records is not None
     manifest = run.session.records.manifest
     states = restat(run.root, {one.path: manifest.get(one.path, ev.FileState(path=one.path)) for one in changes})
@@ -456,7 +470,7 @@ def restore_outputs(run: Held) -> None:
     wanted = {step: output.blob for step, output in run.session.records.outputs.items() if output.blob is not None}
     for path in directory.iterdir():
         if path.name not in wanted:
-            path.unlink()  # of a step that was taken back, or half of one
+            path.unlink()  # of a step that was rolled back, wholly or in part
     for step, blob in wanted.items():
         if not holds_output(directory, step, blob):
             put_output(directory, step, run.store.blob(run.session.session_id, blob))
@@ -475,7 +489,7 @@ def finish_resume(run: Held, skipped: int) -> Result:
     names = ", ".join(one.path for one in mismatches[:5])
     error = EnvironmentInvalid(
         f"after the resume {files_that_are(mismatches, '', 'is', 'are')} not what the session wrote: {names}",
-        hint=Spoken(
+        hint=HintForms(
             f"Look: acode explain {short(run.session.session_id)}. To accept them: acode resume"
             f" {short(run.session.session_id)} --force",
             f"Look: acode explain {short(run.session.session_id)}. To accept them:"

@@ -1,9 +1,8 @@
-"""Take finished steps back: `session rollback --to STEP`, in reverse order, one step at a time.
-
-Three-way, file by file: what the step left is replaced by what stood there before; what is already as before is left;
-what somebody else wrote since is theirs and is not touched. Each step is recorded as soon as it is taken back, so a
-crash in the middle is finished by giving the command again.
-What stood in the files of another machine stays there: where it would be needed, nothing at all is taken back.
+"""Roll finished steps back: `session rollback --to STEP`, in reverse order, one step at a time. Three-way, file by
+file: a file as the step left it is restored; one that is already as before stays; one that somebody else changed since
+is not touched. Each step is recorded as soon as it is rolled back, so the same command finishes a rollback that crashed
+in the middle. The old content of another machine's files stays there: where it would be needed, nothing at all is
+rolled back.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Way = Literal["files", "undo", "nothing", "stays"]
 
 
 class Undoing(msgspec.Struct, frozen=True, kw_only=True):
-    """One finished step to be taken back, and how."""
+    """One finished step to roll back, and the way to do it."""
 
     step: str
     title: str
@@ -48,7 +47,7 @@ class Undoing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True):
-    """What the log says of a finished step: what stood there before, and what it left."""
+    """The log's record of a finished step: the files before it, and the files it left."""
 
     started: ev.StepStarted
     completed: ev.StepCompleted
@@ -59,54 +58,77 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 UndoCall = Callable[[Held, Step, Past], None]
 
 
-class TakenBack(msgspec.Struct, frozen=True, kw_only=True):
+class RollbackResult(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[str, ...]
     restored: tuple[str, ...]
     kept: tuple[str, ...]
 
 
 def plan_rollback(world: World, text: str, to: str | None) -> tuple[Session, tuple[Undoing, ...]]:
-    """What a rollback would do; nothing is changed."""
+    """Plan a rollback; nothing is changed."""
     with opened(world, look_only=True) as store, Root(world.workspace) as root:
         session_id = resolve_id(world, store, text)
         session = store.load(session_id).session
         undoing = steps_to_undo(store, session, to)
-        if session.terminal:  # nothing of it is taken back any more, and what that would need is gone by intent
+        if session.terminal:  # nothing of it is rolled back any more, and the pre-images are removed on purpose
             return session, undoing
-        return session, with_what_is_missing(store, root, session, undoing)
+        return session, with_missing_preimages(store, root, session, undoing)
 
 
-def roll_back(world: World, text: str, to: str | None, call: UndoCall | None = None) -> TakenBack:
+def files_that_stay(world: World, session: Session, undoing: tuple[Undoing, ...]) -> dict[str, tuple[str, ...]]:
+    """The files that a rollback would leave as they are, by step: somebody changed them since. It only reads.
+
+    The latest step that touched a path is compared with it; a path that is not its own stays for all steps before it.
+    """
+    with opened(world, look_only=True) as store, Root(world.workspace) as root:
+        past = finished_steps(store, session)
+        stays: dict[str, bool] = {}
+        found: dict[str, tuple[str, ...]] = {}
+        for one in undoing:
+            known = past.get(one.step)
+            left = {state.path: state for state in known.left} if known else {}
+            own = images(step_to_roll_back(session, one.step, past), known)
+            for image in own:
+                if image.path not in stays:
+                    post = left.get(image.path, ev.FileState(path=image.path))
+                    stays[image.path] = needs_of(root, image, post) == "kept"
+            found[one.step] = tuple(image.path for image in own if stays[image.path])
+        return found
+
+
+def roll_back(world: World, text: str, to: str | None, call: UndoCall | None = None) -> RollbackResult:
     """Do it: every later step, the latest first. `call` runs the undo functions of a program's steps."""
     with held(world, text, doing="roll back") as run:
         refuse_unsettled(run.session)
         undoing = steps_to_undo(run.store, run.session, to)
-        refuse_incomplete(run.session, with_what_is_missing(run.store, run.root, run.session, undoing))
+        refuse_incomplete(run.session, with_missing_preimages(run.store, run.root, run.session, undoing))
         past = finished_steps(run.store, run.session)
         defined = {one.step: step_to_execute(run, one.step, past) for one in undoing}
         for task in list(run.session.in_flight):
-            settle_call(run, task, "retry", evidence="steps of it, or before it, are taken back", actor="user")
+            settle_call(run, task, "retry", evidence="steps of it, or before it, are rolled back", actor="user")
         restored: list[str] = []
         kept: list[str] = []
         for one in undoing:
-            some, others = take_back(run, defined[one.step], past.get(one.step), to, call)
+            some, others = roll_back_step(run, defined[one.step], past.get(one.step), to, call)
             restored.extend(some)
             kept.extend(others)
-        return TakenBack(steps=tuple(one.step for one in undoing), restored=tuple(restored), kept=tuple(kept))
+        return RollbackResult(steps=tuple(one.step for one in undoing), restored=tuple(restored), kept=tuple(kept))
 
 
 def refuse_unsettled(session: Session) -> None:
-    """Whether the step in flight took effect is known before anything that came before it is taken back."""
+    """The outcome of the step in flight must be known before an earlier step is rolled back."""
     step = next((one for one in session.in_flight if not session.is_open_task(one)), None)
     if step is not None:
         raise CannotContinue(
-            f"step {step} is in flight; it is settled before finished steps are taken back",
-            hint=hints.hint(session, "Settle it: {}; or say so: {}", hints.Resume(), hints.Resolve(step=step)),
+            f"step {step} is in flight; it is settled before finished steps are rolled back",
+            hint=hints.hint(
+                session, "Settle it: {}; or state its outcome: {}", hints.Resume(), hints.Resolve(step=step)
+            ),
         )
 
 
 def steps_to_undo(store: Store, session: Session, to: str | None) -> tuple[Undoing, ...]:
-    """Finished steps after `to`, the latest first; refused as a whole where one cannot be taken back."""
+    """Finished steps after `to`, the latest first; refused as a whole where one cannot be rolled back."""
     if session.steps_from.asked:
         return program_steps_to_undo(store, session, to)
     assert session.plan is not None
@@ -118,6 +140,9 @@ def steps_to_undo(store: Store, session: Session, to: str | None) -> tuple[Undoi
     after = order if to is None else order[[step.id for step in order].index(to) + 1 :]
     finished = [step for step in after if session.done(step.id)]
     past = finished_steps(store, session)
+    if session.plan.parallel > 1:  # the latest first: tasks did not end in the order of the plan
+        ended = {step: number for number, step in enumerate(past)}
+        finished.sort(key=lambda step: ended.get(step.id, -1))
     refuse_stuck(finished, past)
     return tuple(how_to_undo(session, step, past.get(step.id)) for step in reversed(finished))
 
@@ -128,7 +153,7 @@ def program_steps_to_undo(store: Store, session: Session, to: str | None) -> tup
     done = [step for step in past if (known := session.record(step)) is None or known.status == "completed"]
     if to is not None and to not in done:
         raise Usage(f"step {to} is not done, so nothing can be rolled back to it")
-    after = [step_taken_back(session, step, past) for step in (done if to is None else done[done.index(to) + 1 :])]
+    after = [step_to_roll_back(session, step, past) for step in (done if to is None else done[done.index(to) + 1 :])]
     refuse_stuck(after, past)
     return tuple(how_to_undo(session, step, past[step.id]) for step in reversed(after))
 
@@ -138,7 +163,7 @@ def refuse_stuck(steps: list[Step], past: dict[str, Past]) -> None:
     stuck = [step.id for step in steps if changed_for_good(step, past.get(step.id))]
     if stuck:
         raise CannotContinue(
-            f"{', '.join(stuck)} cannot be taken back: a database or repository was changed and no `undo` is declared",
+            f"{', '.join(stuck)} cannot be rolled back: a database or repository was changed and no `undo` is declared",
             hint="Roll back to a later step, or undo it by hand in a new session.",
             steps=stuck,
         )
@@ -153,14 +178,14 @@ def changed_for_good(step: Step, past: Past | None) -> bool:
     return isinstance(step.action, Sql) or not no_commit
 
 
-def step_taken_back(session: Session, step: str, past: dict[str, Past]) -> Step:
+def step_to_roll_back(session: Session, step: str, past: dict[str, Past]) -> Step:
     defined = past[step].started.definition if session.steps_from.asked and step in past else None
     return defined if defined is not None else step_named(session, step)
 
 
 def step_to_execute(run: Held, step: str, past: dict[str, Past]) -> Step:
-    """The step with the undo that is executed; asked for every step before the first one is taken back."""
-    shown = step_taken_back(run.session, step, past)
+    """The step with the undo that is executed; asked for every step before the first one is rolled back."""
+    shown = step_to_roll_back(run.session, step, past)
     if step not in past or shown.undo is None:
         return shown
     whole = whole_definition(run.store, run.session, shown, past[step].started)
@@ -194,7 +219,7 @@ def how_to_undo(session: Session, step: Step, past: Past | None) -> Undoing:
 def only_looked(session: Session, step: Step) -> bool:
     """An agent changes things by writes, commands and commits; a command that may be repeated changes nothing.
 
-    What is left are calls that read, listed or searched, and tasks: the steps of a task are taken back one by one.
+    The others are calls that read, listed or searched, and tasks: the steps of a task are rolled back one by one.
     A call without a name was opened by a repair, and nobody knows what it was.
     """
     looked = isinstance(step.action, Call) and step.action.function != ""
@@ -202,7 +227,7 @@ def only_looked(session: Session, step: Step) -> bool:
 
 
 def title_of(session: Session, step: Step, past: Past | None) -> str:
-    """What the step did, in the words in which it was shown when it was done."""
+    """The step's title, as it was shown when it was done."""
     if not session.steps_from.follows_model or not isinstance(step.action, Call):
         return describe(step)
     if NESTED not in step.id:
@@ -233,7 +258,7 @@ def finished_steps(store: Store, session: Session) -> dict[str, Past]:
 
 
 def images(step: Step, past: Past | None) -> tuple[ev.PreImage, ...]:
-    """What stood at the step's declared paths before it; a path it made was absent."""
+    """The pre-images of the step's declared paths; a path it made was absent."""
     if past is None or not isinstance(step.action, Write | Run):
         return ()
     if isinstance(step.action, Run) and not step.action.outputs:
@@ -253,22 +278,21 @@ def images(step: Step, past: Past | None) -> tuple[ev.PreImage, ...]:
     return (*known.values(), *made)
 
 
-def with_what_is_missing(
+def with_missing_preimages(
     store: Store, root: Root, session: Session, undoing: tuple[Undoing, ...]
 ) -> tuple[Undoing, ...]:
-    """What the steps would need to put back and this machine does not have, found out before anything is changed.
-
-    Only where a path still is what the step left: what is as before needs nothing, what is somebody else's stays.
-    What is there is read to its end: a rollback that meets rotten bytes in the middle could not be finished.
+    """Find the pre-images that the steps need and this machine lacks, before anything is changed. Only where a path
+    still is as the step left it: one that is as before needs nothing, one that others changed stays. Existing bytes are
+    read to their end: a rollback that meets damaged bytes in the middle could not be finished.
     """
     taken_seq = cursor_of(store, session.session_id).taken_seq
     past, found = finished_steps(store, session), list[Undoing]()
-    going_to_be: dict[str, str | None] = {}  # the content a path will have by then; None: somebody else's, it stays
+    going_to_be: dict[str, str | None] = {}  # the content a path will have by then; None: others changed it, it stays
     for one in undoing:
         missing, damaged = list[str](), dict[str, str]()
         known = past.get(one.step)
         left = {state.path: state for state in known.left} if known else {}
-        for image in images(step_taken_back(session, one.step, past), known):
+        for image in images(step_to_roll_back(session, one.step, past), known):
             if image.path not in going_to_be:
                 needs = needs_of(root, image, left.get(image.path, ev.FileState(path=image.path)))
                 needed = needs == "content"
@@ -287,7 +311,7 @@ def with_what_is_missing(
 
 
 def unusable(store: Store, session: Session, image: ev.PreImage) -> str | None:
-    """Why the bytes that stood there cannot be put back; None: they are there, to the last one."""
+    """Why the old bytes cannot be restored; None: they are complete."""
     if image.blob is None:
         return "its bytes were not kept"
     try:
@@ -306,40 +330,43 @@ def refuse_incomplete(session: Session, undoing: tuple[Undoing, ...]) -> None:
         raise CannotContinue(
             f"what stood in {paths} before {', '.join(missing)} is not on this machine, because those steps ran on"
             " another one; nothing was changed",
-            hint="Roll back there, or to a later step (--to). Or put those files back yourself as they were, or as you"
-            f" want them: then acode session rollback {short(session.session_id)} leaves them alone.",
+            hint="Roll back there, or to a later step (--to). Or restore those files yourself as they were, or"
+            f" as you want them: then acode session rollback {short(session.session_id)} leaves them alone.",
             missing={step: list(some) for step, some in missing.items()},
         )
     damaged = {path: why for one in undoing for path, why in one.damaged.items()}
     if damaged:
         steps = [one.step for one in undoing if one.damaged]
         raise BlobDamaged(
-            f"what stood in {', '.join(damaged)} before {', '.join(steps)} cannot be put back:"
-            f" {next(iter(damaged.values()))}; nothing was changed",
-            hint="Bring that blob back from a backup of .agent/blobs, or roll back to a later step (--to). Or put those"
-            " files back yourself as they were, or as you want them:"
-            f" then acode session rollback {short(session.session_id)} leaves them alone.{leave_it_done(session)}",
+            f"the content of {', '.join(damaged)} before {', '.join(steps)} cannot"
+            f" be restored: {next(iter(damaged.values()))}; nothing was changed",
+            hint="Restore that blob from a backup of .agent/blobs, or roll back to a later step (--to). Or restore"
+            " those files yourself as they were, or as you"
+            f" want them: then acode session rollback"
+            f" {short(session.session_id)}"
+            f" leaves them"
+            f" alone.{leave_it_done(session)}",
             damaged=damaged,
         )
 
 
 def leave_it_done(session: Session) -> str:
-    """The other way out of a rollback that was begun, for as long as it has not put anything back."""
+    """The alternative to a rollback that was begun, as long as it has not restored anything."""
     undo = session.undoing
     if undo is None or undo.key:
         return ""
     return (
-        f" Or let step {undo.step} be done, if nothing of it was put back yet: acode session resolve"
+        f" Or let step {undo.step} be done, if nothing of it was restored yet: acode session resolve"
         f" {short(session.session_id)} {undo.step} --not-applied"
     )
 
 
 def let_be_done(run: Held, *, note: str) -> None:
-    """A person calls a rollback off that has said it begins and has put nothing back: its step stays done."""
+    """A person cancels a rollback that has recorded its start and restored nothing: its step stays done."""
     undo = run.session.undoing
     assert undo is not None
     past = finished_steps(run.store, run.session)
-    step, known = step_taken_back(run.session, undo.step, past), past.get(undo.step)
+    step, known = step_to_roll_back(run.session, undo.step, past), past.get(undo.step)
     left = {state.path: state for state in known.left} if known else {}
     back = [
         image.path
@@ -361,14 +388,14 @@ def changed_by_step(image: ev.PreImage, left: ev.FileState | None) -> bool:
     return image.kind == "absent" or left is None or (image.sha256, image.mode) != (left.sha256, left.mode)
 
 
-def take_back(
+def roll_back_step(
     run: Held, step: Step, past: Past | None, to: str | None, call: UndoCall | None
 ) -> tuple[list[str], list[str]]:
     """One step: its undo command first, then its files, then the record that it is pending again.
 
-    Before its files change, the log says so: whoever finds a rollback that was cut off is not told of strangers' edits.
+    The log records it before its files change: a resume does not take an interrupted rollback for edits by others.
     """
-    run.emit(notices.StepTakenBack(title=title_of(run.session, step, past)), step=step.id)
+    run.emit(notices.FinishedStepRolledBack(title=title_of(run.session, step, past)), step=step.id)
     if step.undo is not None:
         run_undo(run, step, to)
     elif isinstance(step.action, Call) and step.action.undo is not None:
@@ -377,8 +404,8 @@ def take_back(
         run.append(ev.UndoStarted(step=step.id, attempt=past.started.attempt, key="", to=to), actor="user")
     restored, kept = put_files_back(run, step, past)
     known = {state.path for state in past.left} if past else set()
-    # Also what an earlier try has put back: else it would look like somebody else's change. Directories that went are
-    # not remembered as absent: made again by the next attempt, they would look changed.
+    # Also the files that an earlier attempt has restored: else they would look like changes by others. Directories that
+    # went are not remembered as absent: made again by the next attempt, they would look changed.
     back = (image.path for image in images(step, past) if image.path not in kept)
     files = tuple(hash_file(run.root, path) for path in back if path in known)
     run.append(
@@ -406,7 +433,7 @@ def tasks_opened(session: Session, step: Step) -> tuple[str, ...]:
 
 
 def call_undo(run: Held, step: Step, past: Past | None, to: str | None, call: UndoCall | None) -> None:
-    """The undo function of a program's step. What became of one that was killed, nobody can tell but a person."""
+    """The undo function of a program's step. Only a person knows the outcome of one that was killed."""
     if past is None or call is None:
         raise CannotContinue(f"the undo of step {step.id} is a function, and nobody is here who could call it")
     if run.session.undoing is not None and run.session.undoing.step == step.id:

@@ -1,7 +1,7 @@
-"""Salvage: fold what can be believed of a damaged log, and name what the rest may have been about.
-
-Nothing is written here. What cannot be verified is left out, and so is what no longer fits without it. A step that a
-lost or damaged event may have started or ended is doubted: afterwards it is open, and evidence or a person settles it.
+"""Salvage: fold the believable events of a damaged log, and name the steps that the others may concern. Nothing is
+written here. Events that cannot be verified are left out, and so are events that contradict the log without them. A
+step that a lost or damaged event may have started or ended is doubted: afterwards it is open, and evidence or a person
+settles it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 
 import msgspec
 
-from acode.engine.world import way_to_begin_anew
+from acode.engine.world import command_to_begin_again
 from acode.errors import AcodeError, BeyondRepair, KeyMissing
 from acode.events import Envelope, make_key
 from acode.events import types as ev
@@ -18,6 +18,7 @@ from acode.events.definition import Approve, Call, Step, Write, definition_diges
 from acode.seal import GENESIS
 from acode.state import Session, advance, begin
 from acode.store import checkpoints as ck
+from acode.store.flights import salvage_flights
 from acode.store.row_check import Gap, Judged, Past
 from acode.store.store import Store
 from acode.store.verification import as_error, judged, noted_of
@@ -61,7 +62,7 @@ class _Salvage:
         self.session_id = session_id
         self.unsigned = unsigned
         self.noted = noted_of(store, session_id)
-        self.sealed, self.sealed_seq = _newest_sealed(store, session_id)
+        self.sealed, self.sealed_seq, unread = _newest_sealed(store, session_id)
         self.session: Session | None = None
         self.created: ev.SessionCreated | None = None
         self.head = b""
@@ -69,7 +70,7 @@ class _Salvage:
         self.seqs: list[int] = []
         self.gaps: list[tuple[int, int]] = []
         self.heads: list[tuple[int, str]] = []
-        self.doubted: dict[str, int] = {}
+        self.doubted: dict[str, int] = dict.fromkeys(unread, self.sealed_seq)
         self.unread = 0  # events in a row that could not be believed, and the last of them
         self.unread_last = 0
         self.problems: list[str] = []
@@ -122,7 +123,7 @@ class _Salvage:
             self._doubt((), gap.first, gap.last)
 
     def _advance(self, envelope: Envelope) -> bool:
-        """One event further; False where it does not fit what is left of the log."""
+        """Fold one event; False where it contradicts the rest of the log."""
         assert self.session is not None
         if envelope.seq <= self.sealed_seq:
             return True
@@ -131,10 +132,10 @@ class _Salvage:
             advance(self.session, envelope)
         except AcodeError:
             return False
-        if isinstance(envelope.event, ev.PlanChanged):
+        if isinstance(envelope.event, ev.PlanChanged | ev.PlanReplaced):
             self.session.plan = self.store.plan_of(self.session)
         if isinstance(envelope.event, ev.Quarantined):
-            # An earlier repair has judged what stands before it; its word is signed, and stands.
+            # An earlier repair has judged the events before it; its decision is signed, and stands.
             self.seqs = [seq for seq in self.seqs if seq not in envelope.event.seqs]
             self.gaps = [gap for gap in self.gaps if gap not in envelope.event.gaps]
             self.doubted.clear()
@@ -143,7 +144,7 @@ class _Salvage:
     def _set_aside(self, item: Judged) -> None:
         if not self.noted.covers(item):
             self.seqs.append(item.seq)
-            why = item.error.message if item.error else f"event {item.seq} does not fit what is left of the log"
+            why = item.error.message if item.error else f"event {item.seq} contradicts the rest of the log"
             self.problems.append(why)
         if item.seq > self.sealed_seq:
             assert self.session is not None
@@ -155,14 +156,14 @@ class _Salvage:
             )
 
     def _doubt(self, named: tuple[str, ...], first: int, last: int) -> None:
-        """What the events up to here may have been about: one it names, one in flight, the next in line."""
+        """The steps that the events up to here may concern: one it names, one in flight, the next in line."""
         assert self.session is not None
         if self.session.steps_from.asked and not named:
             who = "model" if self.session.steps_from.follows_model else "program"
             raise BeyondRepair(
                 f"events {first} to {last} of session {self.session_id[-8:]} cannot be read, and only its {who} knew"
                 " which steps they may have been about",
-                hint=f"Bring .agent/ back from a backup, or begin anew: {way_to_begin_anew(self.session)}",
+                hint=f"Restore .agent/ from a backup, or begin again: {command_to_begin_again(self.session)}",
             )
         self.unread = (self.unread if self.unread_last == first - 1 else 0) + last - first + 1
         self.unread_last = last
@@ -189,16 +190,19 @@ class _Salvage:
         )
 
 
-def _newest_sealed(store: Store, session_id: str) -> tuple[Session | None, int]:
-    """The newest full snapshot whose hash stands under a good seal: what it says needs no event before it."""
+def _newest_sealed(store: Store, session_id: str) -> tuple[Session | None, int, tuple[str, ...]]:
+    """The newest full snapshot whose hash stands under a good seal: what it says needs no event before it, but for the
+    starts of steps in flight. Steps whose starts cannot be believed are named."""
     for seq, body, mac in reversed(store.checkpoint_rows(session_id)):
         try:
             ref = ck.open_checkpoint(session_id, seq, body, mac, store.keyring).snapshot
             if ref is not None:
-                return ck.open_snapshot(ref, store.snapshot_body(session_id, ref.seq)), ref.seq
+                stored = ck.open_snapshot(ref, store.snapshot_body(session_id, ref.seq))
+                session, lost = salvage_flights(store, stored)
+                return session, ref.seq, tuple(lost)
         except AcodeError:
             continue
-    return None, 0
+    return None, 0, ()
 
 
 def _unsigned_runs(store: Store, session_id: str) -> list[range]:
@@ -234,18 +238,24 @@ def may_have_begun(session: Session, events: int) -> list[str]:
     """Steps that so many unknown events may have started, in the plan's order.
 
     A start is one event, an end another, and a gate is passed by one at least. A gate itself is simply asked again.
+    Where tasks run at the same time, a step waits only for those of its own task and of the tasks that this needs.
     """
+    if session.plan is None or session.steps_from.asked:
+        return []
     begun: list[str] = []
-    for step in in_order(session):
-        if events <= 0:
-            break
-        if step.id in session.in_flight or session.done(step.id):
-            continue
-        if isinstance(step.action, Approve):
-            events -= 1
-            continue
-        begun.append(step.id)
-        events -= 2
+    together = session.plan.parallel > 1
+    needed, events_of = dict[str, frozenset[str]](), dict[str, int]()
+    for task in execution_order(session.plan):
+        needed[task.id] = frozenset(task.needs).union(*(needed[one] for one in task.needs))
+        before = sum(events_of[one] for one in (needed[task.id] if together else events_of))
+        events_of[task.id] = 0
+        for step in task.steps:
+            if step.id in session.in_flight or session.done(step.id):
+                continue
+            is_gate = isinstance(step.action, Approve)
+            if not is_gate and before + events_of[task.id] < events:
+                begun.append(step.id)
+            events_of[task.id] += 1 if is_gate else 2
     return begun
 
 

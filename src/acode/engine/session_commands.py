@@ -1,4 +1,4 @@
-"""What a person does to a session besides running it: settle, answer, save, pause, end, unlock.
+"""A person's actions on a session besides running it: settle, answer, save, pause, end, unlock.
 
 Each is one recorded event with the person as its actor. None of them executes a step.
 """
@@ -20,21 +20,26 @@ from acode.engine.held_session import Held, held
 from acode.engine.lease_state import is_anothers
 from acode.engine.rollback import let_be_done
 from acode.engine.settle import resolve as settle_by_person
-from acode.engine.survey import look_at, step_named
+from acode.engine.survey import failed_steps, look_at, step_named
 from acode.engine.undo_command import answer_undo, is_being_undone
 from acode.engine.workspace_store import opened, resolve_id
 from acode.engine.world import World, short
-from acode.errors import AcodeError, CannotContinue, SessionLocked, StepStillRunning, TerminalState, Usage
+from acode.errors import AcodeError, CannotContinue, SessionLocked, Stale, StepStillRunning, TerminalState, Usage
 from acode.events import types as ev
 from acode.events.definition import Approve, Step
 from acode.state import Session, State
 
 
 def resolve(
-    world: World, text: str, step_id: str, answer: str, *, note: str, force: bool
+    world: World, text: str, step_id: str, answer: str, *, note: str, force: bool, shown: str | None = None
 ) -> tuple[Session, ev.UndoStarted | None]:
-    """A person says what became of a step: applied, not_applied, or retry; or of its undo, which then comes back."""
+    """A person states the outcome of a step: applied, not_applied, or retry; or of its undo, which is returned then.
+
+    `shown`: the key of the attempt that the person was shown; another attempt is another question.
+    """
     with held(world, text, doing="settle a step of") as run:
+        if shown is not None and (step_id not in run.session.in_flight or attempt_key(run, step_id) != shown):
+            raise Stale(f"step {step_id} is not the attempt that was shown")
         if is_being_undone(run.session, step_id):
             undo = run.session.undoing
             if undo is not None and not undo.key and answer == "not_applied":
@@ -54,12 +59,21 @@ def resolve(
             refuse_unsayable(run.session, step_id)
         if flight is not None and not force:
             refuse_running(run, step_id)
+        if answer == "applied" and flight is not None and flight.started.kind == "call":
+            run.warn(
+                f"{step_id} is a function, and the program is given null for what it returned; if it returns a value,"
+                " give it with --result JSON"
+            )
         settle_by_person(run, step_id, answer, evidence="said by a person", note=world.redactor.text(note))
         return run.session, None
 
 
+def attempt_key(run: Held, step_id: str) -> str:
+    return run.session.in_flight[step_id].started.key
+
+
 def refuse_running(run: Held, step_id: str) -> None:
-    """Of what still runs nobody can say what became of it; settled now, it would run beside its repeat.
+    """A step that still runs has no outcome yet; settled now, it would run beside its repeat.
 
     A database is asked, which changes nothing; a probe is not run: a person's answer is in its place.
     """
@@ -68,37 +82,37 @@ def refuse_running(run: Held, step_id: str) -> None:
     if finding.still_running:
         raise StepStillRunning(
             f"step {step_id} has not ended: {finding.evidence}",
-            hint="Wait for it or stop it; acode session resolve --force settles it all the same.",
+            hint="Wait for it or stop it; acode session resolve --force settles it anyway.",
             step=step_id,
         )
 
 
 def refuse_unsayable(session: Session, step_id: str) -> None:
-    """Of an agent's tasks and requests nobody can say that they took effect: what the model said is what is missing."""
+    """An agent's tasks and requests cannot be settled by a person: the model's answer is missing."""
     flight, name = session.in_flight.get(step_id), short(session.session_id)
     if session.is_open_task(step_id) or (flight is not None and flight.started.kind == "model"):
         raise Usage(
-            f"{step_id} has no effect that could be told: it is there with what the model said in it, or not at all",
-            hint=f"It goes on where the log ends: acode resume {name}",
+            f"{step_id} has no effect that a person could state: it is complete with the model's answer, or not at all",
+            hint=f"It continues where the log ends: acode resume {name}",
         )
 
 
-def failed_steps(session: Session) -> list[str]:
-    if session.records is None:
-        return []
-    return [step for step, record in session.records.steps.items() if record.status == "failed"]
+def answer_gate(
+    world: World, text: str, gate: str | None, *, granted: bool, note: str, shown: str | None = None
+) -> tuple[Session, str]:
+    """Grant or deny the gate a session waits at; the grant covers exactly what stands behind it now.
 
-
-def answer_gate(world: World, text: str, gate: str | None, *, granted: bool, note: str) -> tuple[Session, str]:
-    """Grant or deny the gate a session waits at; the grant covers exactly what stands behind it now."""
+    `shown`: the digest of what the person was shown; where it is another one now, nothing is recorded.
+    """
     with held(world, text, doing="approve" if granted else "deny") as run:
         step = waiting_gate(run.session, gate)
         waiting = run.session.waiting_for
-        # A program's gate is bound to what it asked when it stopped; only the program could ask again.
+        # A program's gate is bound to its question when it stopped; only the program could ask again.
         bound = Allowed(digest=waiting.action_digest) if run.session.steps_from.asked and waiting is not None else None
-        answer = answer_event(
-            gate_of(run, step, allowed=bound), Answer(granted=granted, note=world.redactor.text(note))
-        )
+        asked = gate_of(run, step, allowed=bound)
+        if shown is not None and asked.allowed.digest != shown:
+            raise Stale(f"what gate {step.id} covers has changed since it was shown")
+        answer = answer_event(asked, Answer(granted=granted, note=world.redactor.text(note)), via=world.via)
         run.append(answer, *(() if granted else after_denial(run, step)), actor="user")
         return run.session, step.id
 
@@ -178,35 +192,44 @@ def pause(world: World, text: str) -> tuple[Session, int | None]:
         warn_of_commands(run)
         if run.session.state in (State.PAUSED, State.AWAITING_APPROVAL):
             return run.session, None
-        run.append(ev.SessionPaused(reason="user", message="paused after it had stopped"), actor="user")
+        run.append(ev.SessionPaused(reason="user", message="paused after it had stopped", via=world.via), actor="user")
         return run.session, None
 
 
-def end(world: World, text: str, *, cancelled: bool, reason: str) -> Session:
-    """Cancel: the user does not want it any more. Abandon: it has failed for good. Both are terminal."""
+def end(world: World, text: str, *, cancelled: bool, reason: str, shown: int | None = None) -> Session:
+    """Cancel: the user does not want it any more. Abandon: it has failed for good. Both are terminal.
+
+    `shown`: the number of the last event that the person had seen; a session that continued since is not ended.
+    """
     with held(world, text, doing="cancel" if cancelled else "abandon") as run:
+        if shown is not None and run.session.seq != shown:
+            raise Stale(f"session {short(run.session.session_id)} has continued since it was shown")
         warn_of_commands(run)
         words = world.redactor.text(reason)
         event: ev.Known = (
-            ev.SessionCancelled(reason=words) if cancelled else ev.SessionFailed(reason=words or "abandoned")
+            ev.SessionCancelled(reason=words, via=world.via)
+            if cancelled
+            else ev.SessionFailed(reason=words or "abandoned", via=world.via)
         )
         run.append(event, actor="user")
         return run.session
 
 
 def warn_of_commands(run: Held) -> None:
-    """A command that outlived its acode goes on whatever is said of its session: nobody may believe it has ended."""
+    """Warn of a command that outlived its acode: it still runs, whatever the decision about its session."""
     for step in run.session.in_flight:
         try:
             finding = look_at(step_named(run.session, step), run.site(probes=False), run.session)
         except (AcodeError, OSError):  # what cannot be looked at must not keep anybody from ending the session
             continue
         if finding.still_running:
-            run.warn(f"the command of step {step} is {finding.evidence}; it goes on, and nobody stops it but you")
+            run.warn(f"the command of step {step} is {finding.evidence}; it still runs, and only you can stop it")
 
 
 def unlock(world: World, text: str, *, force: bool, reason: str) -> tuple[Session, locks.Holder | None, bool]:
-    """Break the lock of a dead owner, or of any by force; whoever wakes up later is fenced off by the generation."""
+    """Break the lock of a dead owner, or of any by force; an owner that wakes up later is fenced off by the
+    generation.
+    """
     with opened(world, look_only=False) as store:
         session_id = resolve_id(world, store, text)
         generation = store.generation(session_id)
@@ -218,7 +241,7 @@ def unlock(world: World, text: str, *, force: bool, reason: str) -> tuple[Sessio
         if not force and seen.holder is not None and locks.alive(seen.holder):
             raise SessionLocked(
                 f"session {short(session_id)} is in use by pid {seen.holder.pid} of {seen.holder.user}, which is alive",
-                hint=f"Pause it: acode session pause {short(session_id)}; or break its lock all the same: --force",
+                hint=f"Pause it: acode session pause {short(session_id)}; or break its lock anyway: --force",
                 owner=msgspec.to_builtins(seen.holder),
             )
     owner = msgspec.to_builtins(seen.holder) if seen.holder else {}

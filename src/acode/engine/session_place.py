@@ -15,7 +15,7 @@ import msgspec
 
 from acode import seal
 from acode.engine.world import World, short
-from acode.errors import AcodeError, CopiedWorkspace, Spoken
+from acode.errors import AcodeError, CopiedWorkspace, HintForms
 from acode.seal import Anchor
 from acode.store import database
 from acode.store.store import DATABASE, refuse_unreadable
@@ -77,7 +77,7 @@ def refuse_copy(world: World, session_id: str) -> Place:
     shared = f"; or take it over here from the shared copy: acode resume {name} --remote" if _is_shared(world) else ""
     raise CopiedWorkspace(
         f"this workspace is a copy of {other}, which still has session {name}: both would run the same steps",
-        hint=Spoken(
+        hint=HintForms(
             f"Continue it there: acode -C {other} resume {name}. If this place is to have it, remove {other}/.agent"
             f" first{shared}. New work begins here with: acode run --new",
             f"Run the program in {other}. If this place is to have the session, remove {other}/.agent first. New work"

@@ -1,7 +1,7 @@
-"""Get back what rollbacks have set aside: the log names it, a person says where to.
+"""Export the files that rollbacks have set aside: the log names them, a person names the directory.
 
-Nothing is put where it stood: that would be in the way of the step that was done again. What held a secret is there
-until its session ends; the rest until the session is collected.
+No file returns to its old place: it would be in the way of the repeated step. Files with a secret exist until their
+session ends; the others until the session is collected.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from acode.disk.path_names import parent_of
-from acode.disk.write_errors import naming_what_failed
+from acode.disk.write_errors import refusing_write_errors
 from acode.engine.workspace_store import opened, resolve_id
 from acode.engine.world import World
 from acode.errors import BlobDamaged, NotWritable, Usage
@@ -81,7 +81,7 @@ def _one(store: Store, session_id: str, root: Root, kept: tuple[int, str, ev.Pre
     rel = f"{seq}/{image.path}"
     assert image.blob is not None
     try:
-        with naming_what_failed(f"{image.path} cannot be written to {root.path}"):
+        with refusing_write_errors(f"{image.path} cannot be written to {root.path}"):
             # Old sessions do not say what is secret: with them, everything went.
             going = ended and (image.secret or image.blob not in store.blob_names(session_id))
             if image.kind == "file" and going and not store.has_blob(session_id, image.blob):

@@ -14,8 +14,9 @@ from acode import lock as locks
 from acode.engine import hints, notices
 from acode.engine.endings import aborts, ending, pause_by_signal, stop_at_failure
 from acode.engine.held_session import Held
-from acode.engine.step import emit_restored, end, fail, failures_of, start_of, wait, with_restored
-from acode.engine.survey import look_at, step_named, unsafe_to_repeat
+from acode.engine.step import end, fail, failures_of, start_of, wait
+from acode.engine.step_files import emit_restored, with_restored
+from acode.engine.survey import failed_steps, look_at, step_named, unsafe_to_repeat
 from acode.engine.walk import retry_after_s
 from acode.engine.world import SETTLED_BY_ANSWER, Result
 from acode.errors import AcodeError, OutcomeUnknown, StepStillRunning
@@ -41,7 +42,7 @@ def settle_flights(
     retry_unknown: bool,
     strategy: Strategy,
 ) -> Result | None:
-    """Each step in flight, in the order in which they were started; a Result where the run cannot go on."""
+    """Each step in flight, in the order in which they were started; a Result where the run cannot continue."""
     for planned in settlements:
         settlement = planned
         if settlement.action is Action.WAIT:
@@ -53,7 +54,7 @@ def settle_flights(
                 settlement.step, settlement.kind, finding, strategy=strategy, retry_unknown=retry_unknown
             )
             because = unsafe_to_repeat(run.session, settlement.step, finding)
-            if because is not None and actor == "system" and not run.session.steps_from.follows_model:
+            if because is not None and actor == "system" and not run.session.steps_from.told_of_ends:
                 # The decision to resume was made while it ran, and allowed no second time.
                 settle_one(run, msgspec.structs.replace(settlement, action=Action.ASK))
                 return refuse_repeat(run, settlement, interruption, because, skipped)
@@ -86,7 +87,7 @@ def settle_one(run: Held, settlement: Settlement, *, actor: str = "system", note
         return
     forestall(run, started)
     failed = commands.collect(step, site, started) if has_failed else None
-    if isinstance(failed, Failed) and run.session.steps_from.follows_model:
+    if isinstance(failed, Failed) and run.session.steps_from.told_of_ends:
         record_ended(run, step, started, failed, evidence=settlement.evidence)
         return
     if isinstance(failed, Failed) and run.session.in_flight[step.id].stopped is None:
@@ -110,14 +111,14 @@ def settle_one(run: Held, settlement: Settlement, *, actor: str = "system", note
 
 
 def record_ended(run: Held, step: Step, started: ev.StepStarted, failed: Failed, *, evidence: str) -> None:
-    """In an agent's session a command that failed has been run: the model is told how it ended, and goes on."""
+    """In an agent's session a command that failed has been run: the model gets its end, and continues."""
     event = ev.StepSettled(step=step.id, attempt=started.attempt, outcome=ev.Settled.APPLIED, evidence=evidence)
     done = commands.as_ended(failed)
     end(run, step, started, done, settled=True, before=(event,))
 
 
 def forestall(run: Held, started: ev.StepStarted) -> None:
-    """What is going to be repeated cannot begin behind our back any more."""
+    """Keep an attempt that will be repeated from beginning late."""
     if started.kind == "run" and not commands.forestall(run.site(), started):
         raise StepStillRunning(
             f"the command of step {started.step} is just being started by another process",
@@ -154,7 +155,7 @@ def wait_for_command(run: Held, settlement: Settlement, skipped: int) -> Result 
     if run.world.stop.at_boundary():
         return pause_by_signal(run, skipped)
     error = StepStillRunning(
-        f"step {step.id} still runs after its time-out: {settlement.evidence}",
+        f"step {step.id} still runs after its timeout: {settlement.evidence}",
         hint=hints.hint(run.session, "Stop it or wait for it, then: {}", hints.Resume()),
         step=step.id,
     )
@@ -163,8 +164,8 @@ def wait_for_command(run: Held, settlement: Settlement, skipped: int) -> Result 
 
 def ends_in_time(run: Held, step: Step, started: ev.StepStarted) -> bool:
     site = run.site()
-    if started.performer is not None:
-        return performer_ends(run, step, started.performer)
+    if started.performer is not None and (not performer_ends(run, step, started.performer) or started.kind != "run"):
+        return not locks.alive(started.performer)
     if started.kind == "sql":
         from acode.steps.sql import wait_for_end
 
@@ -184,15 +185,21 @@ def performer_ends(run: Held, step: Step, performer: ev.Performer) -> bool:
 
 def end_where_it_failed(run: Held, skipped: int) -> Result | None:
     """A plan that ends with its first failure ends with this one too: acode had died before it saw it, or said so."""
-    failure = run.session.failure
-    record = run.session.record(failure.step) if failure is not None else None
-    if not aborts(run) or failure is None or record is None or record.status != "failed":
+    if not aborts(run):
         return None
-    step = step_named(run.session, failure.step)
-    how: Literal["exit", "error"] = "exit" if failure.reason == "exit" else "error"
-    failed = Failed(reason=how, message=failure.message, exit_status=failure.exit_status)
-    ends = retry_after_s(run, step, failures_of(run, step.id)) is None
-    return stop_at_failure(run, step, failed, skipped) if ends else None
+    failure = run.session.failure
+    for name in failed_steps(run.session):
+        if run.session.steps_from.asked and (failure is None or failure.step != name):
+            continue  # its program has handled it, or will be given it again
+        step = step_named(run.session, name)
+        if retry_after_s(run, step, failures_of(run, name)) is not None:
+            continue
+        failed = Failed(reason="error", message="it failed")  # and the failure of another task is the last on record
+        if failure is not None and failure.step == name:
+            how: Literal["exit", "error"] = "exit" if failure.reason == "exit" else "error"
+            failed = Failed(reason=how, message=failure.message, exit_status=failure.exit_status)
+        return stop_at_failure(run, step, failed, skipped)
+    return None
 
 
 def refuse_repeat(run: Held, settlement: Settlement, interruption: Interruption, because: str, skipped: int) -> Result:
@@ -213,7 +220,8 @@ def refuse_repeat(run: Held, settlement: Settlement, interruption: Interruption,
         message=settlement.evidence,
     )
     run.append(decision_event(run, interruption, decision), paused)
-    error = not_repeated_automatically(run, f"{settlement.step}: {because}", reason_code=str(decision.reason))
+    step, reason = settlement.step, str(decision.reason)
+    error = not_repeated_automatically(run, step, f"{step}: {because}", reason_code=reason)
     return ending(run, error, str(decision.reason), skipped)
 
 
@@ -247,9 +255,8 @@ def record_decision(run: Held, interruption: Interruption, decision: Decision) -
     )
 
 
-def not_repeated_automatically(run: Held, because: str, **details: str) -> AcodeError:
+def not_repeated_automatically(run: Held, step: str | None, because: str, **details: str) -> AcodeError:
     way = hints.hint(run.session, "A person may retry it: {}", hints.Resume())
-    step = run.session.last_attempted
     record = run.session.record(step) if step is not None else None
     if step is not None and (step in run.session.in_flight or (record is not None and record.status == "failed")):
         text = "A person may retry it: {}; or settle it: {}"
@@ -263,7 +270,7 @@ def not_repeated_automatically(run: Held, because: str, **details: str) -> Acode
 
 
 def is_choice(settlement: Settlement) -> bool:
-    """The evidence says what became of it; what is open is only how to go on, under the strategy `prompt`."""
+    """The evidence shows its outcome; only the way to continue is open, under the strategy `prompt`."""
     return settlement.outcome is not Outcome.UNKNOWN
 
 
@@ -274,7 +281,7 @@ def ask_how(run: Held, settlement: Settlement) -> Strategy | None:
 
 
 def leave_open(run: Held, settlement: Settlement, interruption: Interruption, skipped: int) -> Result:
-    """Nothing shows what became of it: the session waits for a person."""
+    """Its outcome is unknown: the session waits for a person."""
     error = note_unknown(run, settlement)
     if run.session.state is not State.PAUSED:
         run.append(
@@ -304,7 +311,7 @@ def unknown_error(session: Session, settlement: Settlement, **details: str) -> A
     step = settlement.step
     if is_choice(settlement):
         return OutcomeUnknown(
-            f"step {settlement.step} was in flight, and a person chooses how to go on: {settlement.evidence}",
+            f"step {settlement.step} was in flight, and a person chooses how to continue: {settlement.evidence}",
             hint=hints.hint(session, "Choose: {}", hints.ChooseStrategy(step=step)),
             step=step,
             evidence=settlement.evidence,
@@ -314,12 +321,13 @@ def unknown_error(session: Session, settlement: Settlement, **details: str) -> A
         f"step {settlement.step} was in flight and its outcome is unknown: {settlement.evidence}",
         hint=hints.hint(
             session,
-            "Find out what became of it, then say so: {}; then: {}",
+            "Find out whether it took effect, then state it: {}; then: {}",
             hints.Resolve(step=step, in_words=True),
             hints.Resume(),
         ),
         step=step,
         evidence=settlement.evidence,
+        **({"last_output": settlement.last_output} if settlement.last_output else {}),
         **details,
     )
 
@@ -350,18 +358,22 @@ def resolve(run: Held, step_id: str, answer: str, *, evidence: str, note: str) -
             forestall(run, started)
         if started is not None and started.kind == "write":
             kind_of("write").roll_back(step, run.site(), started)  # the file stays; what its writer left beside it goes
-        run.append(
-            ev.StepSettled(step=step_id, attempt=number, outcome=outcome, evidence=evidence, note=note), actor="user"
+        settled = ev.StepSettled(
+            step=step_id, attempt=number, outcome=outcome, evidence=evidence, note=note, via=run.world.via
         )
+        run.append(settled, actor="user")
         return
-    if started is None:  # it failed by itself, and a person has mended it by hand since
+    if started is None:  # it failed by itself, and a person has repaired it by hand since
         started, _ = start_of(run, step, attempt=number)
     record_applied(run, step, started, evidence=evidence, note=note, actor="user")
 
 
 def record_applied(run: Held, step: Step, started: ev.StepStarted, *, evidence: str, note: str, actor: str) -> None:
-    """It took effect: completed with what an undisturbed run would have recorded, and said by whom or what."""
+    """It took effect: completed with the record of an undisturbed run, and with the origin of the evidence."""
     outcome = ev.Settled.APPLIED
-    event = ev.StepSettled(step=step.id, attempt=started.attempt, outcome=outcome, evidence=evidence, note=note)
+    via = run.world.via if actor == "user" else ""
+    event = ev.StepSettled(
+        step=step.id, attempt=started.attempt, outcome=outcome, evidence=evidence, note=note, via=via
+    )
     done = kind_of(started.kind).adopt(step, run.site(), started)
     end(run, step, started, done, settled=True, before=(event,), actor=actor)

@@ -1,13 +1,14 @@
-"""Find the session of this workspace that changed a file which another session knows.
+"""Find out who changed a file that a session knows: another step in flight, or another session of the workspace.
 
-Two sessions may work in one workspace. Without a look at the other's log, a file that it changed would be taken for the
-work of a stranger, or of whatever step of this session was just running. Logs are read only after a known file was
-found changed, and only those that were written since this session began. A log that cannot be verified names nobody.
+Two sessions may work in one workspace, and several steps of one session at the same time. Without a look at the others,
+a file that they changed would be taken for the work of a stranger, or of whatever step has just ended. Logs are read
+only after a known file was found changed, and only those that were written since this session began. A log that cannot
+be verified names nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 
 import msgspec
@@ -18,12 +19,14 @@ from acode.engine.world import short
 from acode.errors import AcodeError
 from acode.events import types as ev
 from acode.events.definition import declared_outputs
-from acode.state import InFlight, Session
+from acode.state import NESTED, InFlight, Session
+from acode.store.session_index import active_since
 from acode.store.store import Store
 from acode.workspace import ChangedFile, Root, restat
 from acode.workspace.declared_outputs import Patterns
 
 PATHS_SHOWN_MAX = 5
+IsDeclared = Callable[[str], bool]
 LOOKING = frozenset({"read", "approve", "model"})  # kinds of steps that know files without changing them
 
 
@@ -39,7 +42,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attributed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step left, without the files that another session changed meanwhile."""
+    """The files that a step left, without those that another session or another step of this one changed meanwhile."""
 
     files: tuple[ev.FileState, ...]
     touched: tuple[str, ...]
@@ -48,26 +51,108 @@ class Attributed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def attribute(run: Held, step: str, files: tuple[ev.FileState, ...], touched: tuple[str, ...]) -> Attributed:
-    """Separate the changes of other sessions from those of a step; `touched` are known files that it did not declare.
+    """Separate the changes of others from those of a step; `touched` are known files that it did not declare.
 
     The session expects the new content from here on, so a later step reports it no more and a resume does not stop.
     """
-    undeclared = set(touched)
-    with run.turn:  # a program's threads share the connection
+    with run.turn:  # threads share the connection, and record their ends one by one
+        overlap = overlap_of(run, step)
+        if overlap is not None:
+            files, touched = without_theirs(run, overlap, files, touched)
+        undeclared = set(touched)
         found = changes_by_others(run.store, run.session, [one for one in files if one.path in undeclared])
-    if not found:
-        return Attributed(files=files, touched=touched)
     theirs = _by_step(found, (one for one in files if one.path in found))
+    warnings = [
+        f"{_names(states)} changed while step {step} ran, to the content that {who} recorded: both sessions work there"
+        for who, states in theirs.items()
+    ]
+    if overlap is not None and overlap.suspects and not undeclared <= found.keys():
+        *others, last = sorted((step, *overlap.suspects))
+        ran = f"changed while steps {', '.join(others)} and {last} ran"
+        theirs[ran] = [one for one in files if one.path in undeclared and one.path not in found]
+        warnings.append(f"{_names(theirs[ran])} {ran}: nothing shows which of them changed it")
+    accepted_paths = {one.path for states in theirs.values() for one in states}
     return Attributed(
-        files=tuple(one for one in files if one.path not in found),
-        touched=tuple(path for path in touched if path not in found),
+        files=tuple(one for one in files if one.path not in accepted_paths),
+        touched=tuple(path for path in touched if path not in accepted_paths),
         accepted=tuple(event for who, states in theirs.items() for event in _accepted(who, states)),
-        warnings=tuple(
-            f"{_names(states)} changed while step {step} ran, to the content that {who} recorded:"
-            " both sessions work there"
-            for who, states in theirs.items()
-        ),
+        warnings=tuple(warnings),
     )
+
+
+# Steps of the same session.
+
+
+class Overlap(msgspec.Struct, frozen=True, kw_only=True):
+    """Other steps of the session that ran at the same time as one that ends now."""
+
+    mine: IsDeclared
+    theirs: tuple[IsDeclared, ...]  # of those still in flight: their files are settled with them
+    suspects: tuple[str, ...]  # those in flight that may have changed any file
+
+
+def overlap_of(run: Held, step: str) -> Overlap | None:
+    """None where the step had the workspace for itself."""
+    session = run.session
+    flight, last = session.in_flight.get(step), session.last_completed
+    beside = [
+        one
+        for name, one in session.in_flight.items()
+        if name != step and not _is_inside(name, step) and not _is_inside(step, name)
+    ]
+    has_ended = flight is not None and last is not None and last.seq > flight.seq
+    if flight is None or not (beside or has_ended):
+        return None
+    suspects = [one.started.step for one in beside if _may_change_anything(session, one)]
+    return Overlap(
+        mine=_declared(session, flight),
+        theirs=tuple(_declared(session, one) for one in beside),
+        suspects=tuple(suspects) if flight.started.kind not in LOOKING else (),
+    )
+
+
+def without_theirs(
+    run: Held, overlap: Overlap, files: tuple[ev.FileState, ...], touched: tuple[str, ...]
+) -> tuple[tuple[ev.FileState, ...], tuple[str, ...]]:
+    """What the step left, without files of the steps in flight and as the rest stands now.
+
+    It was looked at before the others recorded what they know: an older state on top of theirs would make the next
+    resume take their work for somebody else's change.
+    """
+    assert run.session.records is not None
+    manifest = run.session.records.manifest
+    own = tuple(one for one in files if overlap.mine(one.path))
+    rest = [one for one in files if not overlap.mine(one.path) and not any(their(one.path) for their in overlap.theirs)]
+    now = restat(run.root, {one.path: manifest.get(one.path, ev.FileState(path=one.path)) for one in rest})
+    changed = {one.path for one in now if one.path in manifest and not _is_same_content(manifest[one.path], one)}
+    return (*own, *now), tuple(path for path in touched if path in changed or overlap.mine(path))
+
+
+def _is_inside(step: str, outer: str) -> bool:
+    return step.startswith(f"{outer}{NESTED}")
+
+
+def _is_same_content(recorded: ev.FileState, now: ev.FileState) -> bool:
+    return (recorded.sha256, recorded.mode) == (now.sha256, now.mode)
+
+
+def _declared(session: Session, flight: InFlight) -> IsDeclared:
+    """Whether a path is one that the step said it would change."""
+    started = flight.started
+    paths = {image.path for image in started.before}
+    if started.kind == "sql":
+        from acode.steps.sql import BESIDE
+
+        paths.update(str(started.target.get("database")) + ending for ending in BESIDE)
+    declared = declared_outputs(step_named(session, started.step))
+    patterns: IsDeclared = Patterns(declared) if declared else lambda path: False
+    return lambda path: path in paths or patterns(path)
+
+
+def _may_change_anything(session: Session, flight: InFlight) -> bool:
+    started = flight.started
+    declares = started.before or declared_outputs(step_named(session, started.step))
+    return started.kind in ("run", "commit", "call") and not declares
 
 
 def warn_of_shared(run: Held, step: str, before: Iterable[ev.PreImage]) -> None:
@@ -98,7 +183,7 @@ def with_sessions(
     known = {one.path: manifest.get(one.path, ev.FileState(path=one.path)) for one in changes}
     try:
         found = changes_by_others(store, session, restat(root, known))
-    except AcodeError:  # that a file is changed is reported also where nobody can tell by whom
+    except AcodeError:  # a changed file is reported also where its author is unknown
         return changes
     return tuple(
         msgspec.structs.replace(one, session_id=found[one.path].session_id, step=found[one.path].step)
@@ -109,7 +194,7 @@ def with_sessions(
 
 
 def author(change: ChangedFile) -> str:
-    """The step of another session, in words."""
+    """The description of another session's step."""
     if change.session_id is None:
         return "somebody else"
     return f"step {change.step} of session {short(change.session_id)}"
@@ -141,7 +226,7 @@ def changes_by_others(store: Store, session: Session, states: Iterable[ev.FileSt
     found: dict[str, Change] = {}
     if not wanted:
         return found
-    for session_id in store.session_ids():
+    for session_id in active_since(store, session.created_at):
         if session_id == session.session_id:
             continue
         try:

@@ -15,6 +15,7 @@ from acode.engine.grants import Allowed, allowed_by
 from acode.events import types as ev
 from acode.events.definition import (
     Approve,
+    Call,
     Commit,
     Plan,
     Run,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """What a start records of the definition of its step."""
+    """The part of a step's definition that its start records."""
 
     digest: str = ""
     shown: Step | None = None  # the definition itself, without secrets
@@ -43,7 +44,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Source(Protocol):
-    """What differs between the sources of steps."""
+    """The differences between the sources of steps."""
 
     wakes: str  # why a session that waited executes again
     warns: bool  # whether a person reads what cannot be rolled back before the step begins
@@ -68,8 +69,7 @@ class PlannedSteps:
         self._run = run
         self._plan: Plan | None = None
         self._places: dict[str, tuple[Task, int]] = {}
-        self._open_task: str | None = None
-        self._open_steps = 0
+        self._open_steps: dict[str, int] = {}  # by task: how many are not done
 
     def definition(self, step: Step) -> Definition:
         return Definition(digest=definition_digest(step))
@@ -118,6 +118,7 @@ class PlannedSteps:
         if plan is not self._plan:
             assert plan is not None
             self._plan = plan
+            self._open_steps.clear()
             self._places = {one.id: (task, n) for task in plan.tasks for n, one in enumerate(task.steps, 1)}
         return self._places[step]
 
@@ -126,17 +127,17 @@ class PlannedSteps:
 
         Steps of a task are completed one by one, so the count from the last look is one behind at the most.
         """
-        if self._open_task != task.id:
+        if task.id not in self._open_steps:
             done = self._run.session.done
-            self._open_task, self._open_steps = task.id, sum(not done(step.id) for step in task.steps)
-        self._open_steps -= 1
-        return self._open_steps == 0
+            self._open_steps[task.id] = sum(not done(step.id) for step in task.steps)
+        self._open_steps[task.id] -= 1
+        return self._open_steps[task.id] == 0
 
 
 class AskedSteps:
-    """A program asks for its steps: no plan holds them, so a start carries its definition."""
+    """A program asks for its steps: no plan holds them, so a start holds its definition."""
 
-    wakes = "the program goes on"
+    wakes = "the program continues"
     warns = False
     fails_unprepared = False
 
@@ -170,7 +171,15 @@ class AskedSteps:
         return Allowed(digest=digest({"session": session_id, "gate": gate.id, "question": gate.action.question}))
 
 
+class ObservedSteps(AskedSteps):
+    """Another agent performs its own steps, and acode is told of each before it begins."""
+
+    wakes = "the agent continues"
+
+
 def source_of(run: Held) -> Source:
+    if run.session.steps_from.observed:
+        return ObservedSteps(run)
     return AskedSteps(run) if run.session.steps_from.asked else PlannedSteps(run)
 
 
@@ -178,6 +187,8 @@ def without_secrets(run: Held, step: Step) -> Step:
     """The definition as people and policies read it: without the content of a file, and without anything secret."""
     redactor = run.world.redactor
     match step.action:
+        case Call() if step.undo is None:
+            return step
         case Write(path=path, mode=mode):
             return msgspec.structs.replace(step, action=Write(path=path, content="", mode=mode))
         case Run() as action if redactor.matches(msgspec.json.encode(step).decode()):

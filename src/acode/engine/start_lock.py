@@ -14,7 +14,7 @@ from acode.workspace import Root, ensure_agent_dir
 
 @contextlib.contextmanager
 def start_lock(world: World, name: str, *, wait_s: float, busy: str, hint: str) -> Iterator[None]:
-    """Hold the lock of this name around looking for a session and beginning one; `busy` says who is in the way."""
+    """Hold the lock of this name around looking for a session and beginning one; `busy` names the holder."""
     with Root(world.workspace) as root:
         directory = ensure_agent_dir(root)
     try:

@@ -8,40 +8,39 @@ change in the world; one that changes nothing ends durably, so that a step costs
 
 from __future__ import annotations
 
+import contextlib
 import os
-import stat
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from acode import lock as locks
 from acode.engine import notices
-from acode.engine.held_session import Held
+from acode.engine.async_commits import settle_async
+from acode.engine.held_session import Held, Recorded
 from acode.engine.shared_paths import Attributed, attribute, warn_of_shared
-from acode.engine.survey import begun_elsewhere, leftovers_elsewhere
-from acode.engine.workspace_store import known_anchors, lost_error
+from acode.engine.step_files import NAMES_IN_EVENT_MAX, in_pieces, own_changes, restore_leftovers, seen
+from acode.engine.workspace_store import anchor_of, lost_error
 from acode.errors import AcodeError, DiskFull, LogRolledBack, UnsafePath, WriteFailed
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Run, Step, declared_outputs, describe
 from acode.state import State
 from acode.steps import kind_of
-from acode.steps.interface import Done, Failed, Prepared, RolledBack, Site
+from acode.steps.interface import Done, Failed, Prepared, Site
 from acode.steps.run import make_place
 from acode.store.journal import Blob
-from acode.workspace import restat
 
+T = TypeVar("T")
 WAIT_SLICE_S = 0.2
-FILES_IN_EVENT_MAX = 500  # with paths of a thousand characters still below the limit of an event
-NAMES_IN_EVENT_MAX = 500
 NOTHING = Prepared()
 HARMLESS_IF_IDEMPOTENT = frozenset({"call", "run", "model"})
 PLANNING = ev.SessionPlanned(tasks=0, steps=0, plan_digest="")
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source wants of one step beside its definition."""
+    """A source's request for one step, beside its definition."""
 
     retry: Callable[[Failed, int], float | None]  # the failure and their number: seconds until the next attempt
     check: Callable[[], None] = lambda: None  # raises where this process may not write for the session any more
@@ -49,7 +48,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     asked: ev.Asked | None = None
     shown: str = ""
     prepares: bool = True  # whether the kind of the step looks around before it begins
-    last: bool = False  # whether its end is told to the outside, and so must be durable
+    ended: Callable[[ev.StepCompleted], None] = lambda completed: None  # called when the completion is on its way
+    last: Callable[[], bool] = lambda: False  # asked at its end: whether it is visible outside, so that it is durable
 
 
 class Performed(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,61 +63,94 @@ class Performed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Act = Callable[[ev.StepStarted], Done | Failed]
-Lifecycle = Generator[ev.StepStarted | float, Any, Performed]
+Recording = Generator[Recorded, None, T]  # waits at each record until it is committed, and synced where it must be
+Lifecycle = Generator[ev.StepStarted | float | Recorded, Any, Performed]
 
 
 def lifecycle(run: Held, step: Step, request: Request) -> Lifecycle:
-    """The attempts of one step. It yields a start that is on record, to be given the outcome of the act; or seconds to
-    wait, to be given whether the session is to stop. So one order serves functions, coroutines and commands."""
+    """The attempts of one step. It yields a record, to be continued once that is committed or synced; a start, to be
+    given the outcome of the act; or seconds to wait, to be given whether the session is to stop. So one order serves
+    functions, coroutines and commands, and steps that are performed at once share commits and syncs."""
     while True:
-        with run.turn:
-            started, outcome = begin_attempt(run, step, request)
+        started, outcome = yield from begin_attempt(run, step, request)
         if outcome is None:
             began_at = run.world.monotonic()
             outcome = yield started
             took_ms = int((run.world.monotonic() - began_at) * 1000)
-            with run.turn:
-                request.check()
-                if isinstance(outcome, Done):
-                    durable, following = request.last or not careful(step, started), run.source.following_read(step)
-                    completed = end(run, step, started, outcome, took_ms=took_ms, durable=durable, following=following)
-                    return Performed(started=started, outcome=outcome, completed=completed)
-                fail(run, started, outcome, took_ms)
+            if isinstance(outcome, Done):
+                durable = not careful(step, started)
+                ended = record_end(run, step, started, outcome, took_ms=took_ms, durable=durable, request=request)
+                completed = yield from ended
+                return Performed(started=started, outcome=outcome, completed=completed)
+            yield from record_failure(run, started, outcome, took_ms, check=request.check)
         with run.turn:
             wait_s = request.retry(outcome, failures_of(run, step.id))
             if wait_s is None:
                 return Performed(started=started, outcome=outcome)
-            accept_retry(run, started, outcome)
+        yield from accept_retry(run, started, outcome)
+        with run.turn:
             again = notices.StepRetry(after_seconds=wait_s, attempt=run.session.next_attempt(step.id))
             run.emit(again, step=step.id)
         if (yield float(wait_s)):
             return Performed(started=started, outcome=outcome, stopped=True)
 
 
-def perform(run: Held, attempts: Lifecycle, act: Act) -> Performed:
-    """Go through the attempts in this thread."""
+def perform(run: Held, attempts: Lifecycle, act: Act, *, stopped: Callable[[], bool] | None = None) -> Performed:
+    """Go through the attempts in this thread. `stopped`: ends the wait between two of them, as a person does."""
     answer: Done | Failed | bool | None = None
+    failed: BaseException | None = None
     while True:
         try:
-            wanted = attempts.send(answer)
+            wanted = attempts.send(answer) if failed is None else attempts.throw(failed)
         except StopIteration as ended:
             performed: Performed = ended.value
             return performed
-        answer = wait(run, wanted) if isinstance(wanted, float) else act(wanted)
+        answer = failed = None
+        if isinstance(wanted, Recorded):
+            try:
+                run.settle(wanted)
+            except BaseException as error:
+                failed = error
+        else:
+            answer = wait(run, wanted, stopped) if isinstance(wanted, float) else act(wanted)
 
 
 async def perform_async(
     run: Held, attempts: Lifecycle, act: Callable[[ev.StepStarted], Awaitable[Done | Failed]]
 ) -> Performed:
-    """The same for a task of an event loop."""
+    """The same for a task of an event loop, which is not blocked while the disk works."""
     answer: Done | Failed | bool | None = None
+    failed: BaseException | None = None
     while True:
         try:
-            wanted = attempts.send(answer)
+            wanted = attempts.send(answer) if failed is None else attempts.throw(failed)
         except StopIteration as ended:
             performed: Performed = ended.value
             return performed
-        answer = await (wait_async(run, wanted) if isinstance(wanted, float) else act(wanted))
+        answer = failed = None
+        if isinstance(wanted, Recorded):
+            try:
+                await settle_async(run, wanted)
+            except BaseException as error:  # a task may be cancelled here
+                failed = error
+        else:
+            answer = await (wait_async(run, wanted) if isinstance(wanted, float) else act(wanted))
+
+
+def settle_all(run: Held, recording: Recording[T]) -> T:
+    """Go through it in this thread."""
+    failed: BaseException | None = None
+    while True:
+        try:
+            record = next(recording) if failed is None else recording.throw(failed)
+        except StopIteration as ended:
+            value: T = ended.value
+            return value
+        try:
+            run.settle(record)
+            failed = None
+        except BaseException as error:
+            failed = error
 
 
 def execute(run: Held, step: Step) -> Act:
@@ -155,21 +188,24 @@ def guard_before_act(run: Held) -> None:
 def guard_after_act(run: Held, step_id: str) -> None:
     """Called directly after the act. A step may have removed the log itself: nobody reads what is written to a removed
     file, so nothing more is recorded and nothing more is done."""
+    if os.access(run.database, os.F_OK):  # cheaper than the look that follows where it says no
+        return
     try:
         os.stat(run.database)
     except (FileNotFoundError, NotADirectoryError):
-        mine = [one for one in known_anchors(run.world) if one.session_id == run.session.session_id]
-        lost = lost_error(run.world, mine)
+        anchor = anchor_of(run.world, run.session.session_id)
+        lost = lost_error(run.world, [anchor] if anchor is not None else [])
         raise LogRolledBack(f"after step {step_id}: {lost.message}", hint=lost.hint, **lost.details) from None
     except OSError:
         return  # that it cannot be looked at does not say that it is gone
 
 
-def wait(run: Held, seconds: float) -> bool:
+def wait(run: Held, seconds: float, stopped: Callable[[], bool] | None = None) -> bool:
     """Wait between two attempts; True where somebody wants the session to stop, which ends the wait at once."""
     run.flush()
+    stops = stopped or run.world.stop.at_boundary
     until = run.world.monotonic() + seconds
-    while not run.world.stop.at_boundary():
+    while not stops():
         left = until - run.world.monotonic()
         if left <= 0:
             return False
@@ -194,32 +230,41 @@ async def wait_async(run: Held, seconds: float) -> bool:
 # The start.
 
 
-def begin_attempt(run: Held, step: Step, request: Request) -> tuple[ev.StepStarted, Failed | None]:
+def begin_attempt(run: Held, step: Step, request: Request) -> Recording[tuple[ev.StepStarted, Failed | None]]:
     """The start of the next attempt, recorded now or with the completion of the step before it; and why it failed
     already, where it could not be prepared."""
-    begun, run.begun = run.begun, None
-    if begun is not None and begun.step == step.id:
-        emit_started(run, step, begun)
-        return begun, None
-    request.check()
-    restore_leftovers(run, step)
-    try:
-        prepared = prepare(run, step) if request.prepares else NOTHING
-    except (DiskFull, WriteFailed):
-        raise  # the disk failed, not the step
-    except AcodeError as error:
-        if not run.source.fails_unprepared:
-            raise
-        failed = Failed(reason="error", message=": ".join(filter(None, (error.message, error.hint))))
-        started, _ = start_of(run, step)
-        fail(run, started, failed)
+    with run.turn:
+        begun = run.begun.pop(step.id, None)
+        if begun is not None:
+            emit_started(run, step, begun)
+            return begun, None
+        request.check()
+        restore_leftovers(run, step)
+        failed, prepared = None, NOTHING
+        try:
+            if request.prepares:
+                prepared = prepare(run, step)
+        except (DiskFull, WriteFailed):
+            raise  # the disk failed, not the step
+        except AcodeError as error:
+            if not run.source.fails_unprepared:
+                raise
+            failed = Failed(reason="error", message=": ".join(filter(None, (error.message, error.hint))))
+            started, _ = start_of(run, step)
+        else:
+            asked, before = request.asked, request.before()
+            started, record = append_start(
+                run, step, prepared=prepared, asked=asked, shown=request.shown, before=before
+            )
+    if failed is not None:
+        yield from record_failure(run, started, failed)
         return started, failed
-    asked, before = request.asked, request.before()
-    return begin(run, step, prepared=prepared, asked=asked, shown=request.shown, before=before), None
+    yield from confirm_start(run, step, started, record)
+    return started, None
 
 
 def prepare(run: Held, step: Step) -> Prepared:
-    """What must be known before anything happens."""
+    """Gather everything that must be known before anything happens."""
     site = run.site()
     refuse_outside(step, site)
     return kind_of(step.kind).prepare(step, site)
@@ -234,21 +279,65 @@ def begin(
     shown: str = "",
     before: tuple[ev.Known, ...] = (),
     performer: ev.Performer | None = None,
+    call: ev.ToolCall | None = None,
 ) -> ev.StepStarted:
-    """Record what is going to happen; durably, unless a repeat of it would be harmless. Then this process may act."""
+    """Record the start. Then this process may act."""
+    started, record = append_start(
+        run, step, prepared=prepared, asked=asked, shown=shown, before=before, performer=performer, call=call
+    )
+    settle_all(run, confirm_start(run, step, started, record))
+    return started
+
+
+def append_start(
+    run: Held,
+    step: Step,
+    *,
+    prepared: Prepared = NOTHING,
+    asked: ev.Asked | None = None,
+    shown: str = "",
+    before: tuple[ev.Known, ...] = (),
+    performer: ev.Performer | None = None,
+    call: ev.ToolCall | None = None,
+) -> tuple[ev.StepStarted, Recorded]:
+    """Append the start; durably, unless a repeat of the step would be harmless. Nobody acts on it yet."""
     started, blobs = start_of(run, step, prepared=prepared, asked=asked, shown=shown)
     if prepared.warning is not None and started.attempt == 1 and run.source.warns:
         run.emit(notices.StepWarning(message=prepared.warning), step=step.id)
-    if step.kind == "run" and make_place(run.world.agent_dir, started.key):
+    if started.kind == "run" and make_place(run.world.agent_dir, started.key):
         started = msgspec.structs.replace(started, place_made=True)
     if performer is not None:
-        started = msgspec.structs.replace(started, performer=performer)
-    warn_of_shared(run, step.id, started.before)
-    run.append(*before, *awake(run), started, durable=careful(step, started), blobs=blobs)
-    emit_started(run, step, started)
-    if step.kind != "read":
+        started = msgspec.structs.replace(started, performer=performer, call=call)
+    if started.before:
+        warn_of_shared(run, step.id, started.before)
+    with run.turn:  # or two that wake a session at once would both say so
+        record = run.record(*before, *awake(run), started, durable=careful(step, started), blobs=blobs)
+    return started, record
+
+
+def confirm_start(run: Held, step: Step, started: ev.StepStarted, record: Recorded) -> Recording[None]:
+    """The start is committed, and synced where it must be: only then may anybody act."""
+    try:
+        yield record
+    except BaseException:
+        withdraw(run, started)
+        raise
+    if is_heard(run, notices.StepStarted):
+        with run.turn:
+            emit_started(run, step, started)
+    if started.kind != "read":
         guard_before_act(run)
-    return started
+
+
+def withdraw(run: Held, started: ev.StepStarted) -> None:
+    """Record, where that is possible, that the waiting task was cancelled or interrupted and has not acted."""
+    evidence = "it was cancelled before it acted"
+    with contextlib.suppress(AcodeError):
+        run.append(settlement(started, ev.Settled.NOT_APPLIED, evidence), durable=False)
+
+
+def settlement(started: ev.StepStarted, outcome: ev.Settled, evidence: str) -> ev.StepSettled:
+    return ev.StepSettled(step=started.step, attempt=started.attempt, outcome=outcome, evidence=evidence)
 
 
 def start_of(
@@ -261,18 +350,18 @@ def start_of(
     shown: str = "",
 ) -> tuple[ev.StepStarted, dict[str, Blob]]:
     """The start of an attempt, and what must be stored with it."""
-    session = run.session
+    session, kind = run.session, step.kind
     number = session.next_attempt(step.id) if attempt is None else attempt
     defined = run.source.definition(step)
     started = ev.StepStarted(
         step=step.id,
         task=step.task,
-        kind=step.kind,
+        kind=kind,
         attempt=number,
         key=make_key(session.session_id, step.id, number),
         action_digest=defined.digest,
         idempotent=step.idempotent,
-        boot_id="" if step.kind == "approve" else locks.boot_id(),
+        boot_id="" if kind == "approve" else locks.boot_id(),
         before=prepared.before,
         before_complete=prepared.before_complete,
         astray=prepared.astray[:NAMES_IN_EVENT_MAX],
@@ -292,7 +381,7 @@ def careful(step: Step, started: ev.StepStarted) -> bool:
     its end must."""
     if started.before or declared_outputs(step):
         return True
-    return step.kind != "read" and not (step.idempotent and step.kind in HARMLESS_IF_IDEMPOTENT)
+    return started.kind != "read" and not (step.idempotent and started.kind in HARMLESS_IF_IDEMPOTENT)
 
 
 def awake(run: Held, reason: str = "") -> tuple[ev.Known, ...]:
@@ -340,16 +429,71 @@ def end(
     settled: bool = False,
     before: tuple[ev.Known, ...] = (),
     actor: str = "system",
-    following: Step | None = None,
 ) -> ev.StepCompleted:
+    """Record that it ended well."""
+    recording = record_end(
+        run, step, started, done, took_ms=took_ms, durable=durable, settled=settled, before=before, actor=actor
+    )
+    return settle_all(run, recording)
+
+
+def record_end(
+    run: Held,
+    step: Step,
+    started: ev.StepStarted,
+    done: Done,
+    *,
+    took_ms: int = 0,
+    durable: bool = True,
+    settled: bool = False,
+    before: tuple[ev.Known, ...] = (),
+    actor: str = "system",
+    request: Request | None = None,
+) -> Recording[ev.StepCompleted]:
     """The completion, its task's completion, the checkpoint and the start of a following read, in one transaction."""
-    guard_after_act(run, step.id)
-    own = own_changes(run, started, done, settled=settled)
-    touched = tuple(path for path in done.touched if path in own.touched)
-    pieces, files = in_pieces(step.id, started.attempt, own.files)
-    completed = ev.StepCompleted(
+    with run.turn:
+        if request is not None:
+            request.check()
+            durable = durable or request.last()
+        guard_after_act(run, step.id)
+        source, own = run.source, own_changes(run, started, done, settled=settled)
+        touched = tuple([path for path in done.touched if path in own.touched])
+        pieces, files = in_pieces(step.id, started.attempt, own.files)
+        completed = completion_of(step, started, done, took_ms=took_ms, settled=settled, files=files, touched=touched)
+        ending = source.task_ending(step.id, completed.duration_ms)
+        following = source.following_read(step) if request is not None else None
+        begun = () if following is None else (start_of(run, following)[0],)
+        events = (*before, *own.accepted, *pieces, completed, *ending, *begun)
+        record = run.record(*events, durable=durable, blobs=done.blobs, actor=actor)
+        for one in begun:
+            run.begun[one.step] = one
+        source.keep_output(step.id, done)
+        run.executed += not settled
+        if request is not None:
+            request.ended(completed)
+    yield record
+    if own.warnings or completed.unrecorded or ending or is_heard(run, notices.StepCompleted):
+        with run.turn:
+            warn_of(run, completed, own)
+            emit_completed(run, completed, touched, record.seq)
+            for task in ending:
+                run.emit(notices.TaskCompleted(duration_ms=task.duration_ms), seq=record.seq, task=task.task)
+    return completed
+
+
+def completion_of(
+    step: Step,
+    started: ev.StepStarted,
+    done: Done,
+    *,
+    took_ms: int,
+    settled: bool,
+    files: tuple[ev.FileState, ...],
+    touched: tuple[str, ...],
+) -> ev.StepCompleted:
+    return ev.StepCompleted(
         step=step.id,
-        task=step.task,
+        task=started.task,
         attempt=started.attempt,
         key=started.key,
         duration_ms=done.duration_ms if done.duration_ms is not None else took_ms,
@@ -362,71 +506,6 @@ def end(
         asked=started.asked,
         spent=done.spent,
     )
-    ending = run.source.task_ending(step.id, completed.duration_ms)
-    begun = () if following is None else (start_of(run, following)[0],)
-    events = (*before, *own.accepted, *pieces, completed, *ending, *begun)
-    said = run.append(*events, durable=durable, blobs=done.blobs, actor=actor)
-    run.begun = begun[0] if begun else None
-    run.source.keep_output(step.id, done)
-    run.executed += not settled
-    warn_of(run, completed, own)
-    emit_completed(run, completed, touched, said[-1].seq)
-    for task in ending:
-        run.emit(notices.TaskCompleted(duration_ms=task.duration_ms), seq=said[-1].seq, task=task.task)
-    return completed
-
-
-def own_changes(run: Held, started: ev.StepStarted, done: Done, *, settled: bool) -> Attributed:
-    """The files that this step changed, told from those that another session changed meanwhile."""
-    if started.kind != "call" or settled:
-        return attribute(run, started.step, seen(run, done.files), done.touched)
-    meanwhile = seen(run, changed_meanwhile(run))
-    files, touched = (*seen(run, done.files), *meanwhile), (*done.touched, *content_changed(run, meanwhile))
-    return attribute(run, started.step, files, touched)
-
-
-def seen(run: Held, files: tuple[ev.FileState, ...]) -> tuple[ev.FileState, ...]:
-    """Without regular files that the session knows and that could not be read just now: a sick disk must not make a
-    step the author of a change. A file that really changed is found by the next resume."""
-    records = run.session.records
-    known = records.manifest if records is not None else {}
-
-    def is_unread(one: ev.FileState) -> bool:
-        return one.sha256 == "" and stat.S_ISREG(one.mode or 0) and one.path in known and bool(known[one.path].sha256)
-
-    return tuple(one for one in files if not is_unread(one))
-
-
-def changed_meanwhile(run: Held) -> tuple[ev.FileState, ...]:
-    """Files that the session knows and that changed while a function ran: the change belongs to the step.
-
-    The function has run, and that is recorded also where nobody can look: the next resume finds what differs.
-    """
-    records = run.session.records
-    if records is None or not records.manifest:
-        return ()
-    try:
-        return restat(run.root, records.manifest)
-    except (AcodeError, OSError) as error:
-        run.warn(f"whether the step changed files that the session knows could not be seen: {error}")
-        return ()
-
-
-def content_changed(run: Held, files: tuple[ev.FileState, ...]) -> tuple[str, ...]:
-    assert run.session.records is not None
-    known = run.session.records.manifest
-    return tuple(one.path for one in files if (known[one.path].sha256, known[one.path].mode) != (one.sha256, one.mode))
-
-
-def in_pieces(
-    step: str, attempt: int, files: tuple[ev.FileState, ...]
-) -> tuple[list[ev.FilesSeen], tuple[ev.FileState, ...]]:
-    """A command may leave more files than an event can hold: the first ones precede it in events of their own."""
-    if len(files) <= FILES_IN_EVENT_MAX:
-        return [], files
-    pieces = [files[at : at + FILES_IN_EVENT_MAX] for at in range(0, len(files), FILES_IN_EVENT_MAX)]
-    seen = [ev.FilesSeen(step=step, attempt=attempt, files=piece) for piece in pieces[:-1]]
-    return seen, pieces[-1]
 
 
 def warn_of(run: Held, completed: ev.StepCompleted, own: Attributed) -> None:
@@ -455,34 +534,43 @@ def emit_completed(run: Held, completed: ev.StepCompleted, touched: tuple[str, .
 
 
 def fail(run: Held, started: ev.StepStarted, failed: Failed, took_ms: int = 0) -> None:
-    """The failure, and what it means: a step that ended by itself did not take effect; a stopped one is still open."""
-    guard_after_act(run, started.step)
-    own = attribute(run, started.step, seen(run, failed.files), failed.touched)
-    pieces, files = in_pieces(started.step, started.attempt, own.files)
-    failure = ev.StepFailed(
-        step=started.step,
-        task=started.task,
-        attempt=started.attempt,
-        reason=failed.reason,
-        message=run.world.redactor.text(failed.message),
-        exit_status=failed.exit_status,
-        signal=failed.signal,
-        duration_ms=took_ms,
-        output=failed.output,
-        files=files,
-        touched=own.touched[:NAMES_IN_EVENT_MAX],
-        error=failed.error,
-    )
-    events: list[ev.Known] = [*own.accepted, *pieces, failure]
-    if failed.reason in ("exit", "error"):
-        events.append(
-            ev.StepSettled(
-                step=started.step, attempt=started.attempt, outcome=ev.Settled.NOT_APPLIED, evidence=failure.message
-            )
+    """Record that it failed."""
+    settle_all(run, record_failure(run, started, failed, took_ms))
+
+
+def record_failure(
+    run: Held,
+    started: ev.StepStarted,
+    failed: Failed,
+    took_ms: int = 0,
+    *,
+    check: Callable[[], None] = lambda: None,
+) -> Recording[None]:
+    """The failure: a step that ended by itself did not take effect; a stopped one is still open."""
+    with run.turn:
+        check()
+        guard_after_act(run, started.step)
+        own = attribute(run, started.step, seen(run, failed.files), failed.touched)
+        pieces, files = in_pieces(started.step, started.attempt, own.files)
+        failure = ev.StepFailed(
+            step=started.step,
+            task=started.task,
+            attempt=started.attempt,
+            reason=failed.reason,
+            message=run.world.redactor.text(failed.message),
+            exit_status=failed.exit_status,
+            signal=failed.signal,
+            duration_ms=took_ms,
+            output=failed.output,
+            files=files,
+            touched=own.touched[:NAMES_IN_EVENT_MAX],
+            error=failed.error,
         )
-    said = run.append(*events, blobs=failed.blobs)
-    for warning in own.warnings:
-        run.warn(warning)
+        events: list[ev.Known] = [*own.accepted, *pieces, failure]
+        if failed.reason in ("exit", "error"):
+            events.append(settlement(started, ev.Settled.NOT_APPLIED, failure.message))
+        record = run.record(*events, blobs=failed.blobs)
+    yield record
     told = notices.StepFailed(
         reason=failed.reason,
         message=failure.message,
@@ -490,7 +578,10 @@ def fail(run: Held, started: ev.StepStarted, failed: Failed, took_ms: int = 0) -
         output_tail=failed.output.tail if failed.output else "",
         touched=list(own.touched),
     )
-    run.emit(told, seq=said[-1].seq, step=started.step)
+    with run.turn:
+        for warning in own.warnings:
+            run.warn(warning)
+        run.emit(told, seq=record.seq, step=started.step)
 
 
 def failures_of(run: Held, step_id: str) -> int:
@@ -499,43 +590,9 @@ def failures_of(run: Held, step_id: str) -> int:
     return flight.failures if flight is not None else record.failures if record is not None else 1
 
 
-def accept_retry(run: Held, started: ev.StepStarted, failed: Failed) -> None:
+def accept_retry(run: Held, started: ev.StepStarted, failed: Failed) -> Recording[None]:
     """A step that was stopped in the middle and may be repeated is cleared for its next attempt."""
     if failed.reason in ("exit", "error"):
         return  # it is settled as not applied already
     evidence = f"{failed.message}; it is declared idempotent"
-    outcome = ev.Settled.RETRY_ACCEPTED
-    run.append(ev.StepSettled(step=started.step, attempt=started.attempt, outcome=outcome, evidence=evidence))
-
-
-# Leftovers of an earlier attempt.
-
-
-def restore_leftovers(run: Held, step: Step) -> None:
-    """An attempt that failed, or that a person settled, left its outputs to look at; now they are rolled back."""
-    record = run.session.record(step.id)
-    left = record.left_behind if record is not None else None
-    if record is None or left is None or not (left.before or declared_outputs(step)):
-        return
-    if begun_elsewhere(run.site(), record.left_seq or record.seq, left):
-        run.warn(leftovers_elsewhere(step.id))
-        return
-    rolled = kind_of(step.kind).roll_back(step, run.site(), left)
-    evidence = "the outputs of the attempt before were put back"
-    settled = ev.StepSettled(step=step.id, attempt=record.attempt, outcome=ev.Settled.ROLLED_BACK, evidence=evidence)
-    run.append(*with_restored(settled, rolled))
-    emit_restored(run, step.id, rolled)
-
-
-def with_restored(settled: ev.StepSettled, rolled: RolledBack) -> tuple[ev.Known, ...]:
-    """The settlement, and before it the files for which it has no room."""
-    seen, files = in_pieces(settled.step, settled.attempt, rolled.files)
-    named = msgspec.structs.replace(settled, restored=rolled.restored[:NAMES_IN_EVENT_MAX], files=files)
-    return (*seen, named)
-
-
-def emit_restored(run: Held, step: str, rolled: RolledBack) -> None:
-    if rolled.restored:
-        secret = sum(image.secret for image in rolled.saved)
-        restored = list(rolled.restored)
-        run.emit(notices.StepRolledBack(restored=restored, saved=len(rolled.saved), saved_until_end=secret), step=step)
+    yield run.record(settlement(started, ev.Settled.RETRY_ACCEPTED, evidence))

@@ -1,7 +1,6 @@
-"""Look around before deciding: how the last run ended, what became of the steps in flight, what is left to do.
-
-Nothing here changes anything. `preview` and `resume` make the same survey with the same functions, so that what a
-dry run shows is what a resume does.
+"""Survey a session before a decision: the end of the last run, the outcome of the steps in flight, the remaining steps.
+Nothing here changes anything. `preview` and `resume` make the same survey with the same functions, so that a dry run
+shows the decisions of a resume.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from acode.errors import AcodeError, CannotContinue, IdempotencyConflict
 from acode.events import types as ev
 from acode.events.definition import Call, Run, Step
 from acode.plan import Action, Continuation, Finding, Outcome, Strategy, continue_plan, repeatable
+from acode.plan_replacement import Replacement
 from acode.policy import Decision, Facts, decide, refused_by_lock
 from acode.resume_point import (
     Interruption,
@@ -30,7 +30,7 @@ from acode.state import Mark, Session
 from acode.steps import kind_of
 from acode.steps.interface import Site
 from acode.steps.keeper import CLAIM
-from acode.steps.keeper_notes import run_directory
+from acode.steps.keeper_notes import last_output, read_status, run_directory
 from acode.store.store import Store
 from acode.store.sync_cursor import cursor_of
 
@@ -47,6 +47,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     findings: dict[str, Finding]
     continuation: Continuation
     decision: Decision
+    unsafe_step: str | None = None  # one that failed and that automatic attempts may not repeat
+    replacement: Replacement | None = None  # of an edited plan; then the continuation is that of the edited one
 
 
 def survey(
@@ -94,6 +96,7 @@ def survey(
         findings=findings,
         continuation=continuation,
         decision=refused_by_lock(decision) if running else decision,
+        unsafe_step=facts.unsafe_step,
     )
 
 
@@ -106,7 +109,7 @@ def retries_unknown(world: World) -> bool:
 
 
 def look_at_flights(session: Session, site: Site) -> dict[str, Finding]:
-    """What the evidence says of each step in flight."""
+    """The evidence about each step in flight."""
     return {step_id: look_at(step_named(session, step_id), site, session) for step_id in session.in_flight}
 
 
@@ -114,15 +117,20 @@ def look_at(step: Step, site: Site, session: Session) -> Finding:
     flight = session.in_flight[step.id]
     started = flight.started
     elsewhere = begun_elsewhere(site, flight.seq, started)
-    if elsewhere:  # that nothing is found here says nothing about what ran there, and its outputs are there too
+    if elsewhere:  # no finding here is no evidence about the other machine, which has its outputs too
         started = msgspec.structs.replace(started, boot_id="", before_complete=False)
-    if started.performer is not None and not elsewhere and (alive := seen_alive(started.performer)) is not None:
-        return alive
+    if started.performer is not None and not elsewhere and not noted_end(site, started):
+        alive = seen_alive(started.performer)
+        if alive is not None:
+            return alive
     try:
         whole = whole_definition(site.store, session, step, started)
-        if whole is None:  # that its outputs can be put back proves nothing where its own probe cannot be asked
+        if whole is None:  # restorable outputs prove nothing where its own probe cannot be asked
             started = msgspec.structs.replace(started, before_complete=False)
         found = kind_of(started.kind).look(whole or without_probe(step), site, started)
+        if started.kind == "run" and found.outcome is Outcome.UNKNOWN:
+            printed = last_output(run_directory(site.agent_dir, started.key))
+            found = msgspec.structs.replace(found, last_output=printed)
         return (
             msgspec.structs.replace(found, evidence=f"begun on another machine; {found.evidence}")
             if elsewhere
@@ -134,8 +142,13 @@ def look_at(step: Step, site: Site, session: Session) -> Finding:
         return Finding(outcome=Outcome.UNKNOWN, evidence=error.message)
 
 
+def noted_end(site: Site, started: ev.StepStarted) -> bool:
+    """Whether a front has noted the end of the command: then it does not matter who of those around it lives."""
+    return started.kind == "run" and read_status(run_directory(site.agent_dir, started.key)) is not None
+
+
 def seen_alive(performer: ev.Performer) -> Finding | None:
-    """What the process that performs a step shows of it while it lives; None where it is known to be dead."""
+    """The finding while the process that performs a step lives; None where it is known to be dead."""
     who = f"{performer.name or 'its process'}, pid {performer.pid}"
     if locks.alive(performer):
         return Finding(outcome=Outcome.UNKNOWN, evidence=f"{who}, is alive and performs it", still_running=True)
@@ -150,7 +163,7 @@ def begun_elsewhere(site: Site, seq: int, started: ev.StepStarted) -> bool:
     taken_seq = cursor_of(site.store, site.session_id).taken_seq
     place = run_directory(site.agent_dir, started.key)
     # The place alone is made before the start is said: one killed in between leaves it, and may begin elsewhere. And
-    # whoever settles an attempt puts a directory where its keeper would have put a file.
+    # the settlement of an attempt puts a directory where its keeper would have put a file.
     claim = place / CLAIM
     ran_here = claim.is_file() if started.place_made else place.exists() and not claim.is_dir()
     return seq <= taken_seq and not ran_here
@@ -190,9 +203,8 @@ def step_asked_for(session: Session, step_id: str) -> Step:
 
 
 def whole_definition(store: Store, session: Session, step: Step, started: ev.StepStarted) -> Step | None:
-    """The step with the secrets of its probe and its undo, which never stand in the log; None where they are gone.
-
-    What the log shows in their stead must not be executed: it is another command.
+    """The step with the secrets of its probe and its undo, which are never in the log; None where they are gone. The
+    masked text in the log must not be executed: it is another command.
     """
     if not started.definition_blob:
         return step
@@ -210,7 +222,7 @@ def without_probe(step: Step) -> Step:
 def facts_of(
     session: Session, continuation: Continuation, findings: dict[str, Finding], artifacts_missing: tuple[str, ...]
 ) -> Facts:
-    """What binds the decision: an unknown outcome binds everyone, a failed step only automatic attempts."""
+    """The facts that bind the decision: an unknown outcome binds everyone, a failed step only automatic attempts."""
     if session.undoing is not None:
         step, because = session.undoing.step, half_undone(session.undoing)
         return Facts(artifacts_missing=artifacts_missing, unknown_step=step, unsafe_because=because)
@@ -224,21 +236,44 @@ def facts_of(
 
 
 def _unsafe_failure(session: Session, findings: dict[str, Finding]) -> tuple[str | None, str]:
-    """Only the last attempted step is gated: it failed by itself and nothing says that it may be repeated."""
+    """Only the steps attempted last are gated: one that failed by itself and that nothing allows to repeat."""
+    found: tuple[str | None, str] = None, ""
+    for step in last_attempted(session):
+        found = _unsafe_to_attempt(session, step, findings)
+        if found[0] is not None:
+            return found
+    return found
+
+
+def last_attempted(session: Session) -> tuple[str, ...]:
+    """The step attempted last, and before it those of a plan that failed or were cut off beside it."""
     last = session.last_attempted
-    if last is None or session.done(last):
+    beside: list[str] = []
+    if not session.steps_from.asked:
+        beside = [step for step in (*failed_steps(session), *session.in_flight) if step != last]
+    return (*beside, *(() if last is None else (last,)))
+
+
+def failed_steps(session: Session) -> list[str]:
+    if session.records is None:
+        return []
+    return [step for step, record in session.records.steps.items() if record.status == "failed"]
+
+
+def _unsafe_to_attempt(session: Session, name: str, findings: dict[str, Finding]) -> tuple[str | None, str]:
+    if session.done(name):
         return None, ""
-    if session.steps_from.asked and last not in session.in_flight and session.record(last) is None:
+    if session.steps_from.asked and name not in session.in_flight and session.record(name) is None:
         return None, ""  # it is finished: nothing is kept of it but that
     if session.plan is not None and session.plan.on_failure == "abort":
         return None, "the plan ends with its first failure, so that nothing would be repeated"
-    step, record = step_named(session, last), session.record(last)
+    step, record = step_named(session, name), session.record(name)
     if repeatable(step):
-        return None, f"{last} carries its own evidence or is declared repeatable"
+        return None, f"{name} carries its own evidence or is declared repeatable"
     if record is not None and record.status == "failed" and not record.resume_approved:
-        return last, "it failed and is not idempotent, has no probe and no outputs"
-    because = unsafe_to_repeat(session, last, findings.get(last))
-    return (last, because) if because is not None else (None, "")
+        return name, "it failed and is not idempotent, has no probe and no outputs"
+    because = unsafe_to_repeat(session, name, findings.get(name))
+    return (name, because) if because is not None else (None, "")
 
 
 def unsafe_to_repeat(session: Session, step_id: str, finding: Finding | None) -> str | None:

@@ -1,7 +1,7 @@
 """The undo command of a finished step: under a keeper, like any command, with a start on record.
 
 One that was interrupted is settled by its keeper before it may run again, or by a person where the keeper is gone too.
-Whether a step is to be taken back is decided elsewhere, and so is what becomes of its files.
+Other modules decide whether a step is rolled back, and restore its files.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from acode import lock as locks
 from acode.engine import hints
 from acode.engine.held_session import Held
 from acode.engine.world import SETTLED_BY_ANSWER
-from acode.errors import OutcomeUnknown, Spoken, StepFailed, StepStillRunning, Usage
+from acode.errors import HintForms, OutcomeUnknown, StepFailed, StepStillRunning, Usage
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Run, Step
@@ -28,7 +28,7 @@ def run_undo(run: Held, step: Step, to: str | None) -> None:
     undo = undo_step(step)
     open_undo = run.session.undoing
     if open_undo is not None and open_undo.step == step.id and settle_undo(run, undo, open_undo):
-        return  # it is done, and the step is about to be recorded as taken back
+        return  # it is done, and the step is about to be recorded as rolled back
     attempt = undos_so_far(run, step.id) + 1
     key = make_key(run.session.session_id, undo.id, attempt)
     place_made = commands.make_place(run.world.agent_dir, key)
@@ -41,7 +41,7 @@ def run_undo(run: Held, step: Step, to: str | None) -> None:
     if isinstance(outcome, Failed):
         raise StepFailed(
             f"the undo of step {step.id} failed: {run.world.redactor.text(outcome.message)}",
-            hint="Mend the cause and give the same rollback again.",
+            hint="Fix the cause and give the same rollback again.",
             step=step.id,
         )
 
@@ -102,10 +102,13 @@ def unknown_undo(session: Session, why: str = "") -> OutcomeUnknown:
     step, of = session.undoing.step, hints.subject_of(session)
     return OutcomeUnknown(
         f"the undo of step {step} was interrupted and its outcome is unknown{why}",
-        hint=Spoken(
-            f"Look whether it happened, and say so: acode session resolve {of.name} {step} --applied, --not-applied or"
+        hint=HintForms(
+            f"Find out whether it happened, and state it:"
+            f" acode session resolve"
+            f" {of.name} {step}"
+            f" --applied, --not-applied or"
             " --retry; then give the rollback again.",
-            f"Look whether it happened, and say so: {hints.as_call(hints.Resolve(step=step), of)};"
+            f"Find out whether it happened, and state it: {hints.as_call(hints.Resolve(step=step), of)};"
             f" then: {hints.as_call(hints.FinishRollback(to=session.undoing.to), of)}",
         ),
         step=step,
@@ -117,12 +120,14 @@ def is_being_undone(session: Session, step_id: str) -> bool:
 
 
 def answer_undo(run: Held, answer: str, *, note: str, force: bool) -> None:
-    """A person says what became of the undo that was cut off: applied, not_applied, or retry."""
+    """A person states the outcome of the interrupted undo: applied, not_applied, or retry."""
     event = run.session.undoing
     assert event is not None
     if not event.key:
         raise Usage(
-            f"the files of step {event.step} are being put back: that is done by looking at them, nobody needs to say",
+            f"the files of step {event.step} are being"
+            f" restored: their content shows"
+            f" how far that is, no answer is needed",
             hint=f"Finish it: {hints.finish_rollback(run.session, event)}. Or call it off: --not-applied",
         )
     undo = Step(id=f"{event.step}{UNDO}", action=Run(command=""))  # its keeper is found by its key alone
@@ -130,7 +135,7 @@ def answer_undo(run: Held, answer: str, *, note: str, force: bool) -> None:
     if finding.still_running and not force:
         raise StepStillRunning(
             f"the undo of step {event.step} is {finding.evidence}",
-            hint="Wait for it or stop it; --force settles it all the same.",
+            hint="Wait for it or stop it; --force settles it anyway.",
         )
     outcome = SETTLED_BY_ANSWER[answer]
     run.append(ev.UndoSettled(step=event.step, attempt=event.attempt, outcome=outcome, note=note), actor="user")

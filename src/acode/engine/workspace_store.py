@@ -6,7 +6,7 @@ A lost database is an error that says what was lost, never an empty workspace.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from acode import seal
 from acode.engine.world import World, short
@@ -27,15 +27,19 @@ from acode.events import types as ev
 from acode.seal import Anchor
 from acode.state import Session
 from acode.state.source import FOREIGN_RUN
-from acode.store.store import DATABASE, ID_PART_CHARS_MIN, Store, find_session, is_named_by, refuse_unreadable
+from acode.store import session_index
+from acode.store.session_index import ID_PART_CHARS_MIN, find_session, is_named_by
+from acode.store.store import DATABASE, Store, refuse_unreadable
 from acode.store.strange_files import refuse_strange_files
 
-# Of these none says anything of a log: it may be read in the next moment.
+CANDIDATES_MAX = 5  # shown to a person who has mistyped an id
+
+# None of these errors concerns a log: it may be readable in the next moment.
 OF_THE_DATABASE = (DatabaseCorrupt, DiskFull, NotWritable, StoreBusy, StoreUnusable, WriteFailed)
 
 
 def has_database(world: World) -> bool:
-    """An empty file is none: whoever was making it was killed, or somebody emptied it, and the anchors know which."""
+    """An empty file is none: its creator was killed, or somebody emptied it, and the anchors know which."""
     refuse_unreadable(world.agent_dir)
     path = world.agent_dir / DATABASE
     refuse_strange_files(path)
@@ -70,6 +74,20 @@ def known_anchors(world: World) -> list[Anchor]:
     return list(seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace)))
 
 
+def anchored_ids(world: World) -> list[str]:
+    return seal.anchor_names(seal.anchor_directory(world.state_dir, world.workspace))
+
+
+def anchor_of(world: World, session_id: str) -> Anchor | None:
+    return seal.read_anchor(seal.anchor_directory(world.state_dir, world.workspace), session_id)
+
+
+def lost_anchors(world: World, store: Store, session_ids: Iterable[str]) -> list[Anchor]:
+    """The anchors of those among these sessions whose rows are gone."""
+    found = (anchor_of(world, one) for one in session_ids if not store.has(one))
+    return [anchor for anchor in found if anchor is not None]
+
+
 def lost_error(world: World, anchors: list[Anchor]) -> LogRolledBack:
     what = "; ".join(f"{short(one.session_id)} “{one.title}” at event {one.seq}" for one in anchors[:5])
     shared = ", or the sessions from the shared copy: acode pull ID" if world.config.settings.sync.url else ""
@@ -88,23 +106,27 @@ def refuse_lost(world: World) -> None:
 
 
 def resolve_id(world: World, store: Store, text: str) -> str:
-    """A session by id, prefix or suffix; one that only an anchor remembers was lost, and that is said."""
-    ids = store.session_ids()
-    known = known_anchors(world)
-    lost = [one for one in known if one.session_id not in ids and is_named_by(one.session_id, text)]
+    """A session by id, prefix or suffix; one that only an anchor remembers was lost, and that is said.
+
+    A whole id or short id is looked up and nothing else is read; any other part might be that of a lost session.
+    """
+    found = session_index.named_by(store, text)
+    if len(found) == 1 and text.strip().lower() in (found[0], short(found[0])):
+        return found[0]
+    lost = lost_anchors(world, store, [one for one in anchored_ids(world) if is_named_by(one, text)])
     if any(text in (one.session_id, short(one.session_id)) for one in lost):
         raise lost_error(world, lost)
     try:
-        return find_session(ids, text)
+        return find_session(found or session_index.latest(store, CANDIDATES_MAX), text)
     except UnknownSession as unknown:
-        if lost and not any(is_named_by(one, text) for one in ids):
+        if lost and not found:
             raise lost_error(world, lost) from None
-        carrier = carrier_of(store, text)
-        if carrier is None and len(text.strip()) < ID_PART_CHARS_MIN:
+        native_session = native_session_of(store, text)
+        if native_session is None and len(text.strip()) < ID_PART_CHARS_MIN:
             raise too_short(text, unknown.details.get("candidates", [])) from None
-        if carrier is None:
+        if native_session is None:
             raise
-        return carrier.session_id
+        return native_session.session_id
 
 
 def too_short(text: str, candidates: list[str]) -> UnknownSession:
@@ -123,11 +145,11 @@ def named_by_log(store: Store, session_id: str) -> Session:
         return store.load_log(session_id).session
 
 
-def carrier_of(store: Store, run_id: str, source: str | None = None) -> Session | None:
-    """The session that carries the foreign run of this id, or of a unique part of it; an unfinished one before others.
+def native_session_of(store: Store, run_id: str, source: str | None = None) -> Session | None:
+    """The native session of the foreign run with this id, or a unique part of it; an unfinished one before others.
 
     One whose log cannot be trusted is refused where `source` is given: a second session would be begun beside it, and
-    repeat its steps. Otherwise it is left to whoever names it.
+    repeat its steps. Otherwise the caller that names it decides.
     """
     known: list[Session] = []
     for session_id in reversed(store.session_ids()):
@@ -136,7 +158,7 @@ def carrier_of(store: Store, run_id: str, source: str | None = None) -> Session 
         except OF_THE_DATABASE:  # it may be the carrier: a second one would be begun beside it
             raise
         except AcodeError:
-            if source is not None and may_be(store, session_id, lambda first: carries(first, run_id, source)):
+            if source is not None and may_be(store, session_id, lambda first: is_native_of(first, run_id, source)):
                 raise
             continue
         if session.steps_from.carries_run and source in (None, session.source):
@@ -149,7 +171,7 @@ def carrier_of(store: Store, run_id: str, source: str | None = None) -> Session 
     return next((one for one in found if not one.terminal), found[0])
 
 
-def carries(created: ev.SessionCreated, run_id: str, source: str) -> bool:
+def is_native_of(created: ev.SessionCreated, run_id: str, source: str) -> bool:
     return (created.kind, created.source, created.task) == (FOREIGN_RUN.kind, source, run_id)
 
 

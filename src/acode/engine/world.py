@@ -1,4 +1,4 @@
-"""What the engine is given: the place it works in, the world's answers, and somebody to tell.
+"""The arguments of the engine: the workspace, the clock and other inputs, the answers of a person, and a listener.
 
 The engine itself never prints, prompts, reads the environment or looks at a clock. All of that comes in here, so that a
 test can hold the clock still and a library can answer for a person.
@@ -6,6 +6,7 @@ test can hold the clock still and a library can answer for a person.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # names of types only: a list of sessions must not load what 
     from acode.config import Config
     from acode.engine.notices import Notice
     from acode.plan import Settlement, Strategy
+    from acode.planfile import PlanFile
     from acode.redact import Redactor
     from acode.store.store import Store
     from acode.workspace import ChangedFile
@@ -32,14 +34,14 @@ NO_SERVER = "no server is configured here"
 
 
 class Listener(Protocol):
-    """Who is told: a terminal, a JSON stream, the log file. Called in order, never twice."""
+    """Receives notices: a terminal, a JSON stream, the log file. Called in order, never twice."""
 
     def emit(self, notice: Notice) -> None: ...
     def durable(self, seq: int) -> None: ...
 
 
 Answer = Literal["yes", "no", "stop"]
-# What a person or a program may say of something that was cut off, and what is recorded then.
+# The answers of a person or a program about an interrupted step, and their records.
 SETTLED_BY_ANSWER: Mapping[str, Settled] = {
     "applied": Settled.APPLIED,
     "not_applied": Settled.NOT_APPLIED,
@@ -48,7 +50,7 @@ SETTLED_BY_ANSWER: Mapping[str, Settled] = {
 
 
 class Answers(Protocol):
-    """Who answers: a person at a terminal, or nobody. None: nobody can be asked."""
+    """Answers questions: a person at a terminal, or nobody. None: nobody can be asked."""
 
     def approve(self, session: Session, step: str, question: str, covers: list[str]) -> Answer | None: ...
     def changed_files(
@@ -57,7 +59,7 @@ class Answers(Protocol):
     def unknown_outcome(self, settlement: Settlement) -> Literal["applied", "not_applied", "retry", "stop"] | None: ...
     def strategy(self, settlement: Settlement) -> Literal["rollback", "retry", "stop"] | None: ...
 
-    # Of an agent's session. A person who goes away instead of answering is a KeyboardInterrupt.
+    # Questions of an agent's session. A person who leaves instead of answering is a KeyboardInterrupt.
     def allow(self, session: Session, step: str, question: str) -> Literal["yes", "no", "always"] | None: ...
     def plan(self, session: Session, text: str, wrong: str) -> tuple[Literal["yes", "no"], str] | None: ...
     def reply(self, session: Session, step: str, question: str) -> str | None: ...
@@ -91,7 +93,8 @@ class Nobody:
 class StopSwitch:
     """How much somebody wants the run to end: at the next boundary, or at once.
 
-    The first Ctrl+C waits for the step, the second stops its command; SIGTERM does so after a grace.
+    The first Ctrl+C waits for the step, the second stops its command; SIGTERM does so after a grace. `stops_at_once`:
+    every signal stops the command now, for those who are killed soon after it. A request to pause still waits.
     """
 
     def __init__(self, monotonic: Callable[[], float], grace_s: float) -> None:
@@ -102,7 +105,10 @@ class StopSwitch:
         self.signal: str | None = None
         self.lost: AcodeError | None = None  # why the session is not ours any more
         self.requested: Callable[[], bool] = lambda: False  # whether `session pause` has left a request
-        self._by_request = False
+        self._by_request = False  # its signal is still to come
+        self._is_request = False
+        self._turn = threading.RLock()  # a signal may come while this very thread has it
+        self.stops_at_once = False
         self.doubt: Callable[[], None] = lambda: None  # asked at boundaries: have we slept, and is it still ours?
 
     def press(self, signal: str) -> None:
@@ -125,16 +131,27 @@ class StopSwitch:
 
     def at_boundary(self) -> bool:
         self.doubt()
-        if not self.pressed and self.requested():
-            self.press("SIGINT")
-            self._by_request = True
+        with self._turn:  # steps in several threads ask, and a request is found once
+            if not self.pressed and self.requested():
+                self._is_request = True
+                if self._since is None:  # its signal has not come yet
+                    self._by_request = True
+                    self._since, self.signal = self._monotonic(), "SIGINT"
         return self.pressed
 
     def at_once(self) -> bool:
-        if self._hurry:
+        if self._hurry or self._since is None:
+            return self._hurry
+        if self.stops_at_once and not self._asked_to_pause():
             return True
         patient = self.signal == "SIGINT"
-        return self._since is not None and not patient and self._monotonic() - self._since >= self._grace_s
+        return not patient and self._monotonic() - self._since >= self._grace_s
+
+    def _asked_to_pause(self) -> bool:
+        """Whether the signal is the one that comes with a request: that is there before its signal."""
+        with self._turn:
+            self._is_request = self._is_request or self.requested()
+        return self._is_request and self.signal == "SIGINT"
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,10 +165,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     lenient: bool = False
     wait: bool = False
+    plan: PlanFile | None = None  # an edited plan to continue with
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run ended, for whoever asked for it."""
+    """The end of a run, for its caller."""
 
     session_id: str
     state: State
@@ -187,7 +205,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     # Why the server is not known to hold all of a session now; asked before what is here is removed.
     missing_there: Callable[[Store, str], str | None] = lambda store, session_id: "the server was not asked"
     on_waiting: Callable[[str], None] = lambda words: None
-    # What is wrong with the model of an agent's session, as a code and a sentence each; asked before it is carried on.
+    via: str = ""  # where a person's answers are given, if not by a command; recorded with them
+    # The mismatches of an agent's model, as a code and a sentence each; asked before the session is resumed.
     look_at_model: Callable[[Session], tuple[tuple[str, str], ...]] = lambda session: ()
 
     @property
@@ -206,10 +225,10 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def way_to_begin_anew(session: Session) -> str:
+def command_to_begin_again(session: Session) -> str:
     """How more work of this kind is begun, when this session has ended."""
     words = {AGENT.kind: 'acode run --new "TASK"', PROGRAM.kind: "run its program with another key"}
-    return words.get(session.kind, session.command_to_begin_anew)
+    return words.get(session.kind, session.command_to_begin_again)
 
 
 def short(session_id: str) -> str:

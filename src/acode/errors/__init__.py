@@ -1,7 +1,6 @@
-"""Every way acode refuses to go on: a code, an exit status, a sentence, and the way out.
-
-Exceptions mean "cannot go on"; a refusal by the policy is a value until the command line turns it into one of these.
-The table in docs/reference/errors.md is generated from these classes, so a class is the only place a code is defined.
+"""Every error of acode: a code, an exit status, a sentence, and a hint. Exceptions mean "cannot continue"; a refusal by
+the policy is a value until the command line turns it into one of these. The table in docs/reference/errors.md is
+generated from these classes, so a class is the only place a code is defined.
 """
 
 from __future__ import annotations
@@ -20,18 +19,22 @@ from acode.errors.model import ModelTrouble as ModelTrouble
 from acode.errors.model import ModelUnavailable as ModelUnavailable
 from acode.errors.model import ModelUnknown as ModelUnknown
 from acode.errors.model import ModelUnsupported as ModelUnsupported
+from acode.errors.observed import AgentSettingsUnusable as AgentSettingsUnusable
+from acode.errors.observed import HookNotSeen as HookNotSeen
+from acode.errors.observed import HookPayload as HookPayload
+from acode.errors.observed import TranscriptUnreadable as TranscriptUnreadable
 from acode.errors.root import AcodeError as AcodeError
-from acode.errors.root import Spoken as Spoken
+from acode.errors.root import HintForms as HintForms
 from acode.errors.root import every_error as every_error
 
-# What the system says of the machine itself, a sick disk or a limit, and not of the file that was asked for.
+# Error numbers that concern the machine itself, a failing disk or a limit, and not the requested file.
 OF_THE_MACHINE = frozenset(
     getattr(errno, name)
     for name in ("EIO", "ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "ENOLCK", "ENOMEM", "ESTALE", "ETIMEDOUT")
     if hasattr(errno, name)  # not every system has each of them
 )
 
-# What the caller typed.
+# Input of the caller.
 
 
 class Usage(AcodeError):
@@ -61,7 +64,15 @@ class UnsupportedPlatform(AcodeError):
 
     code = "ACODE-CLI-004"
     exit_code = 2
-    hint = "Use it in WSL (wsl --install); ACODE_UNSUPPORTED=1 runs it all the same, without its guarantees."
+    hint = "Use it in WSL (wsl --install); ACODE_UNSUPPORTED=1 runs it anyway, without its guarantees."
+
+
+class Stale(AcodeError):
+    """The answer was given to something that is not there any more; nothing was recorded."""
+
+    code = "ACODE-CLI-006"
+    exit_code = 10
+    hint = "Look at the session again, then answer."
 
 
 class UnknownSession(AcodeError):
@@ -87,7 +98,18 @@ class BadPlan(AcodeError):
     exit_code = 2
 
 
+class PlanConflict(AcodeError):
+    """An edited plan changes or removes steps that the session has begun; nothing was replaced."""
+
+    code = "ACODE-PLAN-002"
+    exit_code = 2
+    hint = "Leave finished steps as they are; see: acode resume ID --plan FILE --dry-run"
+
+
 # Resuming.
+
+
+FIRST_PLAN = "acode init writes a first plan, acode run plan.yml runs it"
 
 
 class NoResumableSession(AcodeError):
@@ -95,7 +117,7 @@ class NoResumableSession(AcodeError):
 
     code = "ACODE-RESUME-001"
     exit_code = 14
-    hint = "Start one: acode run PLAN.yml"
+    hint = f"Start one: {FIRST_PLAN}"
 
 
 class TerminalState(AcodeError):
@@ -113,7 +135,7 @@ class SessionLocked(AcodeError):
 
 
 class EnvironmentInvalid(AcodeError):
-    """The workspace is not what the session left; carries every mismatch in details."""
+    """The workspace is not as the session left it; details hold every mismatch."""
 
     code = "ACODE-RESUME-004"
     exit_code = 17
@@ -128,7 +150,7 @@ class CheckpointMissing(AcodeError):
 
 
 class CannotContinue(AcodeError):
-    """The log's end fits no scenario, or the plan cannot be continued."""
+    """The log's end matches no scenario, or the plan cannot be continued."""
 
     code = "ACODE-RESUME-006"
     exit_code = 1
@@ -183,8 +205,8 @@ class ChangedFiles(AcodeError):
     detail_code = "ACODE-RESUME-013"
     exit_code = 17
     hint = (
-        "Look with: acode resume --dry-run; then put the files back, or accept them with: --changed-files continue"
-        " (or --force), or start a new session: acode run --new PLAN.yml"
+        "Look with: acode resume --dry-run; then restore the files, or accept them with: --changed-files continue"
+        " (or --force), or start a new session"
     )
 
 
@@ -272,7 +294,7 @@ class LockLost(AcodeError):
 
     code = "LOCK-004"
     exit_code = 16
-    hint = "Another process carries the session on; see: acode status"
+    hint = "Another process has resumed the session; see: acode status"
 
 
 class LockUnsafe(AcodeError):
@@ -286,7 +308,7 @@ class LockUnsafe(AcodeError):
 
 
 class CheckpointForged(AcodeError):
-    """A checkpoint's seal does not fit: it was changed outside acode."""
+    """A checkpoint's seal does not match its content: it was changed outside acode."""
 
     code = "CKPT-001"
     exit_code = 20
@@ -314,11 +336,11 @@ class FileTooLarge(AcodeError):
 
 
 class ChainBroken(AcodeError):
-    """An event's code does not fit its content or its predecessor: the log was changed outside acode."""
+    """An event's code does not match its content or its predecessor: the log was changed outside acode."""
 
     code = "ACODE-LOG-001"
     exit_code = 20
-    hint = "Name the first bad event with: acode session verify; the audited way out is: acode session repair"
+    hint = "Name the first bad event with: acode session verify; then repair it, audited: acode session repair"
 
 
 class SequenceGap(AcodeError):
@@ -326,7 +348,7 @@ class SequenceGap(AcodeError):
 
     code = "ACODE-LOG-002"
     exit_code = 20
-    hint = "Name them with: acode session verify; the audited way out is: acode session repair"
+    hint = "Name them with: acode session verify; then repair it, audited: acode session repair"
 
 
 class UnreadableEvent(AcodeError):
@@ -334,7 +356,7 @@ class UnreadableEvent(AcodeError):
 
     code = "ACODE-LOG-003"
     exit_code = 20
-    hint = "Name it with: acode session verify; the audited way out is: acode session repair"
+    hint = "Name it with: acode session verify; then repair it, audited: acode session repair"
 
 
 class UnknownEventType(AcodeError):
@@ -342,7 +364,7 @@ class UnknownEventType(AcodeError):
 
     code = "ACODE-LOG-004"
     exit_code = 20
-    hint = "Upgrade acode, or go on without it (audited): acode resume --lenient"
+    hint = "Upgrade acode, or resume without it (audited): acode resume --lenient"
 
 
 class ReplayDisorder(AcodeError):
@@ -385,7 +407,7 @@ class BeyondRepair(AcodeError):
 
     code = "ACODE-LOG-009"
     exit_code = 20
-    hint = "Bring .agent/ back from a backup."
+    hint = "Restore .agent/ from a backup."
 
 
 class BundleDamaged(AcodeError):
@@ -478,7 +500,7 @@ class MachineRefused(AcodeError):
     """The machine refused a file: a disk that is sick, full, closed or read-only, or too many files are open."""
 
     code = "FILE-004"
-    hint = "Mend the cause, then do it again; what sessions have recorded is safe."
+    hint = "Fix the cause, then try again; everything that sessions have recorded is safe."
 
 
 class UnsafeWorkspace(AcodeError):
@@ -499,28 +521,20 @@ class ForeignUnreadable(AcodeError):
 
 
 class ForeignTampered(AcodeError):
-    """A foreign run's own mark of integrity does not fit; it is shown and not carried on."""
+    """A foreign run's own integrity mark does not match; the run is shown and not continued."""
 
     code = "ACODE-FOREIGN-002"
     exit_code = 20
-
-
-class TranscriptUnreadable(AcodeError):
-    """A file is no transcript of an agent that acode knows, or cannot be read; nothing was changed."""
-
-    code = "ACODE-OBSERVED-001"
-    exit_code = 1
-    hint = "Name the agent, its configuration directory or the project's directory: acode inspect --help"
 
 
 # The second tier.
 
 
 class SyncFailed(AcodeError):
-    """The server of the shared copy cannot be reached or refuses; sessions go on without it."""
+    """The server of the shared copy cannot be reached or refuses; sessions continue without it."""
 
     code = "ACODE-SYNC-001"
-    hint = "Nothing is lost: what is pending stays here and is sent when the server answers. See: acode sync status"
+    hint = "Nothing is lost: pending events stay here and are sent when the server answers. See: acode sync status"
 
 
 class SyncUnsupported(AcodeError):
@@ -547,7 +561,9 @@ class HistoryDiverged(AcodeError):
 
 
 class StaysAtHome(AcodeError):
-    """The session cannot be carried on elsewhere: what it needs holds secrets, and those never leave their machine."""
+    """The session cannot be resumed elsewhere: values that it needs hold secrets, and those never leave their
+    machine.
+    """
 
     code = "ACODE-SYNC-005"
     exit_code = 17

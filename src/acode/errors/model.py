@@ -1,4 +1,4 @@
-"""What can go wrong between acode and the model of an agent's session. No message here ever holds a key."""
+"""The errors between acode and the model of an agent's session. No message here ever holds a key."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ModelTimeout(ModelTrouble):
     pause = "timeout"
     interruption = "timeout"
     retryable = True
-    hint = "Nothing is lost: resume later; a large model on a small machine may need a longer time-out."
+    hint = "Nothing is lost: resume later; a large model on a small machine may need a longer timeout."
 
 
 class ContextTooLong(ModelTrouble):
@@ -95,7 +95,7 @@ class BudgetSpent(ModelTrouble):
 
     code = "ACODE-MODEL-009"
     exit_code = 13
-    hint = "Look at what it did: acode status; to go on, raise the session's budget and resume."
+    hint = "Look at its work: acode status; to continue, raise the session's budget and resume."
 
 
 class ModelLoops(ModelTrouble):
@@ -111,7 +111,7 @@ class ModelChanged(ModelTrouble):
     code = "ACODE-MODEL-011"
     exit_code = 17
     pause = "environment"
-    hint = "Put the configuration back, or confirm the change."
+    hint = "Restore the configuration, or confirm the change."
 
 
 class ModelUnsupported(AcodeError):

@@ -1,4 +1,4 @@
-"""What every error of acode has: a code, an exit status, a sentence, and the way out."""
+"""The base of every error of acode: a code, an exit status, a sentence, and a hint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class TwoForms(Protocol):
     def as_call(self) -> str: ...
 
 
-class Spoken(NamedTuple):
+class HintForms(NamedTuple):
     """The two forms of a hint that says different things to a person and to a program."""
 
     command: str
@@ -27,7 +27,7 @@ class Spoken(NamedTuple):
 
 
 class AcodeError(Exception):
-    """The root: message names the thing and the reason, hint the way out."""
+    """The root: the message names the thing and the reason, the hint the next command."""
 
     code: ClassVar[str] = "ACODE-000"
     exit_code: ClassVar[int] = 1

@@ -1,4 +1,4 @@
-"""What can happen: plan definitions, event types, keys, and the versioned codec between events and bytes."""
+"""Events: plan definitions, event types, keys, and the versioned codec between events and bytes."""
 
 from acode.events.codec import ENVELOPE_VERSION, EVENT_BYTES_MAX, Envelope, decode, encode, type_of
 from acode.events.keys import make_key, parse_key

@@ -36,7 +36,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def type(self) -> str:
-        return self.event.type if isinstance(self.event, Unknown) else type_of(self.event)
+        event = self.event
+        return event.type if isinstance(event, Unknown) else _TAGS[type(event)]
 
 
 class _Outer(msgspec.Struct, frozen=True, kw_only=True):

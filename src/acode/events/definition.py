@@ -1,13 +1,13 @@
-"""What a plan is: tasks in a graph, steps in a row, and one action per step.
+"""The definition of a plan: tasks in a graph, steps in a row, and one action per step.
 
 A plan is stored with its session and never read from the file again, so these types are part of the log's format:
-fields may be added with a default, never renamed. Nothing here does anything; it is only said what shall be done.
+fields may be added with a default, never renamed. The types only describe work; nothing here executes it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -58,17 +58,18 @@ class Call(Definition, frozen=True, kw_only=True, tag="call"):
     """A function that a program runs as a step; only the program itself can run it again."""
 
     function: str  # module:name, for people
-    undo: str | None = None  # module:name of the function that takes it back, given its result
+    undo: str | None = None  # module:name of the function that undoes it, given its result
 
 
 class Model(Definition, frozen=True, kw_only=True, tag="model"):
-    """A request to a model. In a plan that a model made, a piece of work in words: it is never executed as such."""
+    """A request to a model. In a plan that a model made, a piece of work as text: it is never executed as such."""
 
     name: str = ""
     text: str = ""
 
 
 Action = Read | Write | Run | Sql | Commit | Approve | Call | Model
+_KINDS: dict[type[Definition], str] = {one: str(one.__struct_config__.tag) for one in get_args(Action)}
 Kind = Literal["read", "write", "run", "sql", "commit", "approve", "call", "model"]
 
 
@@ -84,11 +85,11 @@ class Step(Definition, frozen=True, kw_only=True):
     timeout_s: float | None = None
     retry: Retry | None = None
     undo: Command | None = None
-    title: str = ""  # for people; no part of what is done, so no digest covers it
+    title: str = ""  # for people; it changes no action, so no digest covers it
 
     @property
     def kind(self) -> str:
-        return str(type(self.action).__struct_config__.tag)
+        return _KINDS[type(self.action)]
 
     @property
     def task(self) -> str:
@@ -105,7 +106,7 @@ class Task(Definition, frozen=True, kw_only=True):
     title: str
     needs: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
-    origin: dict[str, Any] = {}  # what asked for it, in the words of the run it was taken from; never executed
+    origin: dict[str, Any] = {}  # the origin of the request, quoted from the run it was taken from; never executed
 
 
 class Plan(Definition, frozen=True, kw_only=True):
@@ -113,6 +114,7 @@ class Plan(Definition, frozen=True, kw_only=True):
     tasks: tuple[Task, ...]
     version: int = 1
     on_failure: Literal["pause", "abort"] = "pause"
+    parallel: int = 1  # so many tasks whose needs are done may run at the same time
 
 
 def execution_order(plan: Plan) -> tuple[Task, ...]:
@@ -138,7 +140,7 @@ def describe(step: Step) -> str:
 
 
 def describe_in_full(step: Step) -> str:
-    """The title and what the step does, for whoever allows it: a title alone could promise something else."""
+    """The title and the step's action, for the person who approves it: a title alone could promise something else."""
     return f"{step.title}: {describe_action(step)}" if step.title else describe_action(step)
 
 
@@ -168,7 +170,7 @@ def command_line(command: Command) -> str:
 
 
 def definition_digest(step: Step) -> str:
-    """SHA-256 over the definition as it is encoded here; tells whether two steps of one acode are the same."""
+    """SHA-256 over the definition as it is encoded here; equal for equal steps of one version of acode."""
     return hashlib.sha256(_deterministic.encode(untitled(step))).hexdigest()
 
 

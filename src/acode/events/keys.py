@@ -6,6 +6,7 @@ step begun under an older format keeps the key it had.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import NamedTuple
 
@@ -28,3 +29,21 @@ def parse_key(text: str) -> Key | None:
     """The parts of a key of any version ever shipped, or None where the text is none."""
     found = _CURRENT.fullmatch(text) or _V1.fullmatch(text)
     return Key(found["session"], found["step"], int(found["attempt"])) if found else None
+
+
+# Traces: every process that resumes a session writes into the same trace, because the ids come from the log.
+
+
+def trace_id_of(session_id: str) -> str:
+    """The trace of a session: its id as 32 hexadecimal digits."""
+    return session_id.replace("-", "")
+
+
+def span_id_of(name: str) -> str:
+    """The span of an attempt by its key, or of a task or run by its name: 16 hexadecimal digits."""
+    return hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def traceparent(session_id: str, key: str) -> str:
+    """The context that a command gets in TRACEPARENT, so that its own spans lie below its attempt."""
+    return f"00-{trace_id_of(session_id)}-{span_id_of(key)}-01"

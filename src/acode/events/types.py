@@ -1,8 +1,8 @@
-"""What can happen in a session: one frozen type per event.
+"""The events of a session: one frozen type per event.
 
-The types are the log's format. Fields may be added with a default that means "as before"; a field or a default is
-never changed, because stored bytes leave defaults out. What must change gets a new envelope version and an upcaster
-in `codec`. Events hold no secrets: text for people was redacted before it came here.
+The types are the log's format. Fields may be added with a default that means "as before"; a field or a default is never
+changed, because stored bytes leave defaults out. A necessary change gets a new envelope version and an upcaster in
+`codec`. Events hold no secrets: text for people was redacted before it came here.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class FileState(Part, frozen=True, kw_only=True):
 
 
 class PreImage(Part, frozen=True, kw_only=True):
-    """What stood at a path before a step touched it, so that it can be put back.
+    """The state of a path before a step touched it, so that it can be restored.
 
     `blob` names the bytes in the blob store, or the target text of a symbolic link; a kind of "absent" has none, and a
-    file without one was over the budget: it cannot be put back. `mtime_ns` is set for a command's outputs and put back
-    too, because build tools compare times: an old object file with a new time would look up to date. `secret` is for
-    what a rollback sets aside: a rule found a secret in it, so it is kept until the session ends and no longer.
+    file without one was over the budget: it cannot be restored. `mtime_ns` is set for a command's outputs and restored
+    too, because build tools compare times: an old object file with a new time would look up to date. `secret` is for a
+    file that a rollback sets aside: a rule found a secret in it, so it is kept until the session ends and no longer.
     """
 
     path: str
@@ -75,7 +75,7 @@ class Output(Part, frozen=True, kw_only=True):
 
 
 class Spent(Part, frozen=True, kw_only=True):
-    """What a request to a model cost."""
+    """The cost of a request to a model."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -101,6 +101,15 @@ class Performer(Part, frozen=True, kw_only=True):
     name: str = ""
 
 
+class ToolCall(Part, frozen=True, kw_only=True):
+    """A call of a tool by an observed agent, as its hook was told it."""
+
+    id: str  # the agent's own; empty where it has none
+    tool: str
+    fronted: bool = False  # every command of this process passes the front: one that left no trace there never began
+    subagent: str = ""
+
+
 # Lifecycle: how a run ended is judged by the last of these.
 
 
@@ -108,7 +117,7 @@ class SessionCreated(Event, frozen=True, kw_only=True, tag="session_created"):
     title: str
     task: str
     source: str = "native"
-    kind: Literal["plan", "agent", "library", "foreign"] = "plan"
+    kind: Literal["plan", "agent", "library", "foreign", "observed"] = "plan"
     plan: Plan | None = None
     plan_blob: str | None = None  # set when the plan is too large or too sensitive to stand in the log
     plan_sensitive: bool = False
@@ -119,7 +128,7 @@ class SessionCreated(Event, frozen=True, kw_only=True, tag="session_created"):
     model: dict[str, Any] | None = None
     git_head: str | None = None
     git_branch: str | None = None
-    entry: str | None = None  # module:function that carries a library session on when it is called again
+    entry: str | None = None  # module:function that continues a library session when it is called again
     entry_arguments: dict[str, Any] = {}
     arguments_version: int = 1  # the rule by which a later call's arguments are compared with these
     owner: Owner
@@ -146,6 +155,30 @@ class PlanChanged(Event, frozen=True, kw_only=True, tag="plan_changed"):
     reason: str = ""
 
 
+class PlanReplaced(Event, frozen=True, kw_only=True, tag="plan_replaced"):
+    """From here on the session follows a plan that a person has edited. It stands in a blob.
+
+    Finished steps are in it as they were done; a failed one may be tried again as it is defined now.
+    """
+
+    plan_blob: str
+    plan_digest: str
+    previous_digest: str
+    title: str
+    tasks: int
+    steps: int
+    tasks_done: int
+    plan_sensitive: bool = False
+    plan_path: str | None = None
+    plan_sha256: str | None = None
+    kept: int = 0
+    replaced: tuple[str, ...] = ()  # the first of them, as of those that were added and removed
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    reopened: tuple[str, ...] = ()  # gates whose approval covered other definitions: they are asked again
+    reason: str = ""
+
+
 class SessionAwaitingApproval(Event, frozen=True, kw_only=True, tag="session_awaiting_approval"):
     step: str
     question: str
@@ -163,6 +196,7 @@ class SessionPaused(Event, frozen=True, kw_only=True, tag="session_paused"):
     step: str | None = None
     message: str = ""
     retry_after_s: int = 0  # the server asked not to come back earlier
+    via: str = ""  # where a person said so, if not by a command
 
 
 class SessionCompleted(Event, frozen=True, kw_only=True, tag="session_completed"):
@@ -172,14 +206,16 @@ class SessionCompleted(Event, frozen=True, kw_only=True, tag="session_completed"
 class SessionFailed(Event, frozen=True, kw_only=True, tag="session_failed"):
     reason: str
     step: str | None = None
+    via: str = ""  # where a person said so, if not by a command
 
 
 class SessionCancelled(Event, frozen=True, kw_only=True, tag="session_cancelled"):
     reason: str = ""
+    via: str = ""  # where a person said so, if not by a command
 
 
 class Asked(Part, frozen=True, kw_only=True):
-    """What a program asked for when it asked for a step: by this a later run is held to the same way."""
+    """A program's request for a step: a later run must make the same one."""
 
     arguments: str = ""  # SHA-256 over their canonical JSON
     digest_version: int = 1  # the rule by which that was made
@@ -200,7 +236,7 @@ class StepStarted(Event, frozen=True, kw_only=True, tag="step_started"):
     place_made: bool = False  # where its keeper makes its notes stood ready: if it is gone, so is what was noted there
     before: tuple[PreImage, ...] = ()
     before_complete: bool = True  # False: the outputs were over the budget, so a rollback cannot promise anything
-    astray: tuple[str, ...] = ()  # links among the outputs: what the step writes through them cannot be put back
+    astray: tuple[str, ...] = ()  # links among the outputs: bytes that the step writes through them cannot be restored
     after_sha256: str | None = None  # what a write will leave behind
     after_mode: int | None = None
     target: dict[str, Any] = {}  # kind-specific evidence: a database's name, a commit's parent
@@ -209,6 +245,7 @@ class StepStarted(Event, frozen=True, kw_only=True, tag="step_started"):
     definition_blob: str = ""  # the whole of it, where what may stand in the log is not enough to settle or undo it
     shown: str = ""  # the arguments, for people
     performer: Performer | None = None  # None: the process that holds the session
+    call: ToolCall | None = None  # of an observed agent
 
 
 class StepCompleted(Event, frozen=True, kw_only=True, tag="step_completed"):
@@ -221,7 +258,8 @@ class StepCompleted(Event, frozen=True, kw_only=True, tag="step_completed"):
     output: Output | None = None
     files: tuple[FileState, ...] = ()
     touched: tuple[str, ...] = ()  # files an undeclared command changed
-    unrecorded: int = 0  # outputs beyond the limit, which nobody compares or takes back; unreadable places count as one
+    # utputs beyond the limit, which are neither compared nor rolled back; unreadable places count as one
+    unrecorded: int = 0
     result: Any = None
     asked: Asked | None = None
     spent: Spent | None = None  # of a request to a model
@@ -267,10 +305,11 @@ class StepSettled(Event, frozen=True, kw_only=True, tag="step_settled"):
     restored: tuple[str, ...] = ()
     saved: tuple[PreImage, ...] = ()  # bytes that stood there when a rollback put the pre-image back
     files: tuple[FileState, ...] = ()
+    via: str = ""  # where a person said so, if not by a command
 
 
 class FailureHandled(Event, frozen=True, kw_only=True, tag="failure_handled"):
-    """The program caught the failure of a step and went on: from here on the failure is the step's outcome."""
+    """The program caught the failure of a step and continued: from here on the failure is the step's outcome."""
 
     step: str
 
@@ -281,6 +320,7 @@ class ApprovalGranted(Event, frozen=True, kw_only=True, tag="approval_granted"):
     action_digest: str
     note: str = ""
     contents: dict[str, str | None] = {}  # hashes of the files that are applied behind it; None: there was none
+    via: str = ""  # where a person said so, if not by a command
 
 
 class ApprovalDenied(Event, frozen=True, kw_only=True, tag="approval_denied"):
@@ -288,6 +328,7 @@ class ApprovalDenied(Event, frozen=True, kw_only=True, tag="approval_denied"):
     question: str
     action_digest: str
     note: str = ""
+    via: str = ""  # where a person said so, if not by a command
 
 
 class ResumeDecision(Event, frozen=True, kw_only=True, tag="resume_decision"):
@@ -341,7 +382,7 @@ class ValidationSkipped(Event, frozen=True, kw_only=True, tag="validation_skippe
 
 
 class ChangesAccepted(Event, frozen=True, kw_only=True, tag="changes_accepted"):
-    """Somebody else's changes were accepted: from here on these are the files the session expects."""
+    """Changes by others were accepted: from here on the session expects these files."""
 
     files: tuple[FileState, ...]
     reason: str = ""
@@ -389,9 +430,9 @@ class Counts(Part, frozen=True, kw_only=True):
 
 
 class Quarantined(Event, frozen=True, kw_only=True, tag="quarantined"):
-    """A person had the log repaired. What these events said is not believed, and what they may have been about is open.
+    """A person had the log repaired. These events are not believed, and the steps that they may concern are open.
 
-    A checkpoint with a full snapshot is written with it, so that no later load needs what stands before.
+    A checkpoint with a full snapshot is written with it, so that no later load needs the events before it.
     """
 
     seqs: tuple[int, ...]
@@ -410,7 +451,7 @@ class Quarantined(Event, frozen=True, kw_only=True, tag="quarantined"):
 
 
 class StepsRolledBack(Event, frozen=True, kw_only=True, tag="steps_rolled_back"):
-    """Finished steps were taken back by a person: they are pending again."""
+    """A person rolled finished steps back: they are pending again."""
 
     to: str | None
     steps: tuple[str, ...]
@@ -420,7 +461,7 @@ class StepsRolledBack(Event, frozen=True, kw_only=True, tag="steps_rolled_back")
 
 
 class RollbackStarted(Event, frozen=True, kw_only=True, tag="rollback_started"):
-    """Partial effects are about to be taken back; the bytes that stand there now are kept under these names."""
+    """Partial effects are about to be rolled back; the present bytes are kept under these names."""
 
     step: str
     attempt: int
@@ -428,9 +469,8 @@ class RollbackStarted(Event, frozen=True, kw_only=True, tag="rollback_started"):
 
 
 class UndoStarted(Event, frozen=True, kw_only=True, tag="undo_started"):
-    """A finished step is about to be taken back; until that is done, nothing is executed.
-
-    key: of its undo command or function; empty where only its files are put back, which any number of tries may do.
+    """A finished step is about to be rolled back; until that is done, nothing is executed. key: of its undo command or
+    function; empty where only its files are restored, which any number of attempts may do.
     """
 
     step: str
@@ -442,7 +482,7 @@ class UndoStarted(Event, frozen=True, kw_only=True, tag="undo_started"):
 
 
 class UndoSettled(Event, frozen=True, kw_only=True, tag="undo_settled"):
-    """A person said what became of an undo that was cut off; the rollback that it belongs to goes on from there."""
+    """A person stated the outcome of an interrupted undo; its rollback continues from there."""
 
     step: str
     attempt: int
@@ -451,10 +491,18 @@ class UndoSettled(Event, frozen=True, kw_only=True, tag="undo_settled"):
 
 
 class Noted(Event, frozen=True, kw_only=True, tag="noted"):
-    """Something that acode did beside its steps, for whoever asks later: a foreign checkpoint repaired, for one."""
+    """An action of acode outside its steps, for a later audit: the repair of a foreign checkpoint, for example."""
 
     what: str
     data: dict[str, Any] = {}
+
+
+class RepeatDenied(Event, frozen=True, kw_only=True, tag="repeat_denied"):
+    """An observed agent asked for a call that had ended while it was away, and was shown the evidence instead. If it
+    asks again, it knows."""
+
+    step: str
+    arguments: str
 
 
 class ContextCompacted(Event, frozen=True, kw_only=True, tag="context_compacted"):
@@ -477,6 +525,7 @@ Known = (
     SessionCreated
     | SessionPlanned
     | PlanChanged
+    | PlanReplaced
     | SessionAwaitingApproval
     | SessionExecuting
     | SessionPaused
@@ -508,6 +557,7 @@ Known = (
     | UndoSettled
     | RollbackStarted
     | Noted
+    | RepeatDenied
     | ContextCompacted
 )
 

@@ -1,7 +1,7 @@
-"""Runs that other tools began: found, explained, repaired by their own rules, and carried on.
+"""Find, explain, repair and continue runs that other tools began, by the rules of those tools.
 
-One package per format, and one table of them. What they read is foreign data: never trusted, never executed, always
-bounded. A format is loaded when the workspace has something of it, so that nobody else pays for it.
+One package per format, and one table of them. They read foreign data: never trusted, never executed, always
+bounded. A format is loaded when the workspace has something of it, so that other workspaces do not pay for it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def present(root: Path) -> tuple[str, ...]:
 
 
 def _there(place: Path) -> bool:
-    """Of a place that cannot be looked at, its format says why; `lexists` would say that it is not there."""
+    """True also for a place that cannot be examined: its format reports why. `lexists` would call it absent."""
     try:
         os.lstat(place)
     except (FileNotFoundError, NotADirectoryError):

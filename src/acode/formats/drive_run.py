@@ -1,7 +1,7 @@
-"""Walk a foreign run: its next task or phase becomes a task of the native session, is performed, and is recorded.
+"""Drive a foreign run: its next task or phase becomes a task of the native session, is performed, and is recorded.
 
 Between the native completion and the record in the run a crash may come; so the last outcome is recorded again before
-anything else, and a run that has it already takes no notice. The engine performs every step: intent, keeper,
+anything else, and a run that has it already ignores it. The engine performs every step: intent, keeper,
 settlement and audit are those of any other session.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from acode.config import Driver
 from acode.disk.own_files import open_own
-from acode.disk.write_errors import naming_what_failed
+from acode.disk.write_errors import refusing_write_errors
 from acode.engine import notices
 from acode.engine.endings import Ending, ending, pause_by_signal
 from acode.engine.held_session import Held
@@ -27,7 +27,8 @@ from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Approve, Step, Task
 from acode.events.definition import Run as RunAction
-from acode.formats.interface import Carried, Finished, Gate, Outcome, Stuck, Work
+from acode.formats.agent_driver import command_of
+from acode.formats.interface import ActiveRun, Finished, Gate, Outcome, Stuck, Work
 from acode.state import State
 
 TASK_NAME_CHARS_MAX = 60
@@ -35,12 +36,12 @@ TIMES_TAKEN_MAX = 3  # of one piece in one resume
 PLACEHOLDER = re.compile(r"(--?[A-Za-z0-9][A-Za-z0-9_-]*=)?\{(prompt_file|run_id|task)\}")
 
 
-def walk(carried: Carried, driver: Driver) -> Walk:
+def walk(active: ActiveRun, driver: Driver) -> Walk:
     """The way through a run, for the engine to go."""
 
     def go(run: Held, skipped: int, finish: Finish) -> Result:
         try:
-            return _go(run, carried, driver, skipped, finish)
+            return _go(run, active, driver, skipped, finish)
         except (DiskFull, WriteFailed, LockLost):
             raise  # the engine knows what to do when its own log cannot be written
         except AcodeError as error:
@@ -49,15 +50,15 @@ def walk(carried: Carried, driver: Driver) -> Walk:
     return go
 
 
-def _go(run: Held, carried: Carried, driver: Driver, skipped: int, finish: Finish) -> Result:
-    told = record_last(run, carried)
+def _go(run: Held, active: ActiveRun, driver: Driver, skipped: int, finish: Finish) -> Result:
+    told = record_last(run, active)
     if told is not None:
         return pause(run, told, "step_failed", skipped)
     taken: list[str] = []
     while True:
         if run.world.stop.at_boundary():
             return pause_by_signal(run, skipped)
-        match carried.next(run):
+        match active.next(run):
             case Finished(ending=how):
                 return _end(run, how, skipped, finish)
             case Stuck(message=message):
@@ -67,13 +68,15 @@ def _go(run: Held, carried: Carried, driver: Driver, skipped: int, finish: Finis
             case Gate() | Work() as piece:
                 refuse_to_turn_in_circles(piece.name, taken)
                 taken.append(piece.name)
-                stopped = take(run, carried, driver, piece, skipped)
+                stopped = take(run, active, driver, piece, skipped)
                 if stopped is not None:
                     return stopped
 
 
 def refuse_to_turn_in_circles(name: str, taken: list[str]) -> None:
-    """A piece that was done may be asked for again, by a verifier for one; but not at once, and not for ever."""
+    """Refuse a piece that the run requests again at once, or again and again; a verifier may request a finished piece
+    again.
+    """
     if taken[-1:] == [name] or taken.count(name) >= TIMES_TAKEN_MAX:
         raise CannotContinue(
             f"the driver has done {name} with success, and the run asks for it again",
@@ -82,8 +85,8 @@ def refuse_to_turn_in_circles(name: str, taken: list[str]) -> None:
         )
 
 
-def take(run: Held, carried: Carried, driver: Driver, piece: Work | Gate, skipped: int) -> Ending:
-    """One piece of the run, from its place in the plan to its record; None: go on."""
+def take(run: Held, active: ActiveRun, driver: Driver, piece: Work | Gate, skipped: int) -> Ending:
+    """One piece of the run, from its place in the plan to its record; None: continue."""
     task = task_for(run, driver, piece)
     for other in open_tasks(run):
         if is_gate(other) and other.id != task.id:
@@ -97,10 +100,10 @@ def take(run: Held, carried: Carried, driver: Driver, piece: Work | Gate, skippe
             run.append(*waking)
         attempt = run.session.next_attempt(step.id)
         write_prompt(prompt_file(run, task.id), piece.prompt)
-        carried.begin(run, piece, key=make_key(run.session.session_id, step.id, attempt), attempt=attempt)
-    stopped = perform_step(run, step, last=True, skipped=skipped)
+        active.begin(run, piece, key=make_key(run.session.session_id, step.id, attempt), attempt=attempt)
+    stopped = perform_step(run, step, last=lambda: True, skipped=skipped)
     outcome = outcome_of(run, step)
-    told = carried.record(run, task.origin, outcome) if outcome is not None else None
+    told = active.record(run, task.origin, outcome) if outcome is not None else None
     if stopped is None and told is not None:
         return pause(run, told, "step_failed", skipped)
     return stopped
@@ -125,7 +128,7 @@ def _end(run: Held, how: str, skipped: int, finish: Finish) -> Result:
 
 
 def pause(run: Held, error: AcodeError, code: str, skipped: int) -> Result:
-    """It cannot go on: the session waits, and says why. Only a step that failed is an interruption of the work."""
+    """Pause the session, with the reason. Only a failed step counts as an interruption of the work."""
     failed = code == "step_failed"
     if run.session.state is not State.PAUSED:
         run.append(
@@ -139,10 +142,10 @@ def pause(run: Held, error: AcodeError, code: str, skipped: int) -> Result:
     return ending(run, error, code, skipped)
 
 
-# What the run is told.
+# Records in the run.
 
 
-def record_last(run: Held, carried: Carried) -> AcodeError | None:
+def record_last(run: Held, active: ActiveRun) -> AcodeError | None:
     """The outcome of the last attempt, once more: a crash may have come before the run heard of it."""
     last, plan = run.session.last_attempted, run.session.plan
     assert plan is not None
@@ -150,7 +153,7 @@ def record_last(run: Held, carried: Carried) -> AcodeError | None:
     if task is None:
         return None
     outcome = outcome_of(run, task.steps[0])
-    return carried.record(run, task.origin, outcome) if outcome is not None else None
+    return active.record(run, task.origin, outcome) if outcome is not None else None
 
 
 def outcome_of(run: Held, step: Step) -> Outcome | None:
@@ -219,7 +222,7 @@ def driver_step(run: Held, driver: Driver, task_id: str, work: Work) -> Step:
         "task": work.name,
     }
     action = RunAction(
-        command=tuple(filled(argument, values) for argument in driver.command),
+        command=tuple(filled(argument, values) for argument in command_of(driver, run.world.env)),
         probe=driver.probe,
         cwd=driver.cwd,
         env={
@@ -242,8 +245,8 @@ def prompt_file(run: Held, task_id: str) -> Path:
 
 
 def write_prompt(path: Path, text: str) -> None:
-    """Private, and made anew for every attempt: a run's texts may hold what is nobody else's business."""
-    with naming_what_failed(f"the prompt file {path} cannot be written"):
+    """The prompt file is private and written again for every attempt: a run's texts may be confidential."""
+    with refusing_write_errors(f"the prompt file {path} cannot be written"):
         for level in (path.parent.parent, path.parent):
             level.mkdir(mode=0o700, exist_ok=True)
         with open(open_own(path, os.O_WRONLY | os.O_CREAT), "wb") as file:

@@ -1,4 +1,4 @@
-"""Which run is meant: by its id, a unique part of it, or the id of the native session that carries it. Looks only."""
+"""Find the run that a name means: its id, a unique part of it, or the id of its native session. Only reads."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from acode.errors import CannotContinue, MachineRefused, NoResumableSession, Unk
 from acode.formats import locate, present
 from acode.formats.interface import Located, Run
 from acode.state import Session
-from acode.store.store import ID_PART_CHARS_MIN
+from acode.store.session_index import ID_PART_CHARS_MIN
 
 CANDIDATES_SHOWN_MAX = 20
 
 
 def find_run(world: World, text: str, source: str | None = None) -> Run | None:
-    """The foreign run that a person named; None where the name is a native session's, or nobody's."""
+    """The foreign run that a person named; None where the name is a native session's, or unknown."""
     if source == "native" or (source is None and not present(world.workspace)):
         return None
     located = locate(world.workspace, source)
@@ -73,13 +73,13 @@ def run_of(session: Session, located: Located) -> Run:
     if located.unread:
         raise MachineRefused(f"the run {session.run_id} cannot be looked for: {'; '.join(located.unread)}")
     raise CannotContinue(
-        f"session {session.session_id[-8:]} carries the {session.source} run {session.run_id}, and that is not here",
-        hint="Bring the run's files back, or give the session up: acode session abandon",
+        f"session {session.session_id[-8:]} belongs to the {session.source} run {session.run_id}, which is not here",
+        hint="Restore the run's files, or abandon the session: acode session abandon",
     )
 
 
-def carriers(rows: list[Row]) -> dict[tuple[str, str], Row]:
-    """The native sessions by the run they carry: the unfinished one, else the latest."""
+def native_sessions(rows: list[Row]) -> dict[tuple[str, str], Row]:
+    """The native session of each run: the unfinished one, else the latest."""
     found: dict[tuple[str, str], Row] = {}
     for row in rows:
         if row.session is None or not row.session.steps_from.carries_run:

@@ -1,4 +1,4 @@
-"""What acode needs to know of a foreign run, whatever its format: where it stands, what comes next, how it went.
+"""The interface of a foreign run, whatever its format: its state, its next action, the outcome of an action.
 
 Values only, and the two shapes that a format's module has to have. A format decides what its own rules say; it never
 decides how a step is executed, journaled or settled.
@@ -60,7 +60,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     last_activity: str | None
     last_completed: tuple[str, str] | None
     next_action: str
-    waits_for: str | None  # why acode would not go on by itself
+    waits_for: str | None  # why acode would not continue by itself
     needs_person: bool
     ended: bool
     refusals: tuple[AcodeError, ...]
@@ -81,7 +81,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
-    """A person must say yes before the run goes on."""
+    """A person must approve before the run continues."""
 
     name: str
     title: str
@@ -94,7 +94,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stuck(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing can run, and no yes or no would change it."""
+    """Nothing can run, and no answer would change that."""
 
     message: str
 
@@ -103,7 +103,7 @@ Next = Work | Gate | Finished | Stuck
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a step of ours ended. The key names the attempt: recording it twice can be told from doing it twice."""
+    """How a step of ours ended. The key names the attempt: recording it twice differs from doing it twice."""
 
     key: str
     status: Literal["completed", "failed", "timeout"]
@@ -112,13 +112,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-class Carried(Protocol):
-    """A run in our hands: nobody else carries it on while it is there."""
+class ActiveRun(Protocol):
+    """A run that this process continues; no other process does so meanwhile."""
 
     def next(self, held: Held) -> Next: ...
     def begin(self, held: Held, work: Work, *, key: str, attempt: int) -> None: ...
     def record(self, held: Held, origin: dict[str, Any], outcome: Outcome) -> AcodeError | None:
-        """Tell the run how it went, once; an error where the run itself says that it did not go well."""
+        """Record the outcome in the run, once; an error where the run itself records a failure."""
         ...
 
 
@@ -127,11 +127,13 @@ class Format(Protocol):
 
     def locate(self, root: Path) -> Located: ...
     def stand(self, world: World, run: Run) -> Standing: ...
-    def carried(self, world: World, run: Run, options: Options) -> AbstractContextManager[Carried]: ...
-    def mend(self, world: World, run: Run, options: Options) -> tuple[str, ...]:
-        """Repair what the format's rules say without carrying the run on; what was done, in words."""
+    def activate(self, world: World, run: Run, options: Options) -> AbstractContextManager[ActiveRun]: ...
+    def repair_by_rules(self, world: World, run: Run, options: Options) -> tuple[str, ...]:
+        """Repair the run by the format's rules, without continuing it; returns a description of each repair."""
         ...
 
     def approve(self, world: World, run: Run, *, note: str, asked: dict[str, Any] | None) -> str:
-        """Record a person's yes in the run's own terms; in words. `asked`: the gate's origin, where a session asks."""
+        """Record a person's approval in the run's own terms; returns a description. `asked`: the gate's origin, where a
+        session asks.
+        """
         ...

@@ -1,7 +1,7 @@
-"""Carry on a run that another tool began: one native session carries it, found again by source and run id.
+"""Resume a run that another tool began: one native session records it, found again by source and run id.
 
-A lock on the run is held around everything, so that of two resumers exactly one goes on; a format with a lock of its
-own takes that too. Without a driver nothing is executed: the run is repaired where its rules say so, and reported.
+A lock on the run is held around everything, so that only one of two resumes continues; a format with a lock of its own
+takes that too. Without a driver nothing is executed: the run is repaired where its rules say so, and reported.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from acode.engine.endings import complete
 from acode.engine.held_session import created
 from acode.engine.resume import resume
 from acode.engine.start_lock import start_lock
-from acode.engine.workspace_store import carrier_of, has_database, opened, refuse_lost
+from acode.engine.workspace_store import has_database, native_session_of, opened, refuse_lost
 from acode.engine.world import Options, Result, World, short
 from acode.errors import MachineRefused, TerminalState, Usage
 from acode.events import types as ev
 from acode.events.definition import Plan, digest_of_plan
 from acode.formats import format_of
 from acode.formats.drive_run import walk
-from acode.formats.interface import Carried, Run
+from acode.formats.interface import ActiveRun, Run
 from acode.state import Session, State
 from acode.state.source import FOREIGN_RUN
 
@@ -34,30 +34,30 @@ def driver_of(world: World, run: Run) -> Driver | None:
     return world.config.settings.drivers.get(run.source)
 
 
-def carrier(world: World, run: Run) -> Session | None:
+def native_session(world: World, run: Run) -> Session | None:
     """The native session of this run: the unfinished one, else the latest; None where it has none yet."""
     if not has_database(world):
         refuse_lost(world)
         return None
     with opened(world, look_only=True) as store:
-        return carrier_of(store, run.run_id, run.source)
+        return native_session_of(store, run.run_id, run.source)
 
 
 def resume_run(world: World, run: Run, driver: Driver, options: Options) -> Result:
     """Repair the run, then go from piece to piece until nothing is left, a gate is reached, or one fails."""
     with locked(world, run, wait=options.wait):
-        session = carrier(world, run)
+        session = native_session(world, run)
         unfinished = session is not None and not session.terminal
         if not unfinished:
             refuse_ended(world, run)
-        with format_of(run.source).carried(world, run, options) as carried:
+        with format_of(run.source).activate(world, run, options) as active:
             if session is not None and unfinished:
-                return resume(world, session.session_id, options, walk(carried, driver))
-            return begin(world, run, carried, driver)
+                return resume(world, session.session_id, options, walk(active, driver))
+            return begin(world, run, active, driver)
 
 
-def begin(world: World, run: Run, carried: Carried, driver: Driver) -> Result:
-    """The first time that acode carries this run: a session for it, and on."""
+def begin(world: World, run: Run, active: ActiveRun, driver: Driver) -> Result:
+    """Create the run's native session at its first resume, then continue the run."""
     title = world.redactor.text(run.title)[:TITLE_CHARACTERS_MAX]
     plan = Plan(title=title, tasks=())
     creation = session_created(
@@ -82,15 +82,15 @@ def begin(world: World, run: Run, carried: Carried, driver: Driver) -> Result:
                 run_id=run.run_id,
             )
         )
-        return paused_if_disk_fails(held, lambda: walk(carried, driver)(held, 0, complete))
+        return paused_if_disk_fails(held, lambda: walk(active, driver)(held, 0, complete))
 
 
-def mend_run(world: World, run: Run, options: Options) -> tuple[str, ...]:
-    """Without a driver: repair what the format's rules say, and execute nothing. What was repaired, in words."""
+def repair_run(world: World, run: Run, options: Options) -> tuple[str, ...]:
+    """Repair the run by the format's rules without a driver, and execute nothing; describe each repair."""
     if not has_database(world):
         refuse_lost(world)
     refuse_ended(world, run)
-    return format_of(run.source).mend(world, run, options)
+    return format_of(run.source).repair_by_rules(world, run, options)
 
 
 def refuse_ended(world: World, run: Run) -> None:
@@ -106,17 +106,17 @@ def refuse_ended(world: World, run: Run) -> None:
 
 
 def refuse_unread(world: World, run: Run) -> None:
-    """A close look says what is wrong with a run, and names the way out."""
+    """Refuse a run that could not be read; a close look names the fault and the next command."""
     for refusal in format_of(run.source).stand(world, run).refusals:
         if isinstance(refusal, MachineRefused):
             raise refusal
 
 
 def approve_run(world: World, run: Run, *, granted: bool, note: str) -> str:
-    """A person's answer at the run's gate: on record in the session that carries it, and in the run's own terms."""
+    """A person's answer at the run's gate: on record in its native session, and in the run's own terms."""
     with locked(world, run, wait=False):
         refuse_unread(world, run)  # an answer at a gate that cannot be seen would be on record in the session alone
-        session = carrier(world, run)
+        session = native_session(world, run)
         asked: dict[str, Any] | None = None
         if session is not None and session.state in (State.AWAITING_APPROVAL, State.PAUSED):
             try:
@@ -138,7 +138,7 @@ def approve_run(world: World, run: Run, *, granted: bool, note: str) -> str:
 
 
 def origin_of(session: Session, step_id: str) -> dict[str, Any]:
-    """What the piece of a step was made of."""
+    """The origin of the piece that a step was made from."""
     tasks = session.plan.tasks if session.plan is not None else ()
     return next((task.origin for task in tasks if any(step.id == step_id for step in task.steps)), {})
 

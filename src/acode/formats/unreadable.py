@@ -1,8 +1,8 @@
-"""What cannot be read of a foreign run is not absent: whoever carries it on must not decide from the rest.
+"""Unreadable parts of a foreign run: they are not absent, and a resume must not decide from the rest.
 
-Looking at a run goes on without the part that the machine refuses, and says so; nothing is decided by a look. Carrying
-it on ends with the machine's own reason before anything is written: a log of which one file is missing may say the
-opposite of the whole. What has another shape than the format wants (a link, a torn line) is the format's own affair.
+Showing a run continues without the part that the machine refuses, and reports it; showing decides nothing. Resuming the
+run ends with the machine's own reason before anything is written: a log with one missing file may contradict the whole.
+The format itself handles a file of another shape than it wants (a link, a torn line).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOT_THERE = frozenset(
 
 
 def machine_refused(error: BaseException) -> bool:
-    """Whether the machine kept a file back: it may well be there, and hold anything."""
+    """Whether the machine refused a file: the file may exist, and hold anything."""
     if not isinstance(error, OSError) or isinstance(error, FileNotFoundError | NotADirectoryError):
         return False
     return error.errno not in _NOT_THERE
@@ -34,18 +34,18 @@ def reason(error: OSError) -> str:
 
 
 def unread(run_id: str, files: Sequence[str]) -> MachineRefused:
-    """The refusal to carry a run on, with the files that were kept back and why."""
+    """The refusal to continue a run, with the files that were refused and why."""
     more = f", and {len(files) - NAMED_MAX} more" if len(files) > NAMED_MAX else ""
     return MachineRefused(
-        f"the run {run_id} is not carried on from a part of its record: {'; '.join(files[:NAMED_MAX])}{more}",
-        hint=f"Mend the disk or the file's permissions, then: acode resume {run_id}",
+        f"the run {run_id} is not continued from a part of its record: {'; '.join(files[:NAMED_MAX])}{more}",
+        hint=f"Repair the disk or the file's permissions, then: acode resume {run_id}",
         unread=list(files[:NAMED_MAX]),
     )
 
 
 @contextmanager
 def needed(what: str) -> Iterator[None]:
-    """What is read here decides something: a file that the machine refuses ends the command, by name."""
+    """A read that a decision rests on: a file that the machine refuses ends the command, by name."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A checkpointer for LangGraph on the workspace's store: durable, sealed, and linear in what really changed.
+"""A checkpointer for LangGraph on the workspace's store: durable, sealed, and linear in the size of the changes.
 
     from acode.integrations.langgraph import AcodeSaver
     graph = builder.compile(checkpointer=AcodeSaver("."))
@@ -46,7 +46,7 @@ Pending = list[tuple[str, str, Any]]
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What a checkpoint's row holds: itself without its values, and their names."""
+    """The content of a checkpoint's row: itself without its values, and their names."""
 
     checkpoint: Typed
     metadata: Typed
@@ -76,7 +76,8 @@ _writes = msgspec.msgpack.Decoder(WriteBody)
 class AcodeSaver(BaseCheckpointSaver[str]):
     """A LangGraph checkpointer in the workspace's `.agent/workspace.db`, for sync and async graphs.
 
-    Every put is synced before it returns. What is read back was verified: a changed row is an error, never a state.
+    Every put is synced before it returns. Every row that is read was verified: a changed row is an error, never a
+    state.
     """
 
     def __init__(self, workspace: str | os.PathLike[str] = ".", *, serde: SerializerProtocol | None = None) -> None:

@@ -1,6 +1,6 @@
 """The reference of the integrations, made from their docstrings: `python -m acode.integrations.reference`.
 
-The sources are read, not imported: whoever makes the page need not have every framework installed.
+The sources are read, not imported: so the page can be made without every framework installed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ This page is made from the docstrings: `python -m acode.integrations.reference >
 
 
 class Offered(NamedTuple):
-    """One class that an integration offers, and the file that defines it."""
+    """One class or function that an integration offers, and the file that defines it."""
 
     module: str
     name: str
@@ -30,6 +30,7 @@ class Offered(NamedTuple):
 OFFERED = (
     Offered("acode.integrations.langgraph", "AcodeSaver", "langgraph.py", own=("close",)),
     Offered("acode.integrations.pydantic_ai", "AcodeDurability", "pydantic_ai/durability.py"),
+    Offered("acode.integrations.mcp_server", "serve", "mcp_server/__init__.py"),
 )
 
 
@@ -39,10 +40,11 @@ def page() -> str:
 
 def entry(offered: Offered) -> str:
     source = (Path(__file__).parent / offered.file).read_text(encoding="utf-8")
-    classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
-    found = classes[offered.name]
+    body = ast.parse(source).body
+    found = next(one for one in body if isinstance(one, ast.ClassDef | ast.FunctionDef) and one.name == offered.name)
     methods = {node.name: node for node in found.body if isinstance(node, ast.FunctionDef)}
-    line = f"{offered.name}({arguments(methods['__init__'])})"
+    called = found if isinstance(found, ast.FunctionDef) else methods["__init__"]
+    line = f"{offered.name}({arguments(called)})"
     parts = [f"## `{offered.module}.{offered.name}`\n\n```text\n{line}\n```\n\n{ast.get_docstring(found)}\n"]
     for name in offered.own:
         parts.append(f"### `{offered.name}.{name}`\n\n{ast.get_docstring(methods[name])}\n")

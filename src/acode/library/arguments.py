@@ -1,8 +1,8 @@
 """The digest of a step's arguments: two different values never share one, equal ones always do, in every process.
 
 A later run is held to the arguments on record by their digest. The rule has a version, which is recorded with each
-start: what was recorded by an earlier rule is compared by that rule. Of a value that nothing can be read of, such as a
-connection, and of what is nested deeper than a hundred levels, only the type counts.
+start: a digest by an earlier rule is compared by that rule. Only the type counts of a value that cannot be read, such
+as a connection, and of values nested deeper than a hundred levels.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import base64
 import hashlib
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -30,8 +30,8 @@ BUILTIN = (str, int, float, bytes, bytearray, tuple, list, dict, set, frozenset)
 _ordered = msgspec.json.Encoder(order="deterministic")
 
 
-class Arguments(NamedTuple):
-    """What a step is asked for with: its digest, and the digests that version 1 may have recorded for the same."""
+class Arguments(msgspec.Struct, frozen=True):
+    """The arguments of a step: their digest, and the digests that version 1 may have recorded for the same."""
 
     digest: str
     by_first_rule: Callable[[], tuple[str, ...]]
@@ -44,7 +44,7 @@ def arguments_of(value: Any, *, first: Any = None) -> Arguments:
 
 
 def of_command(run: Held, action: Run) -> Arguments:
-    """Of a command: all that says what it does; not its time limit, its attempts and its undo.
+    """The digest of a command: everything that defines its action; not its timeout, its attempts and its undo.
 
     The values of its environment may be secret, and a bare hash of a short secret can be guessed: so they count by an
     HMAC. Variables that it takes from the program's own environment count by their names: tokens change between runs.
@@ -88,9 +88,15 @@ def _is_json(value: Any, depth: int) -> bool:
     if depth > DEPTH_MAX:
         return False
     if kind is list:
-        return all(_is_json(item, depth + 1) for item in value)
+        for item in value:  # noqa: SIM110 - a generator would cost more than the look
+            if not _is_json(item, depth + 1):
+                return False
+        return True
     if kind is dict:
-        return TAG not in value and all(type(key) is str and _is_json(item, depth + 1) for key, item in value.items())
+        for key, item in value.items():
+            if type(key) is not str or key == TAG or not _is_json(item, depth + 1):
+                return False
+        return True
     return value is None or kind is bool
 
 

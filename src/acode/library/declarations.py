@@ -102,7 +102,7 @@ def how(
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to do for a step that is not on record."""
+    """The work of a step that is not on record."""
 
     step: Step
     how: How
@@ -168,12 +168,12 @@ class TimedOut(Exception):
 def bounded(work: Callable[[], Any], scope: Scope, timeout_s: float) -> Any:
     """Do the work, but wait no longer than that.
 
-    A thread cannot be stopped from outside: what did not end in time may still take effect, and is settled like a step
-    that was killed. Of the session it is given nothing more: the steps inside are those of the next attempt.
+    A thread cannot be stopped from outside: work that did not end in time may still take effect, and is settled like a
+    step that was killed. It gets nothing more of the session: the steps inside are those of the next attempt.
     """
     outcome: list[tuple[bool, Any]] = []
 
-    def work_and_tell() -> None:
+    def work_and_report() -> None:
         scope.owner = runner()
         try:
             outcome.append((True, work()))
@@ -181,7 +181,7 @@ def bounded(work: Callable[[], Any], scope: Scope, timeout_s: float) -> Any:
             outcome.append((False, error))
 
     context = contextvars.copy_context()
-    thread = threading.Thread(target=context.run, args=(work_and_tell,), name=f"acode-{scope.path}", daemon=True)
+    thread = threading.Thread(target=context.run, args=(work_and_report,), name=f"acode-{scope.path}", daemon=True)
     thread.start()
     thread.join(timeout_s)
     if not outcome:
@@ -194,9 +194,13 @@ def bounded(work: Callable[[], Any], scope: Scope, timeout_s: float) -> Any:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it makes a coroutine; `inspect` is not loaded for the sake of asking."""
+    return bool(flags_of(function) & CO_COROUTINE)
+
+
+def flags_of(function: Callable[..., Any]) -> int:
+    """Whether calling it makes a value, a coroutine or a generator; `inspect` is not loaded for the sake of asking."""
     code = code_of(function)
-    return code is not None and bool(code.co_flags & CO_COROUTINE)
+    return 0 if code is None else code.co_flags
 
 
 def code_of(function: Callable[..., Any]) -> CodeType | None:
@@ -223,10 +227,9 @@ def close_unbegun(value: Any) -> None:
             value.close()
 
 
-def refuse_generator(function: Callable[..., Any], step: str) -> None:
-    """Before anything is recorded: calling a generator's function does nothing, and what it makes is no value."""
-    code = code_of(function)
-    if code is not None and code.co_flags & (CO_GENERATOR | CO_ASYNC_GENERATOR):
+def refuse_generator(flags: int, step: str) -> None:
+    """Before anything is recorded: calling a generator's function does nothing, and its result is no value."""
+    if flags & (CO_GENERATOR | CO_ASYNC_GENERATOR):
         raise Usage(
             f"the function of step {step} makes a generator, which cannot be recorded and has done nothing yet",
             hint="Let the step return a list: s.step(name, lambda: list(function())).",
@@ -243,7 +246,7 @@ def call_of(function: Callable[..., Any], undo: Undo | None) -> Call:
 def bound_arguments(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """What the digest is made of: positional, then named; those of a partial are arguments too."""
+    """The input of the digest: positional, then named; those of a partial are arguments too."""
     while isinstance(function, functools.partial):
         args, kwargs, function = (*function.args, *args), {**function.keywords, **kwargs}, function.func
-    return list(args), kwargs
+    return [*args], kwargs

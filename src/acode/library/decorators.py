@@ -1,7 +1,6 @@
-"""Whole functions that survive: decorators, and the way back into a program from `acode resume`.
-
-A session may record which function carries it on. Called again with the arguments of the first time, that function asks
-for its steps as before, and finds what is done.
+"""Durable functions: decorators, and the call of a program from `acode resume`. A session may record the function that
+continues it. Called again with the arguments of the first time, that function asks for its steps as before, and finds
+what is done.
 """
 
 from __future__ import annotations
@@ -96,12 +95,12 @@ def durable(
     automatic: bool = False,
     wait: bool = False,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a whole function survive: it runs in a session of its own, and `acode resume` can call it again.
+    """Make a whole function durable: it runs in a session of its own, and `acode resume` can call it again.
 
-    key: a format string over the function's arguments, such as `"nightly-{day}"`. What the function returns is
-    recorded; a completed one returns it without running. The arguments must be values that can be stored. A key is one
-    call's: with another function or other arguments than on record, NonDeterminism is raised; with on_change="keep" the
-    session on record goes on, or gives what it returned.
+    key: a format string over the function's arguments, such as `"nightly-{day}"`. Its return value is recorded; a
+    completed one returns it without running. The arguments must be values that can be stored. A key is one call's: with
+    another function or other arguments than on record, NonDeterminism is raised; with on_change="keep" the session on
+    record continues, or returns its result.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -208,8 +207,11 @@ def as_first_called(
         return Noted(what="change_kept" if on_change == "keep" else "change_taken", data=data)
     raise NonDeterminism(
         f"the key {run.session.run_id} belongs to another call: recorded {what} {sides[0]}, called with {sides[1]}",
-        hint="Let the key name what differs, such as key='nightly-{day}'; or decide: on_change='keep' takes what is on"
-        " record, on_completed='new' begins anew once it is complete.",
+        hint="Let the key name the difference, such as"
+        " key='nightly-{day}'; or"
+        " decide: on_change='keep'"
+        " takes what is on"
+        " record, on_completed='new' begins another one once it is complete.",
         what=what,
         recorded=sides[0],
         asked=sides[1],
@@ -238,7 +240,7 @@ def same_arguments(function: Callable[..., Any], then: dict[str, Any], now: dict
     for name, parameter in signature.parameters.items():
         given = [one[name] for one in (first, second) if name in one]
         if len(given) == 1:
-            given.append(stored_default(parameter.default))
+            given.append(comparable_default(parameter.default))
         if given and not same(given[0], given[1]):
             return False
     return True
@@ -253,7 +255,7 @@ def same_by_first_rule(one: Any, other: Any) -> bool:
     return bool(values.as_first_encoded(one) == values.as_first_encoded(other))
 
 
-def stored_default(default: Any) -> Any:
+def comparable_default(default: Any) -> Any:
     try:
         return values.plain(default, 0)
     except NotStorable:
@@ -269,7 +271,7 @@ def resume_program(world: World, session: State, created: SessionCreated, option
     if created.entry is None:
         raise CannotContinue(
             f"session {name} belongs to a program that did not record how to call it",
-            hint=f"Run the program again: with the key {session.run_id} it carries the session on.",
+            hint=f"Run the program again: with the key {session.run_id} it resumes the session.",
         )
     here = os.fspath(world.workspace)
     # The agent's program is acode itself: a module that lies about in the workspace must not be loaded in its stead,

@@ -1,6 +1,6 @@
 """Whether two values are the same, part by part and with their types; an `==` of their own is no proof of that.
 
-Asked when a result was encoded, about what it would be restored to: a secret that is masked on the way, a private
+Asked when a result was encoded, about its restored form: a secret that is masked on the way, a private
 attribute or a zone that is left out must not be found missing by a later run.
 """
 
@@ -32,7 +32,7 @@ def differs(one: Any, other: Any) -> str | None:
 
 
 def state_of(value: Any, kind: Any) -> dict[str, Any] | None:
-    """What an object of a class consists of; None for what is compared as a whole."""
+    """The state of an object; None for one that is compared as a whole."""
     if "enum" in sys.modules and isinstance(value, sys.modules["enum"].Enum):
         return None
     if isinstance(value, msgspec.Struct):
@@ -55,7 +55,7 @@ def _slots(kind: type) -> tuple[str, ...]:
 
 def _equal(one: Any, other: Any, kind: type) -> bool:
     if kind in (float, complex) or kind.__module__ == "decimal":
-        return repr(one) == repr(other)  # also of what is no number, and of a zero below zero
+        return repr(one) == repr(other)  # also NaN and a negative zero
     if kind.__module__ == "datetime" and hasattr(one, "fold"):
         zones = [getattr(value.tzinfo, "key", None) for value in (one, other)]
         return one.isoformat() == other.isoformat() and one.fold == other.fold and zones[0] == zones[1]

@@ -53,7 +53,7 @@ class DeferredSteps:
             return self._requests.record.find(step, scope) is not None
 
     def start(self, begun: Begun, action: Action, *, idempotent: bool = True) -> None:
-        """It begins now. Whoever began it ends it with `complete` or with the session's `fail`."""
+        """Begin the step. The caller ends it with `complete` or with the session's `fail`."""
         self._decide(begun, action, idempotent=idempotent, timeout_s=None)
         self._requests.begin(begun)
 
@@ -77,7 +77,7 @@ class DeferredSteps:
         timeout_s: float | None = None,
         expected_sha256: str | None = None,
     ) -> ev.StepCompleted:
-        """A write, a command or a commit, done by the engine; one that ends without success has ended all the same.
+        """A write, a command or a commit, done by the engine; one that ends without success has ended too.
 
         expected_sha256: of the file that is to be replaced; with another one there, nothing is written.
         """
@@ -98,6 +98,7 @@ class DeferredSteps:
             before=lambda: self._requests.handled(begun),
             asked=work.asked,
             shown=work.shown,
+            ended=lambda completed: self._requests.ended(begun, completed),
         )
         performed = perform(run, lifecycle(run, work.step, request), act)
         if isinstance(performed.outcome, Failed) and run.world.stop.at_boundary():
@@ -107,7 +108,7 @@ class DeferredSteps:
         return begun.completed
 
     def _is_open(self, failed: Failed) -> bool:
-        """Whether nobody knows its end. A command that crashed by itself has ended, and the model is told."""
+        """Whether its end is unknown. A command that crashed by itself has ended, and the model gets its status."""
         return failed.reason == "signal" and (failed.signal is None or self.run.world.stop.at_boundary())
 
     def close_gate(
@@ -135,7 +136,7 @@ class DeferredSteps:
         return Gate(step=begun.work.step, question=question, allowed=allowed, asked=begun.work.asked)
 
     def output(self, completed: ev.StepCompleted) -> str:
-        """What its command printed, as it was captured."""
+        """The output of its command, as it was captured."""
         return self._requests.record.output(completed)
 
     def result(self, completed: ev.StepCompleted) -> Any:

@@ -1,4 +1,4 @@
-"""Failures that are told again: an exception that a program has handled, for a later run of the same program.
+"""Raise a recorded failure again: an exception that a program has handled, for a later run of the same program.
 
 It comes back as an object of its class, because the program's `except` asks for that, with its arguments and
 attributes; its constructor is not called, which might want other arguments, or do something.
@@ -14,30 +14,30 @@ from acode.errors import StepFailed
 from acode.events import types as ev
 from acode.library import values
 
-TOLD_BYTES_MAX = 64 * 1024
-NOTE = "Told again from the record; what of it could not be stored is missing."
+RECORDED_BYTES_MAX = 64 * 1024
+NOTE = "Raised again from the record; attributes that could not be stored are missing."
 
 
-def in_words(error: BaseException) -> str:
-    """What it says of itself, in characters that a log can hold; a failure is recorded whatever its class does."""
+def describe(error: BaseException) -> str:
+    """Its message, in characters that a log can hold; a failure is recorded whatever its class does."""
     try:
         return str(error).encode("utf-8", "backslashreplace").decode()
     except Exception as unable:
         return f"it cannot say what it is: {type(unable).__name__}"
 
 
-def told_in_words(kind: str, text: str) -> dict[str, Any]:
-    return {"type": kind, "text": text[:TOLD_BYTES_MAX], "state": {}, "part": True}
+def text_only(kind: str, text: str) -> dict[str, Any]:
+    return {"type": kind, "text": text[:RECORDED_BYTES_MAX], "state": {}, "part": True}
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:
     """An exception as a later run can raise it again; what of it is no value, is left out."""
-    kind, text = values.name_of(type(error)), in_words(error)
+    kind, text = values.name_of(type(error)), describe(error)
     try:
         told = {"type": kind, "text": text, **_parts(error)}
-        return told if len(msgspec.json.encode(told)) <= TOLD_BYTES_MAX else told_in_words(kind, text)
+        return told if len(msgspec.json.encode(told)) <= RECORDED_BYTES_MAX else text_only(kind, text)
     except Exception:
-        return told_in_words(kind, text)
+        return text_only(kind, text)
 
 
 def _parts(error: BaseException) -> dict[str, Any]:
@@ -64,13 +64,13 @@ def _stored(value: Any) -> tuple[Any] | None:
 
 
 def raised_again(failure: ev.StepFailed | None, step: str) -> Exception:
-    """The exception that the step once raised, or the failure in words where its class is gone."""
+    """The exception that the step once raised, or the failure as a text where its class is gone."""
     told = failure.error if failure is not None else {}
     try:
         cls = values.find(told["type"], "a failure")
         if isinstance(cls, type) and issubclass(cls, Exception):
             return _made(cls, told)
-    except Exception:  # it is told in words then
+    except Exception:  # then only its text is raised
         pass
     if failure is None:
         return StepFailed(f"step {step}: it failed", step=step)

@@ -1,6 +1,5 @@
-"""Open a program's session by its key: begin it, carry it on, or give back what it has recorded.
-
-A key names one session for ever. Whoever comes second while the first one works is refused, as with any session.
+"""Open a program's session by its key: begin it, resume it, or return its recorded results. A key names one session
+forever. A second process is refused while the first one works, as with any session.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from acode.engine.settle import settle_flights
 from acode.engine.start_lock import start_lock
 from acode.engine.survey import chosen_strategy, retries_unknown
 from acode.engine.undo_command import answer_undo, is_being_undone
-from acode.engine.workspace_store import has_database, opened
+from acode.engine.workspace_store import has_database, opened, resolve_id
 from acode.engine.world import Options, Result, World, short
 from acode.errors import (
     AcodeError,
@@ -48,8 +47,9 @@ from acode.library.recorded_steps import Record
 from acode.library.session import Session
 from acode.library.step_identity import COUNTER, CURRENT, Current
 from acode.library.world import LENT, errors_as_calls, show_as_call, world_of
+from acode.state import Session as Recorded
 from acode.state import State
-from acode.store.step_index import sessions_of_key
+from acode.store.session_index import sessions_of_key
 from acode.workspace import Root
 
 KEY_CHARACTERS_MAX = 200
@@ -59,8 +59,12 @@ Check = Callable[[Held], ev.Noted | None]  # may refuse the session on record, o
 Probe = Callable[[str], Any]  # given the idempotency key: "applied", "not_applied", None, or ("applied", result)
 
 
+class PausedForNow(Exception):
+    """Leave the block on purpose before the work is done: the session is paused, and the next run resumes it."""
+
+
 class Opening:
-    """What `acode.session` returns: a block, for `with` and for `async with`."""
+    """The return value of `acode.session`: a block, for `with` and for `async with`."""
 
     def __init__(self, key: str, workspace: str | os.PathLike[str], **wishes: Any) -> None:
         self._key = key
@@ -71,7 +75,7 @@ class Opening:
 
     def __enter__(self) -> Session:
         assert self._session is None, "a session is opened once; ask acode.session for another block"
-        with errors_as_calls(), contextlib.ExitStack() as stack:
+        with errors_as_calls(self._key), contextlib.ExitStack() as stack:
             session = open_session(stack, self._key, self._workspace, **self._wishes)
             token = CURRENT.set(Current(session, session._requests.top))
             stack.callback(CURRENT.reset, token)
@@ -85,8 +89,8 @@ class Opening:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._session is not None
-        show_as_call(error)
-        with errors_as_calls(), self._stack:
+        show_as_call(error, self._key)
+        with errors_as_calls(self._key), self._stack:
             close(self._session, error)
 
     async def __aenter__(self) -> Session:
@@ -116,15 +120,15 @@ def session(
 ) -> Opening:
     """A block in which steps are durable: `with acode.session("nightly") as s:`, or `async with`.
 
-    key: names the session, for ever. Run the program again after a crash, and it is carried on. on_completed: what a
+    key: names the session, forever. Run the program again after a crash, and it is resumed. on_completed: what a
     finished one does: `return` its recorded results, or begin a `new` one. on_change: if the program now asks for other
     steps, arguments or versions than are on record: `raise` NonDeterminism, `keep` the recorded result, or `rerun`;
     `insert` does steps that are new, also where they look like one that was renamed, and raises for all else.
-    probes: by step name, functions of the idempotency key that say what became of a step that was killed:
+    probes: by step name, functions of the idempotency key that return the outcome of a step that was killed:
     "applied", ("applied", result), "not_applied", or None. changed_files: if files that it wrote were changed by
     somebody else. automatic: obey the resume policy's cool-down and limits like `acode resume --auto`. wait: for the
     lock, if another process holds it. force: why one more attempt is granted to a session whose attempts are used up,
-    or whose files were changed. entry: `module:function` that `acode resume` calls to carry it on.
+    or whose files were changed. entry: `module:function` that `acode resume` calls to continue it.
     """
     return Opening(
         key,
@@ -223,14 +227,13 @@ def find_session(world: World, key: str) -> tuple[str, Any] | None:
     Also one that had ended: the key promises its results, and without them every step would be done again.
     """
     known: tuple[str, Any] | None = None
-    ids: list[str] = []
     if has_database(world):
         with opened(world, look_only=True) as store:
             ids = sessions_of_key(store, key)
             if ids:
                 known = ids[0], store.peek(ids[0])[0]
-    for anchor in seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace)):
-        if anchor.title == key[:200] and anchor.session_id not in ids and known is None:
+    if known is None:
+        for anchor in seal.anchors_titled(seal.anchor_directory(world.state_dir, world.workspace), key[:200]):
             raise LogRolledBack(
                 f"session {short(anchor.session_id)} was recorded here under the key {key}, at event {anchor.seq}, and"
                 " is gone",
@@ -241,7 +244,7 @@ def find_session(world: World, key: str) -> tuple[str, Any] | None:
 
 
 def find_lent(world: World, session_id: str) -> tuple[str, Any] | None:
-    """The session that is to be carried on, by its id: an agent's key, its task in words, may be given twice."""
+    """The session to resume, by its id: an agent's key, the text of its task, may occur twice."""
     if not session_id:
         return None
     with opened(world, look_only=True) as store:
@@ -304,8 +307,8 @@ def ask_program(run: Held, step_id: str, probe: Probe, key: str) -> None:
 
 
 def close(session: Session, error: BaseException | None) -> None:
-    """The block has ended: the session is complete, or paused and can be carried on."""
-    if session._requests.forked:  # a copy has left the block: the session goes on, in the process that opened it
+    """The block has ended: the session is complete, or paused and can be resumed."""
+    if session._requests.forked:  # a copy has left the block: the session continues, in the process that opened it
         return
     run = session._run
     session._requests.close()
@@ -356,6 +359,8 @@ def pause(run: Held, error: BaseException, told: AcodeError | None = None) -> Re
 
 
 def pause_event(run: Held, error: BaseException) -> ev.SessionPaused:
+    if isinstance(error, PausedForNow):
+        return ev.SessionPaused(reason="user", message=run.world.redactor.text(str(error)))
     message = run.world.redactor.text(f"{type(error).__name__}: {error}")[:2000]
     if isinstance(error, KeyboardInterrupt):
         signal = run.world.stop.signal or "SIGINT"
@@ -388,14 +393,15 @@ def resolve(
     note: str = "",
     workspace: str | os.PathLike[str] = ".",
 ) -> None:
-    """Say what became of a step, or of its undo, whose outcome is unknown; the program or the rollback goes on with it.
+    """State the outcome of a step, or of its undo, whose outcome is unknown; the program or the rollback continues with
+    it.
 
-    answer: `applied`, it happened, and `result` is what it returned; `not_applied`, it did not; `retry`, it is still
+    answer: `applied`, it happened, and `result` is its return value; `not_applied`, it did not; `retry`, it is still
     unknown, and a repeat is accepted. It is recorded as a person's decision, like `acode session resolve`.
     """
     if answer not in ("applied", "not_applied", "retry"):
         raise Usage(f"answer: expected applied, not_applied or retry, found {answer!r}")
-    with errors_as_calls(), contextlib.ExitStack() as stack:
+    with errors_as_calls(key), contextlib.ExitStack() as stack:
         world = with_second_tier(stack, world_of(workspace))
         known = find_session(world, key)
         if known is None:
@@ -403,15 +409,39 @@ def resolve(
         settle_by_caller(world, known[0], step, answer, key=key, result=result, note=note)
 
 
+def settle_with_result(world: World, text: str, step: str, result: Any, *, note: str) -> Recorded:
+    """A person says that a function of a program took effect, and what it returned."""
+    with opened(world, look_only=True) as store:
+        session_id = resolve_id(world, store, text)
+        session, _ = store.peek(session_id)
+    if not session.steps_from.asked:
+        raise Usage(f"session {short(session_id)} has no program that a result could be given to")
+    flight = session.in_flight.get(step)
+    if flight is not None and flight.started.kind != "call":
+        raise Usage(f"step {step} is no function of the program: its result is what it left behind")
+    key = session.run_id or session.title
+    settle_by_caller(world, session_id, step, "applied", key=key, result=result, note=note, said="said by a person")
+    with opened(world, look_only=True) as store:
+        return store.load(session_id).session
+
+
 def settle_by_caller(
-    world: World, session_id: str, step: str, answer: Answer, *, key: str, result: Any, note: str
+    world: World,
+    session_id: str,
+    step: str,
+    answer: Answer,
+    *,
+    key: str,
+    result: Any,
+    note: str,
+    said: str = "said by the program's caller",
 ) -> None:
     words = world.redactor.text(note)
-    with held(world, session_id) as run:
+    with held(world, session_id, doing="settle a step of") as run:
         if is_being_undone(run.session, step):
             answer_undo(run, answer, note=words, force=False)
             return
-        record, said = Record(run, "raise"), "said by the program's caller"
+        record = Record(run, "raise")
         if step not in run.session.in_flight and (lost := record.lost(step)) is not None:
             done = record.pack(result) if answer == "applied" else None
             give_result(run, lost, answer, evidence=said, note=words, done=done)

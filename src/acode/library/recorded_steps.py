@@ -1,9 +1,9 @@
-"""What is on record of a program's steps: found, compared with what is asked for, and proved where it is absent."""
+"""The record of a program's steps: find it, compare it with a request, and prove that it is absent."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -36,7 +36,7 @@ Work = tuple[str, str, str]
 
 
 def work_of(step: Step, arguments: str) -> Work | None:
-    """By what a step is known under any name: its kind, its function and its arguments. A lambda is nobody's name."""
+    """The identity of a step under any name: its kind, its function and its arguments. A lambda has no name."""
     function = step.action.function if isinstance(step.action, Call) else ""
     return None if "<lambda>" in function else (step.kind, function, arguments)
 
@@ -46,8 +46,8 @@ def works_of(step: Step, arguments: Arguments) -> set[Work | None]:
     return {work_of(step, digest) for digest in (arguments.digest, *arguments.by_first_rule())} - {None}
 
 
-class Question(NamedTuple):
-    """What a program asks for when it asks for a step, and what is needed to compare it with the record."""
+class Question(msgspec.Struct, frozen=True):
+    """A program's request for a step, and the values to compare it with the record."""
 
     asked: ev.Asked
     arguments: Arguments
@@ -91,7 +91,7 @@ class Record:
         return found
 
     def caught(self, step: str) -> StepRecord | None:
-        """The step's failure, if its program caught it and went on; whatever a completed one did not finish, it did."""
+        """The step's failure, if its program caught it and continued; a completed step has none."""
         session = self.run.session
         record = session.record(step)
         if record is None or record.status != "failed":
@@ -107,7 +107,7 @@ class Record:
     def is_as_asked(self, question: Question, then: ev.Asked | None, attempt: int) -> bool:
         """Whether what is on record of the step answers what is asked for now; False where it is to be done again."""
         asked, step = question.asked, question.taken.id
-        if then == asked or then is None:  # None: its start was damaged, and a person has said what became of the step
+        if then == asked or then is None:  # None: its start was damaged, and a person has stated the step's outcome
             return True
         if then.digest_version == 1 and then.arguments in question.arguments.by_first_rule():
             asked = msgspec.structs.replace(asked, arguments=then.arguments)
@@ -141,17 +141,17 @@ class Record:
             self.run.append(note, actor="user", durable=False)
 
     def _way_out(self) -> str:
-        if (
-            self.run.session.steps_from.follows_model
-        ):  # nobody changed a program: a repair has changed what the model is told
+        if self.run.session.steps_from.follows_model:  # no program was changed: a repair has changed the model's input
             name = short(self.run.session.session_id)
             return (
-                "What the model is told now is not what it was told then. Take its answer, and what came of it, back:"
-                f" acode session rollback {name} --to STEP, with a step before it (--dry-run lists them)"
+                "The model's input is not the recorded one. Roll its answer, and the steps"
+                f" after it, back: acode session rollback"
+                f" {name} --to STEP, with a"
+                f" step before it (--dry-run lists them)"
             )
         return (
             "Undo the change in the program; or decide: on_change='keep' takes the recorded result,"
-            " on_change='rerun' does the step again; or begin anew under another key."
+            " on_change='rerun' does the step again; or begin again under another key."
         )
 
     def _difference(self, then: ev.Asked, asked: ev.Asked, taken: Taken, scope: Scope) -> str | None:
@@ -173,7 +173,7 @@ class Record:
                 return str(then.after), question.taken.id
 
     def _shown_then(self, step: str, attempt: int) -> str:
-        """What the arguments looked like then; the whole log is read for it, because nothing else goes on."""
+        """The recorded arguments; the whole log is read for them, because the session stops here."""
         text = ""
         for envelope, _, _ in self.run.store.events(self.run.session.session_id):
             event = envelope.event
@@ -183,7 +183,7 @@ class Record:
 
     def refuse_the_same_by_another_name(self, step: Step, question: Question) -> None:
         """A step that was never begun does what another one on record did in its place: it was renamed or moved, or it
-        is new and looks like that. Only a person knows, and says so before it is begun; it would be done twice.
+        is new and looks like that. Only a person knows, and decides before it is begun; it would be done twice.
 
         A step that does something else is new in the middle, and simply done.
         """
@@ -204,8 +204,9 @@ class Record:
             return
         raise NonDeterminism(
             f"the program asks for step {step.id}, which is not on record, where it once did the same as {passed}",
-            hint=f"If {passed} was renamed or moved, undo that: {step.id} would do it again. If {step.id} is new, say"
-            " so with on_change='insert', at the step or for the session; or begin anew under another key.",
+            hint=f"If {passed} was renamed or moved, undo that: {step.id} would do it again. If {step.id} is"
+            " new, declare it with on_change='insert', at the step or for the session; or begin again under another"
+            " key.",
             step=step.id,
             what="step",
             recorded=passed,
@@ -213,7 +214,7 @@ class Record:
         )
 
     def _works_on_record(self) -> dict[str, Work | None]:
-        """What each step does, from its start; read once, by a program that was changed."""
+        """The action of each step, from its start; read once, by a program that was changed."""
         if self._works is None:
             starts = (envelope.event for envelope, _, _ in self.run.store.events(self.run.session.session_id))
             self._works = {
@@ -246,7 +247,7 @@ class Record:
         raise NonDeterminism(
             f"the program has ended, and of {self.run.session.tasks_done} steps on record it asked for"
             f" {self.finished_top}",
-            hint="A step was removed or renamed: undo that; or begin anew under another key.",
+            hint="A step was removed or renamed: undo that; or begin again under another key.",
             recorded=self.run.session.tasks_done,
             asked=self.finished_top,
         )
@@ -272,15 +273,15 @@ class Record:
         if LOST in stored:
             raise NotStorable(
                 f"step {completed.step} has run, but its result could not be stored: {stored[LOST]}",
-                hint=self.way_to_a_result(completed.step),
+                hint=self.result_hint(completed.step),
                 step=completed.step,
             )
         if "blob" not in stored:
-            return values.decode(stored["v"]) if "v" in stored else None  # a commit's has words of its own
+            return values.decode(stored["v"]) if "v" in stored else None  # a commit's has a text of its own
         data = self._blob(stored["blob"], completed.step)
         return data if stored["as"] == "bytes" else values.decode(msgspec.json.decode(data))
 
-    def way_to_a_result(self, step: str) -> str:
+    def result_hint(self, step: str) -> str:
         return (
             f"Say what it returned: acode.resolve({self.run.session.run_id!r}, {step!r}, 'applied', result=…); or have"
             " it done again: 'retry' instead."
@@ -293,7 +294,7 @@ class Record:
         return completed if lost else None
 
     def output(self, completed: ev.StepCompleted) -> str:
-        """What a command printed."""
+        """The output of a command."""
         if completed.output is None or completed.output.blob is None:
             return ""
         return self._blob(completed.output.blob, completed.step).decode("utf-8", "replace")
@@ -312,13 +313,15 @@ class Record:
             raise AcodeError(f"the result of step {step} cannot be read: {error}") from error
 
     def _refuse_kept_elsewhere(self, name: str, step: str) -> None:
-        """A result that held a secret does not leave its machine: whoever took the session over is told so."""
+        """A result that held a secret does not leave its machine: the machine that took the session over gets this
+        error.
+        """
         store, session_id = self.run.store, self.run.session.session_id
         if not cursor_of(store, session_id).taken_seq or store.has_blob(session_id, name):
             return
         raise MissingArtifacts(
             f"the result of step {step} held a secret, and stays on the machine where the step ran",
-            hint="Carry the session on there. Or take that step and what came after it back here, to have it done anew:"
-            f" acode session rollback {session_id[-8:]} --to STEP, with the step before it",
+            hint="Resume the session there. Or roll that step and the steps after it back here,"
+            f" to repeat them: acode session rollback {session_id[-8:]} --to STEP, with the step before it",
             step=step,
         ) from None

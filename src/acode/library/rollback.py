@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from acode.engine.held_session import Held
-from acode.engine.rollback import Past, TakenBack, roll_back
+from acode.engine.rollback import Past, RollbackResult, roll_back
 from acode.errors import StepFailed, UnknownSession
 from acode.events import types as ev
 from acode.events.definition import Call, Step
@@ -19,13 +19,12 @@ from acode.library.recorded_steps import Record
 from acode.library.world import errors_as_calls, world_of
 
 
-def rollback(key: str, *, to: str | None = None, workspace: str | os.PathLike[str] = ".") -> TakenBack:
-    """Take back every step that ended after `to`, the latest first; without `to`, all of them.
-
-    Files are put back where nobody changed them since, undo commands and functions run. The steps are pending then:
-    the next run of the program does them again. It is `acode session rollback`.
+def rollback(key: str, *, to: str | None = None, workspace: str | os.PathLike[str] = ".") -> RollbackResult:
+    """Roll back every step that ended after `to`, the latest first; without `to`, all of them. Files are restored where
+    nobody changed them since, undo commands and functions run. The steps are pending then: the next run of the program
+    does them again. It is `acode session rollback`.
     """
-    with errors_as_calls(), contextlib.ExitStack() as stack:
+    with errors_as_calls(key), contextlib.ExitStack() as stack:
         world = with_second_tier(stack, world_of(workspace))
         known = find_session(world, key)
         if known is None:
@@ -34,7 +33,7 @@ def rollback(key: str, *, to: str | None = None, workspace: str | os.PathLike[st
 
 
 def call(run: Held, step: Step, past: Past) -> None:
-    """One undo function; if it fails, the rollback stops there, and nothing more is taken back."""
+    """One undo function; if it fails, the rollback stops there, and nothing more is rolled back."""
     assert isinstance(step.action, Call) and step.action.undo is not None
     try:
         function = find_function(step.action.undo, f"the undo of step {step.id}")
@@ -49,13 +48,13 @@ def call(run: Held, step: Step, past: Past) -> None:
     except Exception as error:
         raise StepFailed(
             f"the undo of step {step.id} failed: {type(error).__name__}: {error}",
-            hint="Finish it by hand, then abandon the session and begin anew under another key.",
+            hint="Finish it by hand, then abandon the session and begin again under another key.",
             step=step.id,
         ) from error
 
 
 def not_begun(run: Held) -> None:
-    """Nothing was called: nobody is to be asked what became of it, and the program may go on instead."""
+    """Nothing was called: no outcome is open, and the program may continue instead."""
     undo = run.session.undoing
     assert undo is not None
     note = "it could not be called"

@@ -20,6 +20,7 @@ from acode.events.definition import Approve, Run, Step, Write
 from acode.library import values
 from acode.library.arguments import arguments_of, of_command
 from acode.library.declarations import (
+    CO_COROUTINE,
     Begun,
     How,
     OnChange,
@@ -29,8 +30,8 @@ from acode.library.declarations import (
     bound_arguments,
     bounded,
     call_of,
+    flags_of,
     how,
-    is_async,
     refuse_generator,
 )
 from acode.library.step_identity import CURRENT, Current, Scope, name_from
@@ -65,7 +66,7 @@ class Session:
 
     @property
     def resumed(self) -> bool:
-        """Whether an earlier run of the program is carried on."""
+        """Whether an earlier run of the program is continued."""
         return self._resumed
 
     @property
@@ -131,8 +132,10 @@ class Session:
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], how: How
     ) -> Any:
         """A step with its declarations in one value; what decorators use."""
-        if is_async(function):
+        flags = flags_of(function)
+        if flags & CO_COROUTINE:
             return self._do_async(name, function, args, kwargs, how)
+        refuse_generator(flags, name)
         begun = self._ask_call(name, function, args, kwargs, how)
         if begun.found:
             return begun.result
@@ -197,7 +200,6 @@ class Session:
     def _ask_call(
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], how: How
     ) -> Begun:
-        refuse_generator(function, name)
         given, named = bound_arguments(function, args, kwargs)
         return self._requests.ask(
             name,
@@ -293,7 +295,7 @@ class Session:
         return self._requests.perform(begun)
 
     def approve(self, question: str, *, name: str | None = None) -> bool:
-        """Whether a person allows to go on. The answer is a step: it is asked once.
+        """Whether a person approves. The answer is a step: it is asked once.
 
         Where nobody can be asked, `InputRequired` is raised, and the session waits: `acode session approve` or `deny`,
         then run the program again.

@@ -1,7 +1,7 @@
-"""Who a step is: its name, a counter where the name is asked for again, and the step or branch that asked for it.
+"""The identity of a step: its name, a counter where the name occurs again, and the step or branch that asked for it.
 
 The identity depends on nothing but the program's own structure: not on time, threads or chance. Order is recorded only
-where it is certain, for whoever opened the scope; what other threads and tasks ask for has no place in a row.
+where it is certain, for the thread or task that opened the scope; requests of other threads and tasks have no order.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import re
 import sys
 import threading
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from acode.errors import Usage
 from acode.state import NESTED
@@ -26,7 +28,7 @@ _NOT_IN_NAMES = re.compile(r"[^0-9A-Za-z]+")
 Runner = tuple[int, int]  # a thread, and the task within it
 
 
-class Current(NamedTuple):
+class Current(msgspec.Struct, frozen=True):
     """The session and the place in it at which this thread or task stands."""
 
     session: Session
@@ -36,17 +38,35 @@ class Current(NamedTuple):
 CURRENT: ContextVar[Current | None] = ContextVar("acode_current", default=None)
 
 
-class Taken(NamedTuple):
+class Taken(msgspec.Struct, frozen=True):
     """One step's identity, and the step that was asked for before it."""
 
     id: str
     after: str | None
-    ordered: bool  # whether the order of steps is certain for whoever asks
+    ordered: bool  # whether the order of steps is certain for the caller
     certain: bool  # and whether all around it is in order too
 
 
 class Scope:
     """One place where steps are asked for: the session itself, the inside of a step, or a branch."""
+
+    __slots__ = (
+        "__weakref__",
+        "_asked_by",
+        "_counters",
+        "around",
+        "certain",
+        "failed",
+        "given_up",
+        "last",
+        "owner",
+        "passed",
+        "path",
+        "repeated",
+        "rerun",
+        "top",
+        "within",
+    )
 
     def __init__(
         self,
@@ -65,11 +85,11 @@ class Scope:
         self.rerun = rerun  # whether it was decided that its steps may be others than on record
         self.around = around  # of a branch that has its place in the order of steps: the scope in which it stands
         self.within = within  # whatever it stands in, in order or not
-        self.given_up = False  # an attempt that ran out of its time; its thread may go on, and asks for nothing more
+        self.given_up = False  # an attempt that ran out of its time; its thread may continue, and asks for nothing more
         self.passed = 0  # how many of the steps on record at this place were asked for already
         self.owner: Runner = runner()
         self.last: str | None = None
-        self.failed: dict[str, Runner] = {}  # steps that failed here, and for whom, until the program goes on
+        self.failed: dict[str, Runner] = {}  # steps that failed here, and for whom, until the program continues
         self._counters: dict[str, int] = {}
         self._asked_by: dict[str, Runner] = {}
 
@@ -93,12 +113,14 @@ class Scope:
         step = f"{self.path}{NESTED}{local}" if self.path else local
         return Taken(step, after if ordered else None, ordered, ordered and self.certain)
 
-    def goes_on_after(self, step: str) -> list[str]:
+    def continued_failures(self, step: str) -> list[str]:
         """The failures that were caught, since `step` begins here: for the owner of the place all, for a task its own.
 
         Not for a thread: in a pool, the thread of a failed item takes the next one while the failure still waits for
         the program.
         """
+        if not self.failed:
+            return []
         self.failed.pop(step, None)
         who = runner()
         caught = [failed for failed, whose in self.failed.items() if who == self.owner or (whose == who and who[1])]
@@ -107,7 +129,7 @@ class Scope:
         return caught
 
     def left_for(self, around: Scope) -> None:
-        """A branch was left by the one who goes on around it: so do the failures in it."""
+        """The caller that continues after a branch takes over the failures in it."""
         if self.owner == around.owner == runner():
             around.failed.update(self.failed)
             self.failed.clear()
@@ -137,7 +159,7 @@ def checked_name(name: str) -> None:
     if _NAME.fullmatch(name) is None:
         raise Usage(
             f"{name!r} is no name for a step",
-            hint=f"A name begins with a letter or digit, goes on with letters, digits, _ and -, and has at most"
+            hint=f"A name begins with a letter or digit, continues with letters, digits, _ and -, and has at most"
             f" {NAME_CHARACTERS_MAX} characters.",
         )
 

@@ -13,17 +13,18 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from acode import forked
 from acode.engine import hints
 from acode.engine import step as lifecycle
 from acode.engine.held_session import Held
-from acode.engine.program_answers import take_back_step
+from acode.engine.program_answers import reopen_step
 from acode.engine.step import Lifecycle, Performed, Request
 from acode.errors import AcodeError, NotStorable, OutcomeUnknown, StepFailed, StepTimeout, TerminalState, Usage
 from acode.events import types as ev
 from acode.events.definition import Action, Step
 from acode.library.arguments import VERSION, Arguments
 from acode.library.declarations import Begun, How, OnChange, TimedOut, Work, close_unbegun, unfinished
-from acode.library.failures import describe_error, in_words, raised_again, told_in_words
+from acode.library.failures import describe, describe_error, raised_again, text_only
 from acode.library.recorded_steps import Question, Record, without_result
 from acode.library.step_identity import CURRENT, Scope, runner
 from acode.steps.interface import Done, Failed
@@ -32,7 +33,7 @@ FLUSH_EVERY_S = 0.5  # what was committed and not synced is power-safe within a 
 
 
 class StepRequests:
-    """What a session does for each step that its program asks for."""
+    """The work of a session for each step that its program asks for."""
 
     def __init__(self, run: Held, *, on_change: OnChange) -> None:
         self.run = run
@@ -41,8 +42,13 @@ class StepRequests:
         self.found: int = 0  # steps that were on record
         self.closed: bool = False
         self._pid = os.getpid()
+        self.forked: bool = False  # whether this process is not the one that opened the session
+        forked.own(self, StepRequests._disown)
         self._flusher: threading.Thread | None = None
         self._ended = threading.Event()
+
+    def _disown(self) -> None:
+        self.forked = True
 
     def ask(
         self,
@@ -55,7 +61,6 @@ class StepRequests:
         starts: bool = True,
     ) -> Begun:
         """Find it on record, or begin it. `starts` False: somebody has to prepare before it can begin."""
-        self.refuse_if_not_usable()
         with self.run.turn:
             self.at_boundary()
             scope = self.scope()
@@ -75,16 +80,16 @@ class StepRequests:
                 self.record.finished_top += scope.top
                 return Begun(taken.id, scope, completed=completed, result=self.record.unpack(completed))
             self._raise_caught(question)
-            self._refuse_what_cannot_run(taken.id)
-            undo = how.undo if isinstance(how.undo, str | tuple) else None
+            self._refuse_unrunnable(taken.id)
+            undo = how.undo if isinstance(how.undo, (str, tuple)) else None
             step = Step(id=taken.id, action=action(), idempotent=how.idempotent, timeout_s=how.timeout_s, undo=undo)
             if taken.ordered:
                 self.record.refuse_the_same_by_another_name(step, question)
             text = self.run.world.redactor.text(shown())
             begun = Begun(taken.id, scope, work=Work(step=step, how=how, asked=asked, shown=text))
-            if starts:
-                self.begin(begun)
-            return begun
+        if starts:
+            self.begin(begun)
+        return begun
 
     def _on_record(self, question: Question) -> ev.StepCompleted | None:
         """The completion that answers the question; one that is to be done again is taken off the record."""
@@ -92,7 +97,7 @@ class StepRequests:
         completed = self.record.find(step, question.scope)
         if completed is None or self.record.is_as_asked(question, completed.asked, completed.attempt):
             return completed
-        take_back_step(self.run, step)
+        reopen_step(self.run, step)
         return None
 
     def _raise_caught(self, question: Question) -> None:
@@ -120,7 +125,7 @@ class StepRequests:
         return current.scope if current is not None and current.session._requests is self else self.top
 
     def at_boundary(self) -> None:
-        """Between two steps: whoever wants the program to end is heard here, and not inside a step."""
+        """Between two steps: a request to stop the program is obeyed here, and not inside a step."""
         self.refuse_if_not_usable()
         if self.run.world.stop.at_boundary():
             raise KeyboardInterrupt
@@ -128,7 +133,8 @@ class StepRequests:
     def refuse_if_not_usable(self) -> None:
         if self.closed:
             raise Usage(f"the session {self.run.session.run_id} is closed: its block has ended")
-        self.refuse_if_forked()
+        if self.forked:
+            self.refuse_if_forked()
 
     def refuse_if_forked(self) -> None:
         """A copy of a session in a forked child would write the same log beside its parent."""
@@ -139,29 +145,24 @@ class StepRequests:
                 hint="Let the child hand its results back, and the parent ask for the steps.",
             )
 
-    @property
-    def forked(self) -> bool:
-        """Whether this process is not the one that opened the session."""
-        return os.getpid() != self._pid
-
     def _refuse_given_up(self, scope: Scope) -> None:
         """A thread that nobody waits for any more would do the next attempt's steps beside it, or take their names."""
         step = scope.attempt_given_up()
         if step is not None:
             raise StepTimeout(f"step {step} ran out of its time: this attempt of it is given no more steps", step=step)
 
-    def _refuse_what_cannot_run(self, step_id: str) -> None:
+    def _refuse_unrunnable(self, step_id: str) -> None:
         session = self.run.session
         if session.terminal:
             raise TerminalState(
                 f"session {session.session_id[-8:]} is {session.state}, and step {step_id} is none of its steps",
-                hint="Begin anew: acode.session(key, on_completed='new'), or another key.",
+                hint="Begin another one: acode.session(key, on_completed='new'), or another key.",
                 step=step_id,
             )
         if step_id in session.in_flight:
             raise OutcomeUnknown(
                 f"step {step_id} was begun and has not ended",
-                hint=hints.hint(session, "Say what became of it: {}", hints.Resolve(step=step_id)),
+                hint=hints.hint(session, "State its outcome: {}", hints.Resolve(step=step_id)),
                 step=step_id,
             )
 
@@ -183,12 +184,13 @@ class StepRequests:
             asked=work.asked,
             shown=work.shown,
             prepares=work.step.kind != "call",
+            ended=lambda completed: self.ended(begun, completed),
         )
         return lifecycle.lifecycle(self.run, work.step, request)
 
     def handled(self, begun: Begun) -> tuple[ev.Known, ...]:
         """A program that begins a step after a failure has handled that failure."""
-        return tuple(ev.FailureHandled(step=step) for step in begun.parent.goes_on_after(begun.id))
+        return tuple([ev.FailureHandled(step=step) for step in begun.parent.continued_failures(begun.id)])
 
     def perform(self, begun: Begun) -> str:
         """A step that acode itself executes, a write or a command; what it printed."""
@@ -204,18 +206,19 @@ class StepRequests:
         return self.record.output(begun.completed)
 
     def conclude(self, begun: Begun, performed: Performed) -> None:
-        """The step has ended: the program goes on, or is raised why it cannot."""
+        """The step has ended: the program continues, or an error says why it cannot."""
         if performed.stopped:
             raise KeyboardInterrupt
-        if performed.completed is not None:
-            begun.completed = performed.completed
-            with self.run.turn:
-                self.finished(begun)
-        elif isinstance(performed.outcome, Failed) and begun.error is None:
+        if performed.completed is None and isinstance(performed.outcome, Failed) and begun.error is None:
             begun.error = self.error_of(begun, performed.outcome)
         error, begun.error = begun.error, None
         if error is not None:
             raise error
+
+    def ended(self, begun: Begun, completed: ev.StepCompleted) -> None:
+        """Its completion is recorded; a task that is cancelled during the commit has ended the step all the same."""
+        begun.completed = completed
+        self.finished(begun)
 
     def finished(self, begun: Begun) -> None:
         self.record.finished_top += begun.parent.top
@@ -226,7 +229,7 @@ class StepRequests:
     def _keep_flushing(self) -> None:
         """A completion that was not synced is power-safe within a second, whatever the program does meanwhile."""
         while not self._ended.wait(FLUSH_EVERY_S):
-            with contextlib.suppress(AcodeError):  # whoever writes next hears of it
+            with contextlib.suppress(AcodeError):  # the next append raises it
                 self.run.flush()
 
     def close(self) -> None:
@@ -241,7 +244,8 @@ class StepRequests:
     def returned(self, begun: Begun, value: Any) -> Done:
         """The function has returned; a result that cannot be stored is asked for when the program needs it.
 
-        What may be repeated stays open instead: the next run does it again, with a function that was corrected since.
+        A step that may be repeated stays open instead: the next run does it again, with a function that was corrected
+        since.
         """
         self.refuse_if_not_usable()
         begun.result, begun.error = value, None  # an earlier attempt may have raised
@@ -253,7 +257,7 @@ class StepRequests:
             close_unbegun(value)
             error.message = f"step {begun.id} has run, but its result is lost: {error.message}"
             error.args = (error.message,)
-            error.hint = f"{error.hint or ''} {self.record.way_to_a_result(begun.id)}".strip()
+            error.hint = f"{error.hint or ''} {self.record.result_hint(begun.id)}".strip()
             error.details["step"] = begun.id
             if repeats:
                 raise
@@ -276,7 +280,7 @@ class StepRequests:
 
     def _as_failed(self, error: Exception) -> Failed:
         return Failed(
-            reason="error", message=f"{type(error).__name__}: {in_words(error)}", error=self._described(error)
+            reason="error", message=f"{type(error).__name__}: {describe(error)}", error=self._described(error)
         )
 
     def _retry_after_s(self, begun: Begun, failed: Failed, failures: int) -> float | None:
@@ -299,7 +303,7 @@ class StepRequests:
     def _described(self, error: Exception) -> dict[str, Any]:
         described = describe_error(error)
         clean = not self.run.world.redactor.matches(str(described))
-        return described if clean else told_in_words(described["type"], self.run.world.redactor.text(described["text"]))
+        return described if clean else text_only(described["type"], self.run.world.redactor.text(described["text"]))
 
     # Steps that somebody else performs: begun and ended one by one.
 
@@ -307,10 +311,9 @@ class StepRequests:
         """Record that it begins; together with that an earlier failure was handled, if there was one."""
         work = begun.work
         with self.run.turn:
-            begun.started = lifecycle.begin(
-                self.run, work.step, asked=work.asked, shown=work.shown, before=self.handled(begun)
-            )
-            begun.began_at = self.run.world.monotonic()
+            before = self.handled(begun)
+        begun.started = lifecycle.begin(self.run, work.step, asked=work.asked, shown=work.shown, before=before)
+        begun.began_at = self.run.world.monotonic()
 
     def complete(self, begun: Begun, result: Any) -> None:
         """The completion and its result; recorded even where somebody wants the program to end, because it is true."""
@@ -322,17 +325,17 @@ class StepRequests:
     def end(self, begun: Begun, done: Done) -> None:
         assert begun.started is not None
         step, started = begun.work.step, begun.started
+        self.refuse_if_not_usable()
+        durable = not lifecycle.careful(step, started)
+        begun.completed = lifecycle.end(self.run, step, started, done, took_ms=self.took_ms(begun), durable=durable)
         with self.run.turn:
-            self.refuse_if_not_usable()
-            durable = not lifecycle.careful(step, started)
-            begun.completed = lifecycle.end(self.run, step, started, done, took_ms=self.took_ms(begun), durable=durable)
             self.finished(begun)
 
     def fail(self, begun: Begun, error: Exception) -> None:
         assert begun.started is not None
+        self.refuse_if_not_usable()
+        lifecycle.fail(self.run, begun.started, self._as_failed(error), self.took_ms(begun))
         with self.run.turn:
-            self.refuse_if_not_usable()
-            lifecycle.fail(self.run, begun.started, self._as_failed(error), self.took_ms(begun))
             begun.parent.failed[begun.id] = runner()
 
     def took_ms(self, begun: Begun) -> int:

@@ -1,8 +1,8 @@
 """Values that outlive a process: a step's result as JSON and back, and the digest of its arguments. Never pickle.
 
-What comes back is what went in, with its types: what JSON cannot tell apart is tagged, and what would come back
-otherwise is refused. Restoring a value imports the module of its class and runs nothing of it but, for a pydantic
-model, its validation.
+A value is restored as it was, with its types: types that JSON does not distinguish are tagged, and a value that would
+change is refused. Restoring a value imports the module of its class and runs nothing of it but, for a pydantic model,
+its validation.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def encode(value: Any) -> bytes:
     """JSON of a value; what cannot be restored as it is now is refused by name."""
     try:
         data = _encoder.encode(plain(value, 0))
-    except UnicodeEncodeError as error:  # inside of what a class has encoded itself
+    except UnicodeEncodeError as error:  # inside a value that a class has encoded itself
         raise NotStorable(f"the value holds half a character, which JSON cannot hold: {error}") from error
     except NotStorable:
         raise
@@ -58,11 +58,11 @@ def encode(value: Any) -> bytes:
     return data
 
 
-_OF_A_CLASS = b'","type":"'  # how a tag goes on that names a class
+_OF_A_CLASS = b'","type":"'  # the rest of a tag that names a class
 
 
 def refuse_other(value: Any, data: bytes) -> None:
-    """What a class makes of its own encoding is compared with what went in, while that is still there."""
+    """Compare the restored value with the original, while the original still exists."""
     try:
         other = differs(value, decode(msgspec.json.decode(data)))
     except NotStorable:
@@ -286,7 +286,7 @@ def find_class(name: str) -> Any:
 
 
 def find(name: str, what: str) -> Any:
-    """What `module:name` names; for a script's own module the program that is running."""
+    """The object that `module:name` names; for a script's own module the program that is running."""
     module_name, _, path = name.partition(":")
     try:
         found: Any = _entry[0] if module_name == MAIN and _entry else importlib.import_module(module_name)
@@ -306,7 +306,7 @@ def find(name: str, what: str) -> Any:
 def digest_of(values: Any, *, as_given: bool = False) -> str:
     """Version 1 of the digest of arguments: `arguments` makes today's, and compares old logs by this one.
 
-    SHA-256 over their canonical JSON. What is no value, such as a connection, counts by its type.
+    SHA-256 over their canonical JSON. An object that is no value, such as a connection, counts by its type.
 
     as_given: dicts whose keys are no texts in the order in which they were filled, as digests were once made.
     """
@@ -341,7 +341,7 @@ def _argument(value: Any, depth: int, *, as_given: bool = False) -> Any:
 
 
 def as_first_encoded(found: Any) -> Any:
-    """Without what was added to the encoding later: digests on record were made of this, and are compared for ever."""
+    """The encoding without later additions: digests on record were made of this, and are compared forever."""
     if type(found) is list:
         return [as_first_encoded(item) for item in found]
     if type(found) is not dict:

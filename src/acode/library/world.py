@@ -15,14 +15,17 @@ from typing import Any, NamedTuple
 
 from acode.config import effective, is_trusted, load_config, state_dir
 from acode.config.platforms import refuse_unsupported
+from acode.engine.call_hints import as_calls
 from acode.engine.make_world import make_world
 from acode.engine.notices import Notice, StepCompleted, StepOutput, StepStarted
 from acode.engine.world import Options, Result, World
-from acode.errors import AcodeError, UnsafeWorkspace, Usage
+from acode.errors import AcodeError, HintForms, UnsafeWorkspace, Usage
 
 
 class Lent(NamedTuple):
-    """What `acode resume` gives to the program it calls: its world, how to resume, and where to leave the ending."""
+    """The values that `acode resume` gives to the program it calls: its world, the options, and the place for the
+    ending.
+    """
 
     session_id: str
     world: World
@@ -33,10 +36,12 @@ class Lent(NamedTuple):
 LENT: ContextVar[Lent | None] = ContextVar("acode_lent", default=None)
 
 
-def show_as_call(error: BaseException | None) -> None:
+def show_as_call(error: BaseException | None, key: str) -> None:
     """An error that leaves the library says what to call, also in its traceback. The command line says what to type."""
     if not isinstance(error, AcodeError) or LENT.get() is not None:
         return
+    if error.in_two_forms is None and error.hint:
+        error.in_two_forms = HintForms(error.hint, as_calls(error.hint, key))
     if error.in_two_forms is not None:
         error.hint = error.in_two_forms.as_call()
     note = f"hint: {error.hint}"
@@ -45,18 +50,19 @@ def show_as_call(error: BaseException | None) -> None:
 
 
 @contextmanager
-def errors_as_calls() -> Iterator[None]:
+def errors_as_calls(key: str) -> Iterator[None]:
+    """Errors inside name calls for the session of this key."""
     try:
         yield
     except AcodeError as error:
-        show_as_call(error)
+        show_as_call(error, key)
         raise
 
 
 class LogFile:
     """The log file hears what a person would look for; it is opened when there is something to write."""
 
-    unheard: tuple[type, ...] = (StepStarted, StepCompleted, StepOutput)  # the session's own events tell these
+    unheard: tuple[type, ...] = (StepStarted, StepCompleted, StepOutput)  # the session's own events show these
 
     def __init__(self) -> None:
         self.world: World | None = None
@@ -70,6 +76,8 @@ class LogFile:
 
             self._log = log_of(self.world)
         self._log.emit(notice)
+
+    promises = False
 
     def durable(self, seq: int) -> None:
         """The log file promises nothing."""

@@ -1,7 +1,7 @@
-"""Agents of others: where they keep their sessions, what was in flight when one died, and how it is resumed.
+"""Observed agents: the place of their sessions, the calls in flight when one died, and the command that resumes it.
 
 Everything here reads and nothing writes: not a byte in an agent's directory, not a lock that it could see. One module
-per agent with the interface of `interface.Agent`; `inspect.inspect` tells the story.
+per agent with the interface of `interface.Agent`; `inspect.inspect` is the entry.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class CallTally:
         line: int = 0,
         effects: tuple[Effect, ...] | None = None,
     ) -> None:
-        """A call began. Its id may be missing in a damaged line: then no result can ever be told to be its own."""
+        """A call began. Its id may be missing in a damaged line: then no result can be matched with it."""
         self.turn_open = True
         found_id, name = id_of(call_id), text_of(tool)[:100]
         size = sum(len(memoryview(value)) for value in arguments.values())
@@ -65,7 +65,7 @@ class CallTally:
         self.turn_open = True
 
     def prompt(self, text: str) -> None:
-        """A person said something: whatever has no result until now, the session went on without it."""
+        """A person's prompt: the session continued without the results that are still missing."""
         self.abandon()
         self.turn_open = True
         if text.strip():

@@ -1,6 +1,6 @@
 """Claude Code: JSON lines in projects/<directory>/<session>.jsonl, and sessions/<pid>.json for its processes.
 
-A call in flight at its death is a `tool_use` without a `tool_result`. A resumed session goes on in the same file from
+A call in flight at its death is a `tool_use` without a `tool_result`. A resumed session continues in the same file from
 before that call, so a later prompt means that the call was given up. Helpers have files of their own below the session.
 """
 
@@ -155,7 +155,7 @@ def _joined(blocks: list[Fields]) -> str:
 
 
 def _subagent_calls(path: Path) -> tuple[CallInFlight, ...]:
-    """What the helpers of a session had in flight: its own transcript only says that a helper was at work."""
+    """The calls that a session's helpers had in flight: its own transcript only shows that a helper was at work."""
     place = path.with_suffix("")
     listing = find_files(place, "subagents", "agent-*.jsonl")
     listing.files += find_files(place, "subagents", "*", "agent-*.jsonl").files

@@ -70,7 +70,7 @@ def config_of(transcript: Path) -> Path | None:
 
 
 def recognizes(head: bytes) -> bool:
-    """The document may be longer than its head, so its beginning is all there is to tell it by."""
+    """The document may be longer than its head, so only its beginning identifies it."""
     start = head.lstrip()[:400]
     return start[:1] == b"{" and b'"messages"' in head and b'"updated_at"' in start and b'"sessionId"' in start
 
@@ -85,7 +85,7 @@ def effects_of(tool: str, arguments: Fields) -> tuple[Effect, ...]:
 
 
 def _inserts(arguments: Fields) -> bool:
-    """A text put in at a line: whether it is there cannot be told from its own words."""
+    """A text inserted at a line: its presence in the file proves nothing."""
     return number_of(arguments.get("insert_line")) is not None
 
 
@@ -134,7 +134,7 @@ def _message(tally: CallTally, message: Fields, number: int) -> None:
 
 
 def _about(path: Path) -> Fields:
-    """The file beside the messages; a session without it is read all the same."""
+    """The file beside the messages; a session without it is read too."""
     with suppress(OSError):
         return decode(read_head(path.with_name(path.name.removesuffix(SUFFIX) + ".json"))) or {}
     return {}

@@ -1,7 +1,7 @@
-"""What the world shows now about a call that was in flight: files, processes, git. Nothing is run or changed.
+"""Evidence about a call that was in flight: files, processes, git. Nothing is run or changed.
 
 Each look is one function of (call, effect, session, scene), in the tuple `LOOKS`: another source of evidence is another
-function there. A look that finds nothing says nothing; the outcome of a call is `unknown` until something speaks.
+function there. A look that finds nothing is no evidence; the outcome of a call is `unknown` without evidence.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from acode.disk.own_files import kind_in_words
+from acode.disk.own_files import describe_kind
 from acode.observed.processes import Processes, Running
 from acode.observed.session import (
     CallInFlight,
@@ -60,7 +60,7 @@ def evidence_of(call: CallInFlight, session: ObservedSession, scene: Scene) -> t
 
 
 def outcome_of(found: Iterable[Evidence]) -> Outcome:
-    """All of it together. What says nothing of the outcome (git's list of files) does not count."""
+    """The outcome by all evidence together. Evidence that shows no outcome (git's list of files) does not count."""
     said = {one.outcome for one in found if one.kind != "git"}
     if "running" in said:
         return "running"
@@ -138,7 +138,7 @@ def _judge(path: str, effect: Write | Edit | Delete, at: datetime | None) -> Evi
         gone: Outcome = "applied" if isinstance(effect, Delete) else "not_applied"
         return _of_file(gone, f"{name} does not exist")
     if not stat.S_ISREG(found.st_mode):
-        return _of_file("unknown", f"{name} is {kind_in_words(found.st_mode)}, not a file")
+        return _of_file("unknown", f"{name} is {describe_kind(found.st_mode)}, not a file")
     if isinstance(effect, Delete):
         return _of_file("not_applied", f"{name} still exists")
     if isinstance(effect, Write):
@@ -203,7 +203,7 @@ def _content(path: str, size: int) -> bytes:
 
 
 def _is_older(found: os.stat_result, at: datetime | None) -> bool:
-    """Changed before the call by both times: the change time cannot be set back by whoever sets the other back."""
+    """Changed before the call by both times: a process that sets one time back cannot set the change time back."""
     return at is not None and max(found.st_mtime, found.st_ctime) < at.timestamp() - 1.0
 
 

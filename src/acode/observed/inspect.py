@@ -32,7 +32,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What to look at: configuration directories or transcripts, and where the agents must have worked."""
+    """The target of an inspection: configuration directories or transcripts, and the agents' working directory."""
 
     configs: tuple[tuple[str, Path], ...] = ()
     transcripts: tuple[tuple[str, Path], ...] = ()
@@ -90,7 +90,7 @@ class Inspection:
             self.problems.append(Problem(path=path, message=message))
 
 
-# What to look at.
+# Targets.
 
 
 def find_target(text: str | None, environment: Mapping[str, str]) -> Target:
@@ -140,49 +140,49 @@ def _agent_of(path: Path) -> str:
 
 def inspect(target: Target, *, environment: Mapping[str, str], all_sessions: bool) -> Inspection:
     """The newest first: dead sessions whose last turn did not end, or every session."""
-    told, scene = Inspection(), Scene()
-    for session in _sessions(target, told, all_sessions=all_sessions):
-        told.looked_at += 1
-        told.finished += session.ending == "finished"
-        told.not_understood += session.ending == "unknown"
+    inspection, scene = Inspection(), Scene()
+    for session in _sessions(target, inspection, all_sessions=all_sessions):
+        inspection.looked_at += 1
+        inspection.finished += session.ending == "finished"
+        inspection.not_understood += session.ending == "unknown"
         # A single session that was asked for by its file is shown however it ended.
         shown_anyway = all_sessions or (bool(target.transcripts) and not session.shares_transcript)
         if session.ending not in INTERRUPTED and not shown_anyway:
             continue
         liveness = scene.processes.liveness(AGENTS[session.agent], session)
-        told.alive += liveness.state == "alive"
+        inspection.alive += liveness.state == "alive"
         if shown_anyway or liveness.state != "alive":
-            told.sessions.append(_examine(session, liveness, scene, environment))
-    told.sessions.sort(key=lambda one: one.session.updated_at, reverse=True)
-    return told
+            inspection.sessions.append(_examine(session, liveness, scene, environment))
+    inspection.sessions.sort(key=lambda one: one.session.updated_at, reverse=True)
+    return inspection
 
 
-def _sessions(target: Target, told: Inspection, *, all_sessions: bool) -> Iterator[ObservedSession]:
+def _sessions(target: Target, inspection: Inspection, *, all_sessions: bool) -> Iterator[ObservedSession]:
     """Read until enough interrupted sessions are found; how many transcripts were left is counted."""
     waiting: list[tuple[str, Path | None, Path]] = [
         (name, AGENTS[name].config_of(path), path) for name, path in target.transcripts
     ]
-    waiting += [(name, config, path) for _, name, config, path in _newest_first(target, told)]
+    waiting += [(name, config, path) for _, name, config, path in _newest_first(target, inspection)]
     for number, (name, config, path) in enumerate(waiting):
-        if not all_sessions and (len(told.sessions) >= SHOWN_MAX or told.looked_at >= LOOKED_AT_MAX):
-            told.not_looked_at = len(waiting) - number
+        if not all_sessions and (len(inspection.sessions) >= SHOWN_MAX or inspection.looked_at >= LOOKED_AT_MAX):
+            inspection.not_looked_at = len(waiting) - number
             return
         try:
             for session in AGENTS[name].read(path, config, target.within):
                 yield session
-                if not all_sessions and len(told.sessions) >= SHOWN_MAX:
+                if not all_sessions and len(inspection.sessions) >= SHOWN_MAX:
                     break
         except OSError as error:
-            told.problem(path, f"It cannot be read: {error.strerror or error}.")
+            inspection.problem(path, f"It cannot be read: {error.strerror or error}.")
 
 
-def _newest_first(target: Target, told: Inspection) -> Iterator[tuple[float, str, Path, Path]]:
+def _newest_first(target: Target, inspection: Inspection) -> Iterator[tuple[float, str, Path, Path]]:
     found: list[tuple[float, int, str, Path, Path]] = []
     tie = count()
     for name, config in target.configs:
         listing = AGENTS[name].transcripts(config)
         for problem in listing.problems:
-            told.problem(problem.path, problem.message)
+            inspection.problem(problem.path, problem.message)
         found += [(-at, next(tie), name, config, path) for at, path in listing.files]
     heapq.heapify(found)
     while found:
@@ -199,7 +199,7 @@ def _examine(
             for call in session.calls
         )
         return InspectedSession(session=session, liveness=liveness, calls=calls)
-    # The session went on after a call that it has given up: what changed since tells nothing of that one.
+    # The session continued after a call that it has given up: later changes are no evidence about that call.
     found = [(call, () if call.abandoned else evidence_of(call, session, scene)) for call in session.calls]
     calls = tuple(InspectedCall(call=call, outcome=outcome_of(said), evidence=said) for call, said in found)
     traces = traces_since(session, scene) if session.ending == "unnamed_call" else ()
@@ -216,7 +216,7 @@ def _examine(
 def _checks(
     session: ObservedSession, liveness: Liveness, calls: tuple[InspectedCall, ...], traces: tuple[Evidence, ...]
 ) -> Iterator[str]:
-    """What to look at before the agent is resumed, most urgent first."""
+    """The checks before the agent is resumed, most urgent first."""
     title = AGENTS[session.agent].TITLE
     if liveness.state == "unknown" and session.ending != "finished":
         yield f"Make sure that it is dead ({liveness.reason})."
@@ -226,9 +226,11 @@ def _checks(
         yield f"Wait for pid {names} to end, or end it: the command may still be at work."
     open_calls = [each for each in calls if not each.call.abandoned]
     if any(each.outcome in ("unknown", "partial", "running") for each in open_calls):
-        yield f"Find out what the call did and say so in your next prompt: {title} cannot tell its model."
+        yield (
+            f"Find out whether the call took effect and write it in your next prompt: {title} cannot inform its model."
+        )
     elif any(each.outcome == "applied" for each in open_calls):
-        yield f"Say in your next prompt that the call took effect: {title} cannot tell its model."
+        yield f"Write in your next prompt that the call took effect: {title} cannot inform its model."
     if session.ending == "unnamed_call":
         yield "Look at what changed since the last message: which call was in flight is written nowhere."
     if session.directory and session.ending != "finished" and not os.path.isdir(session.directory):

@@ -1,4 +1,4 @@
-"""What every module for an agent offers; `observed.AGENTS` holds them all."""
+"""The interface of an agent's module; `observed.AGENTS` holds them all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from acode.observed.transcript import Listing
 
 
 class Agent(Protocol):
-    """A module: where an agent keeps its sessions, what they say, and how it is told to resume one."""
+    """A module: the place of an agent's sessions, their content, and the command that resumes one."""
 
     @property
     def TITLE(self) -> str: ...  # noqa: N802
@@ -20,7 +20,7 @@ class Agent(Protocol):
     def PROGRAMS(self) -> tuple[str, ...]: ...  # noqa: N802
 
     def config_directories(self, environment: Mapping[str, str]) -> tuple[Path, ...]:
-        """Where it keeps its sessions for whoever has this environment."""
+        """The directories of its sessions, for a user with this environment."""
 
     def configuration_variable(self, config: Path) -> tuple[str, str]:
         """The variable, and its value, that makes the agent use this configuration directory."""

@@ -13,7 +13,7 @@ from acode.observed.transcript import Fields, LineCounts, modified_at, objects, 
 
 @dataclass(slots=True)
 class LineFold:
-    """What is known so far. An agent's module derives from it and gives every line its meaning in `line`."""
+    """The session read so far. An agent's module derives from it and gives every line its meaning in `line`."""
 
     tally: CallTally
     session_id: str = ""

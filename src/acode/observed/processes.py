@@ -70,7 +70,7 @@ class Processes:
                 )
             if not session.shares_transcript and _has_open(one.pid, session.transcript):
                 return Liveness(state="alive", reason=f"pid {one.pid} has its transcript open", pid=one.pid)
-        # A process that began after the last word of the transcript did not write it.
+        # A process that began after the last line of the transcript did not write it.
         near = [one for one in owned if _may_be(one, session)]
         if near:
             pid = near[0].pid
@@ -159,7 +159,7 @@ def _may_be(process: Running, session: ObservedSession) -> bool:
 
 
 def judge_record(noted: RecordedProcess) -> Liveness:
-    """What the agent's own note of its process proves. Never `dead` for a pid that another place gave."""
+    """The evidence of the agent's own note of its process. Never `dead` for a pid from another namespace."""
     pid = noted.pid
     now_started = lock.process_started(pid)
     if not _is_of_this_boot(noted):
@@ -179,7 +179,7 @@ def judge_record(noted: RecordedProcess) -> Liveness:
 
 
 def _is_exact(noted: RecordedProcess | None) -> bool:
-    """Without an exact start a pid of a container cannot be told from one of here that has ended."""
+    """Without an exact start a pid of a container looks like a local one that has ended."""
     return noted is not None and noted.start_ticks is not None
 
 
@@ -229,9 +229,8 @@ def _beneath(directory: str, root: str) -> bool:
 
 
 def _looks_like(process: Running, command: str, directory: str) -> bool:
-    """Its words hold the command, or are a part of it: a shell gets it whole, what the shell starts gets a part.
-
-    The same words in another directory are somebody else's `make test`, unless the command itself goes elsewhere.
+    """Its arguments hold the command, or are a part of it: a shell gets it whole, a child of the shell gets a part. The
+    same arguments in another directory are another `make test`, unless the command itself changes the directory.
     """
     line, wanted = process.line.strip(), command.strip()
     if not wanted or not line:

@@ -1,4 +1,4 @@
-"""A SQLite database of somebody else, read where it lies without a byte written beside it.
+"""Read a SQLite database of another program in its place, without a byte written beside it.
 
 Opening a database in WAL mode read-only still makes its -shm file, takes locks that its owner sees, and on closing may
 carry the WAL over and delete it. A copy would cost its size in disk or memory. So SQLite is given files that only read:
@@ -31,7 +31,7 @@ def open_to_read(path: Path) -> Iterator[apsw.Connection]:
     import apsw
 
     _register()
-    # A database that was closed in order has no WAL, and SQLite would make one: it is told that nobody writes.
+    # A database that was closed in order has no WAL, and SQLite would make one: it gets a flag that nothing writes.
     closed = not os.path.lexists(path.with_name(f"{path.name}-wal"))
     name = f"{path.absolute().as_uri()}?immutable=1" if closed else os.fspath(path)
     flags = apsw.SQLITE_OPEN_READONLY | (apsw.SQLITE_OPEN_URI if closed else 0)

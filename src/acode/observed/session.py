@@ -1,7 +1,7 @@
 """A session of another agent as its transcript shows it: frozen values, read and never written.
 
-Foreign text stands in them as it was found. Whoever shows it redacts it and makes it printable; whoever compares it
-with files needs it unaltered.
+They hold foreign text as it was found. A caller that shows it redacts it and makes it printable; a comparison with
+files needs it unaltered.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-# What a call that began would have changed.
+# The effect of a call that began.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class CallInFlight:
     effects: tuple[Effect, ...]
     at: datetime | None
     line: int = 0  # where it stands in the transcript; 0 in a database
-    abandoned: bool = False  # the session went on without its result
+    abandoned: bool = False  # the session continued without its result
     subagent: str = ""  # of which helper of the agent, if it was not the agent's own call
 
 
@@ -106,7 +106,7 @@ class ObservedSession:
     notes: tuple[str, ...] = ()  # what makes the reading uncertain, in sentences
 
 
-# What is found out about a session now.
+# Findings about a session.
 
 Outcome = Literal["applied", "not_applied", "partial", "running", "unknown", "no_effect"]
 State = Literal["alive", "dead", "no_process_found", "unknown"]

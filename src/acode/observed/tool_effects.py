@@ -1,4 +1,4 @@
-"""What a tool call would change, derived from its arguments: one small table of tools per agent.
+"""The effect of a tool call, derived from its arguments: one small table of tools per agent.
 
 A tool that is in no table has an effect that acode does not know. It must never be taken for one without effect.
 """
@@ -56,7 +56,7 @@ def write(path_key: str, content_key: str) -> Builder:
 
 
 def edit(path_key: str, old_key: str, new_key: str) -> Builder:
-    """An edit without an old text makes the file, or writes it anew."""
+    """An edit without an old text makes the file, or writes it again."""
 
     def build(arguments: Fields) -> tuple[Effect, ...]:
         path, old = text_of(arguments.get(path_key)), text_of(arguments.get(old_key))

@@ -1,8 +1,8 @@
-"""Reading the files of other agents: bounded, without following links, and without a word for what cannot be read.
+"""Read the files of other agents: bounded, without following links, and without an error for an unreadable part.
 
 A transcript may have a gigabyte, end in a torn line, or be no file at all: a FIFO would never open, a device may answer
-for ever. So a file is opened without waiting and only if it is regular; lines are read one at a time up to a length;
-and JSON is decoded a level at a time, so that the parts nobody asks for are never built in memory.
+forever. So a file is opened without waiting and only if it is regular; lines are read one at a time up to a length; and
+JSON is decoded a level at a time, so that the parts nobody asks for are never built in memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from acode.disk.own_files import kind_in_words
+from acode.disk.own_files import describe_kind
 
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -39,14 +39,14 @@ _CAREFUL = (
 
 
 class NotRegular(OSError):
-    """What stands there is no regular file."""
+    """The path is no regular file."""
 
 
 def open_regular(path: Path) -> BinaryIO:
     """The file, open for reading. A link is not followed, and nothing is waited for."""
     found = os.lstat(path)  # before it is opened: opening some devices does something
     if not stat.S_ISREG(found.st_mode):
-        raise NotRegular(0, f"it is {kind_in_words(found.st_mode)}", os.fspath(path))
+        raise NotRegular(0, f"it is {describe_kind(found.st_mode)}", os.fspath(path))
     descriptor = os.open(path, _CAREFUL)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -77,7 +77,7 @@ def modified_at(path: Path) -> datetime:
 
 @dataclass(slots=True)
 class LineCounts:
-    """What was left out while lines were read; each of them may have been the result of a call."""
+    """Counts of the lines left out; each of them may have been the result of a call."""
 
     lines: int = 0
     too_long: int = 0
@@ -217,7 +217,7 @@ class Listing:
         if stat.S_ISREG(found.st_mode):
             self.files.append((found.st_mtime, Path(entry.path)))
         else:
-            message = f"It is {kind_in_words(found.st_mode)} where a transcript is expected: not opened."
+            message = f"It is {describe_kind(found.st_mode)} where a transcript is expected: not opened."
             self.problems.append(Problem(path=Path(entry.path), message=message))
 
 

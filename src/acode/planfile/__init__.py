@@ -27,7 +27,7 @@ __all__ = [
     "examine_plan",
     "load_plan",
     "parse_plan",
-    "parse_words",
+    "parse_text_plan",
     "place_of",
     "plan_from_data",
     "read_text",
@@ -72,7 +72,7 @@ def plan_from_data(data: object, name: str, *, timeout_s_default: float, words: 
     return whole_plan(_reading_of(source, lambda: read_plan(from_data(data, source), defaults)))
 
 
-def parse_words(text: str, name: str, *, plan_bytes_max: int) -> Plan:
+def parse_text_plan(text: str, name: str, *, plan_bytes_max: int) -> Plan:
     """A plan for a model, as a person has edited it: under the rules of a file, with lines in the errors."""
     source = _source(name)
     if len(text.encode(errors="surrogatepass")) > plan_bytes_max:
@@ -111,7 +111,7 @@ def _plan_of(text: str, source: Source, timeout_s_default: float) -> Plan:
 
 
 def _reading_of(source: Source, read: Callable[[], Reading]) -> Reading:
-    """What was read, or what was gathered until nothing more could be read."""
+    """The reading, or the errors gathered until nothing more could be read."""
     assert source.gathered is not None
     try:
         return read()

@@ -88,12 +88,12 @@ MODIFIERS: Mapping[str, Schema] = {
     "id": described(_ID, "The step is called <task>.<id>; by default it gets a number."),
     "title": described(_TITLE, "The name that people see instead of the command."),
     "idempotent": described(schema.flag(), "Running it twice does no harm: it is repeated after a crash."),
-    "probe": described(_LINE, "A read-only command that tells after a crash: exit 0 it happened, 1 it did not."),
+    "probe": described(_LINE, "A read-only command that is asked after a crash: exit 0 it happened, 1 it did not."),
     "outputs": described(
         schema.items(_path_without("^[!#]"), items_max=rules.OUTPUTS_MAX),
         "Its only effects: they are rolled back after a crash, and it is repeated.",
     ),
-    "undo": described(_COMMAND, "The command that takes it back in acode session rollback."),
+    "undo": described(_COMMAND, "The command that undoes it in acode session rollback."),
     "retry": described(_RETRY, "Try a failed step again, if it may be repeated."),
     "timeout": described(_TIMEOUT, "Seconds."),
     "cwd": described(_PATH, "The working directory, inside the workspace."),
@@ -141,10 +141,14 @@ def plan_schema() -> Schema:
     values: Mapping[str, Schema] = {
         "version": described({"const": 1}, "The version of the format."),
         "title": described(_TITLE, "By default the name of the file."),
-        "on_failure": described(schema.choice(*tasks.ON_FAILURE), "What a failed step does to the session."),
+        "on_failure": described(schema.choice(*tasks.ON_FAILURE), "The effect of a failed step on the session."),
+        "parallel": described(
+            schema.whole(1, tasks.PARALLEL_MAX),
+            "The number of tasks that may run at the same time once their needs are done; by default 1.",
+        ),
         "defaults": described(
             schema.one_of(schema.NULL, schema.mapping({key: defaults[key] for key in tasks.DEFAULTS_KEYS})),
-            "What holds for steps that say nothing else.",
+            "Defaults for the steps of this plan.",
         ),
         "tasks": schema.items({"$ref": "#/$defs/task"}, items_min=1, items_max=tasks.TASKS_MAX),
     }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from acode.events.definition import Action, Approve, Command, Commit, Model, Read, Retry, Run, Sql, Step, Write
+from acode.text import hides_something
 from acode.workspacepath import Outside, inside_workspace
 from acode.yamlfile import Node, listed, shown
 
@@ -46,15 +46,16 @@ RESERVED_ENV = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """What a step has that says nothing else."""
+    """The values of a step that declares no others."""
 
     timeout_s: float
     idempotent: bool = False
-    words: bool = False  # a plan for a model: all of its steps are in words
+    words: bool = False  # a plan for a model: all of its steps are texts
 
 
-# What may stand beside the action. Reads, writes, sql and commits carry their own evidence, so `idempotent` and `probe`
-# would say nothing there; a write is undone from its pre-image; only a process or a database can run out of time.
+# The keys that are allowed beside the action. Reads, writes, sql and commits carry their own evidence, so `idempotent`
+# and `probe` would say nothing there; a write is undone from its pre-image; only a process or a database can run out of
+# time.
 MODIFIERS: Mapping[str, tuple[str, ...]] = {
     "read": ("id", "title", "retry"),
     "write": ("id", "title", "retry"),
@@ -75,7 +76,7 @@ RETRY_KEYS = ("attempts", "backoff_seconds")
 def read_step(node: Node, task_id: str, number: int, defaults: Defaults) -> Step | None:
     """The step; None where errors are gathered and it has some."""
     if defaults.words:
-        return _step_in_words(node, task_id, number)
+        return _text_step(node, task_id, number)
     source, known = node.source, node.source.mistakes
     entries = node.mapping(STEP_KEYS, "a step such as {run: make test}")
     if source.mistakes > known and not MODIFIERS.keys() & entries.keys():
@@ -133,7 +134,7 @@ def required(node: Node, entries: Mapping[str, Node], key: str, read: Callable[[
     return node.source.attempt(present)
 
 
-def _step_in_words(node: Node, task_id: str, number: int) -> Step:
+def _text_step(node: Node, task_id: str, number: int) -> Step:
     text = node.text(chars_max=QUESTION_CHARS_MAX)
     return Step(id=f"{task_id}.{number}", action=Model(text=text))
 
@@ -183,7 +184,7 @@ def read_id(node: Node) -> str:
 
 
 def refuse_same_names(named: list[tuple[str, Node]], what: str) -> None:
-    """Ids become file names, and some file systems do not tell `Build` from `build`."""
+    """Ids become file names, and some file systems take `Build` and `build` for one name."""
     seen: dict[str, tuple[str, Node]] = {}
     for name, node in named:
         if earlier := seen.get(name.casefold()):
@@ -386,7 +387,7 @@ def _read_commit_path(node: Node) -> str:
 
 def _read_approve(node: Node, _entries: Mapping[str, Node]) -> Approve:
     question = node.text("a question", chars_max=QUESTION_CHARS_MAX, hint='For example: approve: "Deploy?"')
-    if any(unicodedata.category(c) in ("Cc", "Cf") and c != "\n" for c in question):
+    if hides_something(question):
         raise node.problem(
             "expected a question, found one with control or invisible characters",
             hint="What a person approves must read as what it is.",

@@ -27,9 +27,10 @@ from acode.planfile.steps import (
 from acode.yamlfile import Node, did_you_mean, shown
 
 TASKS_MAX = 2_000
+PARALLEL_MAX = 64
 CYCLE_SHOWN_MAX = 12
 
-PLAN_KEYS = ("version", "title", "on_failure", "defaults", "tasks")
+PLAN_KEYS = ("version", "title", "on_failure", "parallel", "defaults", "tasks")
 TASK_KEYS = ("id", "title", "needs", "steps")
 DEFAULTS_KEYS = ("idempotent", "timeout")
 ON_FAILURE = ("pause", "abort")
@@ -46,7 +47,7 @@ class PlacedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a file says: the plan, or every error in it and the steps that can be read all the same."""
+    """The result of reading a file: the plan, or every error in it and the steps that can be read in spite of them."""
 
     plan: Plan | None
     errors: tuple[AcodeError, ...]
@@ -54,7 +55,7 @@ class Reading:
 
 
 def read_plan(root: Node, defaults: Defaults) -> Reading:
-    """The plan. Where the source gathers errors, the reader goes on behind each of them."""
+    """The plan. Where the source gathers errors, the reader continues behind each of them."""
     if root.data is None:
         raise root.problem("expected a plan, found nothing", hint=EXAMPLE)
     source, steps = root.source, list[PlacedStep]()
@@ -64,11 +65,13 @@ def read_plan(root: Node, defaults: Defaults) -> Reading:
     optional(entries, "version", _refuse_other_version)
     defaults = optional(entries, "defaults", lambda entry: _read_defaults(entry, defaults)) or defaults
     on_failure = optional(entries, "on_failure", lambda entry: entry.choice(*ON_FAILURE)) or "pause"
+    parallel = optional(entries, "parallel", lambda entry: entry.whole(1, PARALLEL_MAX)) or 1
     tasks = optional(entries, "tasks", lambda entry: _read_tasks(entry, defaults, steps))
     title = optional(entries, "title", read_title) if "title" in entries else _title_of(root)
     plan = None
     if not source.mistakes and tasks is not None and title is not None:
-        plan = Plan(title=title, on_failure=cast('Literal["pause", "abort"]', on_failure), tasks=tasks)
+        ends = cast('Literal["pause", "abort"]', on_failure)
+        plan = Plan(title=title, on_failure=ends, parallel=parallel, tasks=tasks)
     return Reading(plan=plan, errors=tuple(source.gathered or ()), steps=tuple(steps))
 
 
@@ -248,7 +251,7 @@ def _gates_in(node: Node) -> list[Node]:
 def _one_cycle(open_needs: dict[str, set[str]]) -> list[str]:
     """Walk from need to need until a task comes again: every task here has a need that is here, so one does.
 
-    Told from the task that stands first in the file.
+    The result begins with the task that is first in the file.
     """
     order = {task_id: index for index, task_id in enumerate(open_needs)}
     here, seen = next(iter(open_needs)), dict[str, int]()

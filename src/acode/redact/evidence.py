@@ -18,7 +18,8 @@ PASSWORD_WORD_CHARS_MIN = 8
 KEY_BODY_CHARS_MIN = 16
 KEY_LOOK_BYTES = 1024
 CLOSERS = b")]}>,;:"
-UNDECIDED = CLOSERS + b"&"  # where a text is cut behind these, a value may have ended before them or go on after them
+# value may have ended before them or continue after them
+UNDECIDED = CLOSERS + b"&"  # where a text is cut behind these,
 
 Span = tuple[int, int, int]
 """(where the context begins that shows it to be secret, where the secret begins, where it ends)"""
@@ -62,7 +63,7 @@ def find(rules: Rules, line: bytes) -> Iterator[Span]:
 
 
 def opens_key(rules: Rules, line: bytes) -> bool:
-    """A begin mark with nothing but the key's own characters behind it, and no end mark: the key goes on below."""
+    """A begin mark with nothing but the key's own characters behind it, and no end mark: the key continues below."""
     begins = list(rules.key_begin.finditer(line))
     if not begins or rules.key_end.search(line, begins[-1].end()):
         return False
@@ -153,7 +154,7 @@ def _in_context(rules: Rules, line: bytes) -> Iterator[Span]:
             continue  # `first_pass: 12/20` is a result
         at_end = start + len(value) >= written
         if _is_unquoted_secret(rules, value, name, match.group(3), at_end=at_end):
-            # Judged by its first 8 KiB, lest a hostile line take for ever; masked to its end.
+            # Judged by its first 8 KiB, lest a hostile line take forever; masked to its end.
             covered = reach if len(whole) == SECRET_BYTES_MAX else start + len(value)
             yield match.start(), start, covered
 

@@ -33,7 +33,7 @@ LOOK_BYTES_MAX = 64 * 1024
 
 
 def redactor(secret_values: Iterable[str], strict: bool = False) -> Redactor:
-    """Values under 4 characters cannot be told from ordinary text; they are left alone, as are `true` and the like.
+    """Values under 4 characters look like ordinary text; they are left alone, as are `true` and the like.
 
     Strict mode also masks every string of 20 and more characters: for conversation text only, since it eats hashes.
     """
@@ -70,6 +70,8 @@ class Redactor:
         return self.rules.clue(self._known, strict=self._strict)
 
     def text(self, s: str) -> str:
+        if len(s) < VALUE_CHARS_MIN:  # no rule and no value is that short
+            return s
         data = s.encode("utf-8", "surrogatepass")
         # The quick look keeps to one table of states, and could run out of memory over a text without end.
         if not (self._look if len(data) <= LOOK_BYTES_MAX else self._clue.search)(data):
@@ -105,7 +107,7 @@ class Redactor:
         return _merged([*found, *keys_on_one_line(self.rules, line), *self._general(line)])
 
     def _in_windows(self, line: bytes, window: int) -> Iterator[Span]:
-        """What `find` finds, by an engine that is not to see all of a long line at once."""
+        """The matches of `find`, for an engine that must not see a whole long line at once."""
         reached = 0
         for at in range(0, len(line), window // 2):
             for outer, start, end in find(self.rules, line[at : at + window]):
@@ -113,7 +115,7 @@ class Redactor:
                     continue  # A rule may take this for the beginning of the line. The window before has seen it.
                 reaches = at + end
                 if at + window < len(line) and not line[reaches : at + window].strip(UNDECIDED):
-                    # What ends at the edge of a window, or seems to, may go on behind it.
+                    # A match that ends at the edge of a window, or seems to, may continue behind it.
                     reaches = reached = end_of_unquoted(self.rules, line, max(reached, reaches))
                 yield at + outer, at + start, reaches
 
@@ -127,7 +129,7 @@ class Redactor:
 
 
 class Stream:
-    """Output in chunks of any size. A line is held back until it ends, since a secret may go on in the next chunk."""
+    """Output in chunks of any size. A line is held back until it ends, since a secret may reach into the next chunk."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor

@@ -1,4 +1,4 @@
-"""The table of what is secret, and the engine it is compiled for.
+"""The table of secret patterns, and the engine that it is compiled for.
 
 Patterns are written for RE2: no look-around, linear time on any input. Where RE2, an extra, is not installed, `re`
 compiles the same table, and sees long lines only in windows. The few patterns that look ahead are bounded and always
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # `typing` alone would double the time that a keeper takes to
 
 FALLBACK_WINDOW_BYTES = 16 * 1024
 
-# No letter or digit stands before a token, unless it ends a colour sequence, an escaped line break or a percent code.
+# No letter or digit stands before a token, unless it ends a color sequence, an escaped line break or a percent code.
 _ESCAPED = r"\\[nrt]|\\u00[0-9A-Fa-f]{2}|%[0-9A-Fa-f]{2}"
 BEFORE = rf"(?:^|[^A-Za-z0-9]|\x1b\[[0-9;]*m|{_ESCAPED})"
 # The same before a word: in a JSON string a header stands behind `\r\n`, whose last letter would be a part of its name.
@@ -349,7 +349,7 @@ class Rules:
 
     @cached_property
     def _look_for_no_value(self) -> Look:
-        """Compiling takes milliseconds, and a program may open many sessions. Nobody's values are kept here."""
+        """Compiling takes milliseconds, and a program may open many sessions. No session's values are kept here."""
         return self._looker(self._everything((), strict=False))
 
     def _everything(self, values: tuple[bytes, ...], strict: bool) -> bytes:
@@ -384,7 +384,7 @@ def rules() -> Rules:
 
 
 def engine() -> str:
-    """The name of what searches for secrets here: `re2`, or `re` where that is not installed."""
+    """The name of the engine that searches for secrets: `re2`, or `re` where that is not installed."""
     return "re2" if rules().window_bytes is None else "re"
 
 

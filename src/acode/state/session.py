@@ -1,4 +1,4 @@
-"""What is known of a session at one position of its log: its state, its counters and its records.
+"""A session at one position of its log: its state, its counters and its records.
 
 Only data; `folding` says how events make it. Checkpoints hold it, so fields are added with a default and never renamed.
 A session loaded from a small checkpoint has no `records`: it knows its position and counters, not its files and steps.
@@ -65,10 +65,10 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq: int
     resume_approved: bool = False
     failures: int = 0
-    left_behind: ev.StepStarted | None = None  # a failed attempt whose outputs are put back before the next one
+    left_behind: ev.StepStarted | None = None  # a failed attempt whose outputs are restored before the next one
     left_seq: int = 0  # where that attempt is on record; 0: at `seq`
     rolling_back: bool = False  # that has begun, and is finished before the next attempt
-    handled: bool = False  # the program went on after the failure, so a later run is given it again
+    handled: bool = False  # the program continued after the failure, so a later run gets it again
 
 
 class InFlight(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,7 +83,7 @@ class InFlight(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The latest failure, for the person who has to mend it."""
+    """The latest failure, for the person who has to fix it."""
 
     step: str
     reason: str
@@ -115,7 +115,7 @@ class Records(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a model has been asked, as far as it must be known before the answers themselves are looked up."""
+    """The requests to a model, as far as they must be known before the answers themselves are looked up."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -123,6 +123,14 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     usd: float = 0.0
     last: str | None = None  # the last request that was answered
     compacted: tuple[str, ...] = ()  # requests before which the conversation was replaced by a summary
+
+
+class PlanOrigin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where the plan of a session came from, so that its file is known again."""
+
+    digest: str
+    path: str | None = None  # None: it came from a pipe
+    sha256: str | None = None
 
 
 class AcceptedPast(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,13 +153,15 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     title: str = ""
     source: str = "native"
     kind: str = "plan"
-    run_id: str = ""  # of the foreign run that it carries on, or the key that its program gave it
+    run_id: str = ""  # of the foreign run that it continues, or the key that its program gave it
     before_pause: State | None = None
     last_lifecycle: Mark | None = None
     last_completed: Mark | None = None
     pause: ev.SessionPaused | None = None
     waiting_for: ev.SessionAwaitingApproval | None = None
+    answered_gate: str | None = None  # while it waits: the gate that a person has answered with yes
     in_flight: dict[str, InFlight] = {}
+    in_flight_at: dict[str, int] = {}  # in a stored form only: steps in flight by the event that began them
     failure: Failure | None = None
     steps_done: int = 0
     steps_total: int = 0
@@ -172,7 +182,11 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     undoing: ev.UndoStarted | None = None
     undo_answer: ev.Settled | None = None  # what a person said became of it
     conversation: Conversation | None = None
+    performer: ev.Performer | None = None  # of an observed agent: the process that began the last step
+    untold: dict[str, str] = {}  # by digest of the arguments: steps that ended while their agent was away
+    fresh: dict[str, str] = {}  # those that ended last: killed now, their agent may not have kept the result
     plan_blob: str | None = None  # set where the plan is not the one the session was created with
+    plan_replaced_by: PlanOrigin | None = None  # set where a person has replaced the plan it was created with
     unknown_types: dict[int, str] = {}
     quarantined: tuple[int, ...] = ()
     gaps: tuple[tuple[int, int], ...] = ()
@@ -199,7 +213,7 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     def plan_tasks_total(self) -> int:
         return max(self.tasks_total - self.steps_from.planning_tasks, 0)
 
-    def is_open_task(self, step: str) -> bool:  # an agent's, in the middle: what became of it, the steps inside say
+    def is_open_task(self, step: str) -> bool:  # an agent's, in the middle: the steps inside show its outcome
         return self.steps_from.follows_model and step in self.in_flight and NESTED not in step
 
     def record(self, step: str) -> StepRecord | None:
@@ -210,12 +224,22 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
         return record is not None and record.status == "completed"
 
     @property
-    def command_to_begin_anew(self) -> str:
-        """With the name of the plan, where it is known: a plan from a pipe has none, a small checkpoint knows none."""
+    def plan_origin(self) -> PlanOrigin | None:
+        """The file of the plan that it follows; None where only a small checkpoint is loaded."""
+        if self.plan_replaced_by is not None or self.created is None:
+            return self.plan_replaced_by
+        created = self.created
+        return PlanOrigin(digest=created.plan_digest, path=created.plan_path, sha256=created.plan_sha256)
+
+    @property
+    def command_to_begin_again(self) -> str:
+        """With the name of the plan; one that came from a pipe is given again, and a small checkpoint knows none."""
         import shlex
 
-        path = self.created.plan_path if self.created is not None else None
-        return f"acode run --new {shlex.quote(path) if path else 'PLAN.yml'}"
+        if self.plan_origin is None:
+            return f"with the plan that acode explain {self.session_id[-8:]} names"
+        path = self.plan_origin.path
+        return f"acode run --new {shlex.quote(path)}" if path else "acode run --new - (and the plan on stdin)"
 
     def next_attempt(self, step: str) -> int:
         record = self.record(step)
@@ -229,6 +253,6 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
         if self.plan is None:
             raise MissingArtifacts(
                 f"the plan snapshot of session {self.session_id[-8:]} is gone",
-                hint=f"Bring .agent/blobs back from a backup, or start anew: {self.command_to_begin_anew}",
+                hint=f"Restore .agent/blobs from a backup, or start again: {self.command_to_begin_again}",
             )
         return (step for task in execution_order(self.plan) for step in task.steps)

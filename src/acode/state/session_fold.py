@@ -26,6 +26,7 @@ from acode.state.session import (
     Failure,
     InFlight,
     Mark,
+    PlanOrigin,
     Records,
     Session,
     State,
@@ -81,13 +82,14 @@ def advance(session: Session, envelope: Envelope) -> Session:
             seq=envelope.seq,
         )
     event = envelope.event
-    apply = _APPLY.get(type(event))
+    kind = type(event)
+    apply = _APPLY.get(kind)
     if apply is not None:
         apply(session, event, envelope)
-    if type(event) is ev.StepCompleted:
+    if kind is ev.StepCompleted:
         session.last_lifecycle = session.last_completed  # which was made of it just now
         session.refused_at = None
-    elif type(event) in ev.LIFECYCLE:
+    elif kind in ev.LIFECYCLE:
         session.last_lifecycle = mark(envelope)
         session.refused_at = None
     session.seq, session.updated_at, session.last_event_id = envelope.seq, envelope.at, envelope.event_id
@@ -95,13 +97,14 @@ def advance(session: Session, envelope: Envelope) -> Session:
 
 
 def mark(envelope: Envelope) -> Mark:
+    event = envelope.event
     return Mark(
         event_id=envelope.event_id,
         seq=envelope.seq,
         at=envelope.at,
         type=envelope.type,
-        task=getattr(envelope.event, "task", None) if not isinstance(envelope.event, ev.SessionCreated) else None,
-        step=getattr(envelope.event, "step", None),
+        task=getattr(event, "task", None) if type(event) is not ev.SessionCreated else None,
+        step=getattr(event, "step", None),
     )
 
 
@@ -112,7 +115,7 @@ def _enter(session: Session, new: State, seq: int) -> None:
         session.before_pause = session.state
     else:
         session.pause = None
-        session.waiting_for = None
+        session.waiting_for = session.answered_gate = None
     session.state = new
 
 
@@ -124,27 +127,59 @@ def _planned(session: Session, event: ev.SessionPlanned, envelope: Envelope) -> 
 
 def _plan_changed(session: Session, event: ev.PlanChanged, envelope: Envelope) -> None:
     session.plan_blob = event.plan_blob
-    session.plan = None  # whoever needs it loads it by its name
+    session.plan = None  # a reader loads it by its name
     if session.steps_from.asked:
         session.tasks_total = max(event.tasks + session.steps_from.planning_tasks, session.tasks_done)
         return
     session.tasks_total, session.steps_total = event.tasks, event.steps
 
 
+def _plan_replaced(session: Session, event: ev.PlanReplaced, envelope: Envelope) -> None:
+    replace_plan(session, event, seq=envelope.seq)
+
+
+def replace_plan(session: Session, event: ev.PlanReplaced, *, seq: int) -> None:
+    """A person has looked at what failed and decided: it may be tried again, whether or not its definition changed.
+
+    A gate that is asked again is pending, and no approval of it is left.
+    """
+    session.plan_blob, session.plan = event.plan_blob, None
+    session.plan_replaced_by = PlanOrigin(digest=event.plan_digest, path=event.plan_path, sha256=event.plan_sha256)
+    session.title = event.title
+    session.tasks_total, session.steps_total = event.tasks, event.steps
+    session.tasks_done = event.tasks_done
+    session.steps_done -= len(event.reopened)
+    session.failure = None
+    if session.records is None:
+        return
+    for step, record in session.records.steps.items():
+        if record.status == "failed":
+            allowed = msgspec.structs.replace(record, status="pending", resume_approved=True, failures=0)
+            session.records.steps[step] = allowed
+    for gate in event.reopened:
+        known = session.records.steps.get(gate)
+        attempt = known.attempt if known is not None else 1
+        session.records.steps[gate] = StepRecord(status="pending", attempt=attempt, seq=seq, resume_approved=True)
+        session.records.approvals.pop(gate, None)
+
+
 def _executing(session: Session, event: ev.SessionExecuting, envelope: Envelope) -> None:
     _enter(session, State.EXECUTING, envelope.seq)
+    session.answered_gate = None  # the answer is used; snapshots of earlier versions know of none either
 
 
 def _awaiting(session: Session, event: ev.SessionAwaitingApproval, envelope: Envelope) -> None:
     if session.state is not State.AWAITING_APPROVAL:
         _enter(session, State.AWAITING_APPROVAL, envelope.seq)
-    session.waiting_for = event
+    session.waiting_for, session.answered_gate = event, None
     session.started_any = True  # reaching a gate is work: a session that waits there is no fresh start
 
 
 def _paused(session: Session, event: ev.SessionPaused, envelope: Envelope) -> None:
     _enter(session, State.PAUSED, envelope.seq)
     session.pause = event
+    if session.fresh and not session.in_flight:  # its agent has ended its turn
+        session.fresh = {}
 
 
 def _completed(session: Session, event: ev.SessionCompleted, envelope: Envelope) -> None:
@@ -167,27 +202,51 @@ def _step_started(session: Session, event: ev.StepStarted, envelope: Envelope) -
     session.in_flight[event.step] = InFlight(
         started=event, seq=envelope.seq, at=envelope.at, failures=before.failures if before else 0
     )
+    if event.performer is not None:
+        _see_performer(session, event, event.performer)
     if session.steps_from.asked:
         session.steps_total = max(session.steps_total, session.steps_done + len(session.in_flight))
         if event.definition is not None and isinstance(event.definition.action, Run):
             session.secret_env = tuple(dict.fromkeys((*session.secret_env, *event.definition.action.secret_env)))
 
 
+def _see_performer(session: Session, event: ev.StepStarted, performer: ev.Performer) -> None:
+    """An agent that begins another call has kept the results of those before; another process of it may not have."""
+    if performer != session.performer:
+        session.untold = {**session.untold, **session.fresh}
+    if performer != session.performer or len(session.in_flight) == 1:
+        session.fresh = {}
+    session.performer = performer
+
+
+def _see_end(session: Session, event: ev.StepCompleted) -> None:
+    """Of a call that an agent must not repeat without knowing: settled, it was away; else it may be killed now."""
+    ended = {event.asked.arguments: event.step} if event.asked is not None else {}
+    if event.settled:
+        session.untold = {**session.untold, **ended}
+    else:
+        session.fresh = {**session.fresh, **ended}
+
+
 def _step_completed(session: Session, event: ev.StepCompleted, envelope: Envelope) -> None:
     flight = session.in_flight.pop(event.step, None)
     session.last_completed = mark(envelope)
     session.last_attempted = event.step
-    session.failure = None
+    if not _failed_meanwhile(session, flight):
+        session.failure = None
     session.steps_done += 1
-    if session.steps_done > session.furthest:  # new furthest progress: the attempts begin to count anew
+    source = session.steps_from
+    if session.steps_done > session.furthest:  # new furthest progress: the count of attempts begins again
         session.furthest = session.steps_done
-        if not session.steps_from.follows_model or _is_progress(event, flight):
+        if not source.follows_model or _is_progress(event, flight):
             session.resumes_since_progress = 0
             session.escalated = False
     if event.spent is not None:
         _spend(session, event.step, event.spent)
-    if session.steps_from.asked:
-        _library_step_completed(session, event, envelope)
+    if source.observed:
+        _see_end(session, event)
+    if source.asked:
+        _library_step_completed(session, event, envelope, follows_model=source.follows_model)
         return
     if session.records is None:
         return
@@ -196,6 +255,13 @@ def _step_completed(session: Session, event: ev.StepCompleted, envelope: Envelop
     session.records.task_ms[event.task] = session.records.task_ms.get(event.task, 0) + event.duration_ms
     if event.output is not None:
         session.records.outputs[event.step] = event.output
+
+
+def _failed_meanwhile(session: Session, flight: InFlight | None) -> bool:
+    """Whether the failure is one of another task, which a person has to repair although this step has ended well."""
+    if session.failure is None or flight is None or session.steps_from.asked:
+        return False
+    return flight.started.step != session.failure.step and flight.seq < session.failure.seq
 
 
 def _is_progress(event: ev.StepCompleted, flight: InFlight | None) -> bool:
@@ -221,25 +287,29 @@ def _compacted(session: Session, event: ev.ContextCompacted, envelope: Envelope)
         session.conversation = msgspec.structs.replace(known, compacted=(*known.compacted, event.step))
 
 
-def _library_step_completed(session: Session, event: ev.StepCompleted, envelope: Envelope) -> None:
+def _library_step_completed(
+    session: Session, event: ev.StepCompleted, envelope: Envelope, *, follows_model: bool
+) -> None:
     """Nothing is kept of a finished step but the counts: it is looked up by its name when the program asks for it.
 
-    Only one with a past keeps a record: which of its completions counts is not to be guessed. Of an agent's session
-    its tasks are kept too: they are few, and a person wants to know which of the plan are done.
+    Only one with a past keeps a record: which of its completions counts is not to be guessed. An agent's session keeps
+    its tasks too: they are few, and a person wants to know which of the plan are done.
     """
+    nested, records = NESTED in event.step, session.records
     session.steps_total = max(session.steps_total, session.steps_done)
-    if NESTED not in event.step:
+    if not nested:
         session.tasks_done += 1
         session.tasks_total = max(session.tasks_total, session.tasks_done)
-    if session.records is None:
+    if records is None:
         return
-    _see_files(session.records, event.files)
-    if session.steps_from.follows_model and NESTED in event.step:
+    if event.files:
+        _see_files(records, event.files)
+    if follows_model and nested:
         task = event.step.partition(NESTED)[0]
-        session.records.inner_done[task] = session.records.inner_done.get(task, 0) + 1
-        session.records.task_ms[task] = session.records.task_ms.get(task, 0) + event.duration_ms
-    if event.step in session.records.steps or (session.steps_from.follows_model and NESTED not in event.step):
-        session.records.steps[event.step] = StepRecord(status="completed", attempt=event.attempt, seq=envelope.seq)
+        records.inner_done[task] = records.inner_done.get(task, 0) + 1
+        records.task_ms[task] = records.task_ms.get(task, 0) + event.duration_ms
+    if event.step in records.steps or (follows_model and not nested):
+        records.steps[event.step] = StepRecord(status="completed", attempt=event.attempt, seq=envelope.seq)
 
 
 def _step_failed(session: Session, event: ev.StepFailed, envelope: Envelope) -> None:
@@ -276,6 +346,11 @@ def _step_settled(session: Session, event: ev.StepSettled, envelope: Envelope) -
         session.records.steps[event.step] = _settled_record(session, flight, event, envelope)
 
 
+def _repeat_denied(session: Session, event: ev.RepeatDenied, envelope: Envelope) -> None:
+    session.untold = {key: step for key, step in session.untold.items() if key != event.arguments}
+    session.fresh = {key: step for key, step in session.fresh.items() if key != event.arguments}
+
+
 def _failure_handled(session: Session, event: ev.FailureHandled, envelope: Envelope) -> None:
     record = session.record(event.step)
     if session.records is not None and record is not None:
@@ -283,7 +358,7 @@ def _failure_handled(session: Session, event: ev.FailureHandled, envelope: Envel
 
 
 def _rollback_started(session: Session, event: ev.RollbackStarted, envelope: Envelope) -> None:
-    """Of an attempt that has ended. One in flight is open anyway."""
+    """Only an attempt that has ended is marked; one in flight is open anyway."""
     record = session.record(event.step)
     if session.records is not None and record is not None and record.left_behind is not None:
         session.records.steps[event.step] = msgspec.structs.replace(record, rolling_back=True)
@@ -310,9 +385,8 @@ def _settled_record(session: Session, flight: InFlight | None, event: ev.StepSet
 def _left_behind(
     session: Session, flight: InFlight | None, event: ev.StepSettled, envelope: Envelope, *, failed: bool
 ) -> ev.StepStarted | None:
-    """The attempt whose outputs are put back before the next one: it failed, or a person wants a command repeated.
-
-    What the evidence cleared was put back with it, or the strategy said to repeat it over what it left.
+    """The attempt whose outputs are restored before the next one: it failed, or a person wants a command repeated. An
+    attempt that was settled by evidence was restored with that, or the strategy was to repeat it over its leftovers.
     """
     if failed and flight is not None:
         return (
@@ -328,7 +402,7 @@ def _left_behind(
 
 
 def may_have_outputs(started: ev.StepStarted) -> bool:
-    """A command; where nothing stood at its outputs before, only its definition tells whether it declares any."""
+    """A command; where nothing stood at its outputs before, only its definition shows whether it declares any."""
     return started.kind == "run"
 
 
@@ -342,6 +416,7 @@ def _task_completed(session: Session, event: ev.TaskCompleted, envelope: Envelop
 
 
 def _answered(session: Session, event: ev.ApprovalGranted | ev.ApprovalDenied, envelope: Envelope) -> None:
+    session.answered_gate = event.step if isinstance(event, ev.ApprovalGranted) else None
     if session.records is not None:
         contents = event.contents if isinstance(event, ev.ApprovalGranted) else {}
         session.records.approvals[event.step] = Approval(
@@ -393,7 +468,9 @@ def _escalated(session: Session, event: ev.EscalatedToPerson, envelope: Envelope
 
 
 def _quarantined(session: Session, event: ev.Quarantined, envelope: Envelope) -> None:
-    """What was not believed is noted; what it may have been about is open, and no approval outlives it."""
+    """Note the events that are not believed; the steps that they may concern are open, and no approval outlives
+    them.
+    """
     session.quarantined = (*session.quarantined, *event.seqs)
     session.gaps = (*session.gaps, *event.gaps)
     session.heads |= dict(event.heads)
@@ -418,7 +495,7 @@ def _quarantined(session: Session, event: ev.Quarantined, envelope: Envelope) ->
         session.tasks_done, session.tasks_total = event.counts.tasks_done, event.counts.tasks_total
     point = session.last_completed
     if point is not None and (point.seq in event.seqs or any(point.step == one.step for one in event.opened)):
-        # The completion it points at is not believed any more: a resume goes on after the repair.
+        # The completion it points at is not believed any more: a resume continues after the repair.
         session.last_completed = mark(envelope) if session.steps_done else None
     if session.records is not None and (event.seqs or event.gaps or event.lost or event.through):
         session.records.approvals.clear()
@@ -429,7 +506,7 @@ def _rolled_back(session: Session, event: ev.StepsRolledBack, envelope: Envelope
     session.undoing, session.undo_answer = None, None
     session.steps_done -= len(event.steps)
     session.tasks_done -= len(event.tasks)
-    # The completion it pointed at is undone: a resume goes on after the taking back, or from the beginning.
+    # The completion it pointed at is undone: a resume continues after the rollback, or from the beginning.
     session.last_completed = mark(envelope) if session.steps_done else None
     if session.records is None:
         return
@@ -468,6 +545,7 @@ def _unknown(session: Session, event: ev.Unknown, envelope: Envelope) -> None:
 _APPLY: dict[type, Callable[[Session, Any, Envelope], None]] = {
     ev.SessionPlanned: _planned,
     ev.PlanChanged: _plan_changed,
+    ev.PlanReplaced: _plan_replaced,
     ev.SessionExecuting: _executing,
     ev.SessionAwaitingApproval: _awaiting,
     ev.SessionPaused: _paused,
@@ -478,6 +556,7 @@ _APPLY: dict[type, Callable[[Session, Any, Envelope], None]] = {
     ev.StepCompleted: _step_completed,
     ev.StepFailed: _step_failed,
     ev.StepSettled: _step_settled,
+    ev.RepeatDenied: _repeat_denied,
     ev.FailureHandled: _failure_handled,
     ev.RollbackStarted: _rollback_started,
     ev.TaskCompleted: _task_completed,

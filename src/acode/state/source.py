@@ -1,7 +1,7 @@
-"""Where the steps of a session come from, as facts that the pure modules and the rim need.
+"""The sources of steps, as facts that the pure modules and the command line need.
 
-A new source of steps is a row in this table, and not a test for its name in thirty files. What happens when one of its
-steps is recorded stands in `engine.source`.
+A new source of steps is a row in this table, and not a test for its name in thirty files. `engine.source` defines the
+record of its steps.
 """
 
 from __future__ import annotations
@@ -16,6 +16,13 @@ class StepSource(msgspec.Struct, frozen=True, kw_only=True):
     asked: bool = False  # the steps are asked for one by one, so that no plan holds them
     follows_model: bool = False  # a model decides what comes next: people follow tasks, and steps lie inside them
     carries_run: bool = False  # the tasks are those of another tool's run, which is resumed under its own id
+    told_of_ends: bool = False  # who asked for a command is told how it ended: one that failed has been run
+    observed: bool = False  # another agent acts, and acode only records: it executes, repeats and rolls back nothing
+
+    @property
+    def public_kind(self) -> str:
+        """As programs read it beside the source of a session."""
+        return "program" if self.kind == "library" else self.kind
 
     @property
     def planning_tasks(self) -> int:
@@ -30,6 +37,7 @@ class StepSource(msgspec.Struct, frozen=True, kw_only=True):
 
 PLAN = StepSource(kind="plan")
 PROGRAM = StepSource(kind="library", asked=True)
-AGENT = StepSource(kind="agent", asked=True, follows_model=True)
+AGENT = StepSource(kind="agent", asked=True, follows_model=True, told_of_ends=True)
 FOREIGN_RUN = StepSource(kind="foreign", carries_run=True)
-SOURCES = {source.kind: source for source in (PLAN, PROGRAM, AGENT, FOREIGN_RUN)}
+OBSERVED_AGENT = StepSource(kind="observed", asked=True, told_of_ends=True, observed=True)
+SOURCES = {source.kind: source for source in (PLAN, PROGRAM, AGENT, FOREIGN_RUN, OBSERVED_AGENT)}

@@ -1,16 +1,17 @@
 """One module per step kind, one dict of them: execute, and settle when found in flight.
 
-Modules are loaded when a session first needs them, so that a plan without a database never imports one.
+Modules are loaded when a session first needs them, so that a plan without a database never imports one; the package
+itself imports none, because the keeper, a process that must start in no time, is one of its modules.
 """
 
 from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from acode.errors import CannotContinue
-from acode.steps.interface import Kind
+if TYPE_CHECKING:
+    from acode.steps.interface import Kind
 
 KINDS: dict[str, str] = {
     "read": "acode.steps.read",
@@ -26,5 +27,7 @@ KINDS: dict[str, str] = {
 @cache
 def kind_of(name: str) -> Kind:
     if name not in KINDS:
+        from acode.errors import CannotContinue
+
         raise CannotContinue(f"this acode knows no step kind {name}", hint="Upgrade acode.")
     return cast("Kind", import_module(KINDS[name]))

@@ -1,4 +1,4 @@
-"""What the declaration of a command says about it when it was cut off: its probe, its outputs, `idempotent`, nothing.
+"""The evidence that a command's declaration gives when it was cut off: its probe, its outputs, `idempotent`, nothing.
 
 `run.look` asks these functions after a crash and `acode check` asks them before the first start, so that the two cannot
 disagree.
@@ -15,14 +15,14 @@ PROBE_NOT_APPLIED = 1
 
 
 def by_declaration(step: Step, ended: str, *, lasting: str | None, rolls_back: bool) -> Finding:
-    """Without a probe. `lasting`: the effects that cannot be rolled back, in words; None: its only effects are outputs.
+    """Without a probe. `lasting`: describes the effects that cannot be rolled back; None: its only effects are outputs.
 
-    `rolls_back`: of an unknown outcome, whether its outputs can be rolled back all the same.
+    `rolls_back`: of an unknown outcome, whether its outputs can be rolled back in spite of that.
     """
     if lasting is None:
         return Finding(
             outcome=Outcome.PARTIAL,
-            evidence=f"{ended}; its only effects are its outputs, which can be put back",
+            evidence=f"{ended}; its only effects are its outputs, which can be restored",
             repeatable=True,
             rolls_back=True,
         )
@@ -34,7 +34,7 @@ def by_declaration(step: Step, ended: str, *, lasting: str | None, rolls_back: b
 
 
 def by_probe_status(code: int, told: str, *, rolls_back: bool) -> Finding:
-    """What the exit status of the probe says: 0 applied, 1 not applied, anything else nothing."""
+    """The outcome by the probe's exit status: 0 applied, 1 not applied, anything else unknown."""
     if code == 0:
         return Finding(outcome=Outcome.APPLIED, evidence=told)
     if code == PROBE_NOT_APPLIED:
@@ -48,7 +48,7 @@ def predict_command(step: Step) -> Prediction:
     assert isinstance(step.action, Run)
     ended, outputs = how_it_was_lost(None, None, same_boot=False), bool(step.action.outputs)
     if step.action.probe is not None:
-        finding = by_probe_status(PROBE_NOT_APPLIED, f"{ended}; its probe will tell", rolls_back=outputs)
+        finding = by_probe_status(PROBE_NOT_APPLIED, f"{ended}; its probe will decide", rolls_back=outputs)
         return Prediction(
             finding=finding, reason="probe", because="unless its probe says it took effect; asked if it cannot say"
         )

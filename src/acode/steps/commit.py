@@ -1,14 +1,14 @@
 """commit: a git commit made exactly once.
 
 The commit carries the step's key as a trailer; found in flight, the trailer is searched from HEAD. It is put together
-in an index of acode's own, so that whatever somebody else has staged stays staged, and a failing hook or a crash
+in an index of acode's own, so that another person's staged changes stay staged, and a failing hook or a crash
 leaves the user's index as it was. Hooks and signing run as the user has set them up. Paths named by the step are
 committed as they are in the working tree, new files and deletions included; without any, everything in the workspace
 that git tracks or that is staged, and the new files that the session has written or read.
 
 git lives on when acode dies, and may be in a long hook: it holds a lock of ours, so that it is waited for. Killed with
-acode it leaves its own locks on HEAD and the branch, in which nobody could commit any more: what is shown to be ours of
-them is removed, and the step says so.
+acode it leaves its own locks on HEAD and the branch, which would block every later commit: the locks that are provably
+ours are removed, and the step reports it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from acode import lock
+from acode.command_notes import process_started
 from acode.disk import file_lock
 from acode.disk.own_files import open_own
 from acode.disk.private_files import put_private
-from acode.disk.write_errors import naming_what_failed
+from acode.disk.write_errors import refusing_write_errors
 from acode.errors import NotWritable, StepFailed
 from acode.events import types as ev
 from acode.events.definition import Commit, Step
@@ -40,9 +41,15 @@ from acode.steps import git_locks as locks
 from acode.steps import keeper
 from acode.steps import repository as git
 from acode.steps.interface import Done, Failed, Prediction, Prepared, RolledBack, Site
-from acode.steps.keeper_notes import alive_lock_held, named, pids_mean_the_same, read_mark, run_directory
+from acode.steps.keeper_notes import (
+    alive_lock_held,
+    named,
+    pids_mean_the_same,
+    read_mark,
+    run_directory,
+)
 from acode.steps.repository import GitFailed, Repository
-from acode.steps.run import TAIL_BYTES, WITHHELD
+from acode.steps.run import WITHHELD
 from acode.workspace import restat
 
 WATCH_S = 0.1
@@ -95,12 +102,12 @@ def prepare(step: Step, site: Site) -> Prepared:
 
 
 def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
-    """What goes wrong before git is started has changed nothing; behind that only the commit can tell."""
+    """A failure before git is started has changed nothing; after that only the commit itself is evidence."""
     assert isinstance(step.action, Commit)
     directory = run_directory(site.agent_dir, started.key)
     with contextlib.ExitStack() as working:
         try:
-            with naming_what_failed(f"the commit of step {step.id} cannot be prepared"):
+            with refusing_write_errors(f"the commit of step {step.id} cannot be prepared"):
                 held = working.enter_context(alive(directory))
                 if held is None:
                     return Failed(reason="error", message=f"git runs already for step {step.id}")
@@ -117,7 +124,7 @@ def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
                 return finished(site, started, repository, found, stale_only=True)
             return judge(site, started, repository, found.watch(step, site, started), found.notes)
         except (GitFailed, OSError) as error:
-            said = str(error) if isinstance(error, NotShown) else f"it is open what became of the commit: {error}"
+            said = str(error) if isinstance(error, NotShown) else f"the outcome of the commit is unknown: {error}"
             return Failed(reason="signal", message=site.redactor.text(said))
 
 
@@ -140,13 +147,13 @@ def begin(
 
 
 def _discard(index: Path) -> None:
-    """What stays of it lies in the directory of this attempt, where nobody looks for it."""
+    """A leftover stays in the directory of this attempt, where nothing reads it."""
     with contextlib.suppress(OSError):
         index.unlink(missing_ok=True)
 
 
 def removal(site: Site, started: ev.StepStarted, removed: list[str]) -> str:
-    """Said at once, and kept with the result: somebody else's file would be missed."""
+    """Reported at once, and recorded with the result: a file of another process would be missed."""
     note = f"removed {' and '.join(removed)}: a git of acode that was killed had left {'them' if removed[1:] else 'it'}"
     site.show(started.step, f"{note}\n".encode())
     return note
@@ -214,12 +221,12 @@ class Ended(NamedTuple):
 
 
 class Running:
-    """`git commit` with its hooks, in a process group of its own; whoever holds the lock of the step is one of them."""
+    """`git commit` with its hooks, in a process group of its own; the holder of the step's lock is one of them."""
 
     def __init__(self, repository: Repository, message: str, index: Path, notes: list[str]) -> None:
         self.notes = notes  # what was done before it, for the record
-        # Synced wholly: by default git leaves new objects and branches to the disk's cache, and a power cut would take
-        # back a commit that acode was told of.
+        # Synced wholly: by default git leaves new objects and branches to the disk's cache, and a power cut would undo
+        # a commit that git had reported.
         new_group: dict[str, Any] = (
             {"process_group": 0, "pass_fds": (repository.held,)} if sys.platform != "win32" else {}
         )
@@ -239,7 +246,7 @@ class Running:
     def watch(self, step: Step, site: Site, started: ev.StepStarted) -> Ended:
         try:
             mark_started(run_directory(site.agent_dir, started.key), self._process.pid)
-        except BaseException:  # nobody could tell it from a child of a hook: it may not live on without its mark
+        except BaseException:  # it would look like a child of a hook: it may not live on without its mark
             self._signal(terminate=False)
             with self._process:  # closes its pipe, and waits
                 self._process.wait()
@@ -260,7 +267,7 @@ class Running:
             if now >= idle_at:
                 site.idle()
                 idle_at = now + IDLE_S
-        reader.join(DRAIN_S)  # a background child of a hook may hold the pipe for ever
+        reader.join(DRAIN_S)  # a background child of a hook may hold the pipe forever
         return Ended(self._process.returncode, bytes(self._output), self._stopped)
 
     def _has_ended(self) -> bool:
@@ -310,9 +317,9 @@ def alive(directory: Path) -> Iterator[int | None]:
 
 
 def mark_started(directory: Path, pid: int) -> None:
-    """Who works here, for people, and for telling git from a child of a hook that has outlived it."""
+    """Name the process at work, for people, and to distinguish git from a child of a hook that has outlived it."""
     where = {"boot_id": lock.boot_id(), "pid_namespace": lock.pid_namespace()}
-    mark = {"keeper": pid, "since": time.time(), "command": pid, "command_started": keeper.started(pid), **where}
+    mark = {"keeper": pid, "since": time.time(), "command": pid, "command_started": process_started(pid), **where}
     put_private(directory / "started", (json.dumps(mark).encode(),), durable=False)
 
 
@@ -330,7 +337,7 @@ def judge(site: Site, started: ev.StepStarted, repository: Repository, ended: En
         return Done(files=done.files, touched=done.touched, result=done.result, output=output, blobs=blobs)
     files, touched = seen(site)
     words = {"timeout": "ran out of its time and was stopped", "signal": "was stopped"}
-    how = words[ended.stopped] if ended.stopped else _exit_in_words(ended.exit, text)
+    how = words[ended.stopped] if ended.stopped else _describe_exit(ended.exit, text)
     return Failed(
         reason=ended.stopped or ("exit" if ended.exit > 0 else "signal"),
         message=f"`git commit` {how}",
@@ -343,7 +350,7 @@ def judge(site: Site, started: ev.StepStarted, repository: Repository, ended: En
     )
 
 
-def _exit_in_words(code: int, text: str) -> str:
+def _describe_exit(code: int, text: str) -> str:
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}"
     lines = text.strip().splitlines() or ["neither git nor a hook said why"]
@@ -358,7 +365,7 @@ def kept_output(site: Site, text: str) -> tuple[ev.Output | None, dict[str, Any]
         return None, {}
     data = text.encode()
     sha256, blob = site.store.keep(data, "output")
-    tail = data[-TAIL_BYTES:].decode("utf-8", "replace")
+    tail = data[-keeper.TAIL_BYTES :].decode("utf-8", "replace")
     return ev.Output(blob=sha256, bytes=len(data), tail=tail), {sha256: blob}
 
 
@@ -430,13 +437,13 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
 
 
 def still_running(directory: Path) -> str | None:
-    """In words, if git or one of its hooks lives on without its acode."""
+    """A description, if git or one of its hooks lives on without its acode."""
     if not alive_lock_held(directory):
         return None
     mark = read_mark(directory)
     if mark is None or mark.command is None:
         return "git is just being started"
-    if pids_mean_the_same(mark) and keeper.started(mark.command) != mark.command_started:
+    if pids_mean_the_same(mark) and process_started(mark.command) != mark.command_started:
         return None  # only a child of a hook is left, and it makes no commit
     return f"git is still running, {named(mark)}"
 
@@ -460,8 +467,8 @@ def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:
 def adopted(site: Site, started: ev.StepStarted, repository: Repository, commit: str) -> Done:
     """The commit is there, and the index learns of it.
 
-    git has ended, or it would be waited for. What still holds the lock then is a child of a hook: it may stay for ever,
-    and nobody else will look after the index.
+    git has ended, or it would be waited for. A process that still holds the lock then is a child of a hook: it may stay
+    forever, and nothing else will update the index.
     """
     with alive(run_directory(site.agent_dir, started.key)) as held:
         return finished(site, started, repository._replace(held=held), commit, stale_only=True)

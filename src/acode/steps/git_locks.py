@@ -1,10 +1,10 @@
-"""git's own locks: the user's index changed under its lock, and what a killed git left locked.
+"""git's own locks: change the user's index under its lock, and remove the locks that a killed git left.
 
 A lock is removed only where something shows that it is a dead acode's or its git's. The one on the index that acode
 takes has the key of the step in it. One on a branch has the commit in it that the branch was to get, and that commit
 carries the key. One on HEAD is empty; but git takes it before it writes to the branch and gives it back afterwards, so
 it is ours if it is not younger than what our git wrote there. Every other lock is waited for a moment and then named:
-whether somebody works there, only a person can say.
+only a person knows whether somebody works there.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def index_lock(repository: Repository, key: str, agent_dir: Path) -> Iterator[No
 
 
 def take_lock(place: Path, key: str) -> bool:
-    """Made with our key already in it: a kill between making and naming would leave a lock that is nobody's."""
+    """Made with our key already in it: a kill between making and naming would leave a lock without an owner."""
     named = named_lock(place, key)
     try:
         named.write_bytes(signature(key))
@@ -106,7 +106,7 @@ def signature(key: str) -> bytes:
 
 
 def remove_ours(place: Path, agent_dir: Path, key: str) -> bool:
-    """Remove a lock on the index that a killed acode left; True if there is none any more. `key`: of who asks."""
+    """Remove a lock on the index that a killed acode left; True if there is none any more. `key`: the caller's."""
     found = _text_of(place)
     if found is None:
         return True
@@ -146,7 +146,7 @@ def make_way(repository: Repository, branch: str | None, key: str, agent_dir: Pa
 
 
 def ref_locks(repository: Repository, branch: str | None) -> list[Path]:
-    """What git locks to move a branch on which HEAD is; without a branch, HEAD alone."""
+    """The locks that git takes to move a branch on which HEAD is; without a branch, HEAD alone."""
     head = repository.git_dir / "HEAD.lock"
     return [head] if branch is None else [head, own_lock(repository.common_dir / branch)]
 
@@ -162,7 +162,7 @@ def remove_dead(repository: Repository, branch: str | None, key: str, agent_dir:
         if written is None or owner is None:
             continue
         with whose_end_is_certain(owner, agent_dir, key) as began_ns:
-            # Read again: whoever removes holds the run lock, so that of two that find it only one goes on.
+            # Read again: the remover holds the run lock, so that only one of two that find it continues.
             if began_ns is None or _written(place) != written:
                 continue
             ours = [locks[0]] if place != locks[0] and _taken_between(locks[0], began_ns, written.at_ns) else []
@@ -216,11 +216,11 @@ def _written(place: Path) -> Written | None:
 
 @contextlib.contextmanager
 def whose_end_is_certain(owner: str, agent_dir: Path, key: str) -> Iterator[int | None]:
-    """When the attempt with the key `owner` began, if nobody works on it any more; None where somebody may.
+    """When the attempt with the key `owner` began, if no process works on it any more; None where one may.
 
     It is dead when nobody holds its run lock, which acode and every git of the attempt hold, and which is held here
     meanwhile: of two that find the same leftover only one removes it, and nobody removes the lock that was made after
-    it. Whoever asks works on its own step, `key`, alone, and its git has ended: what has that key in it is from before.
+    it. The caller works on its own step, `key`, alone, and its git has ended: a lock with that key is an old one.
     """
     try:
         alive = open_own(alive_file(agent_dir, owner), os.O_RDWR)

@@ -1,14 +1,15 @@
-"""What every step kind offers, and what it is given: the shape of the modules in this package.
+"""The interface of a step kind: the functions of the modules in this package, and their arguments.
 
-A kind is a module with six functions. `predict` says before the first start what `look` would find after a power
-failure. `prepare` gathers what must be durable before anything happens. `execute` does
-the work. `look` says, without changing anything, what became of a step found in flight. `adopt` collects what an
-undisturbed run would have recorded for a step that evidence shows to be applied. `roll_back` undoes partial effects.
+A kind is a module with six functions. `predict` returns before the first start the finding that `look` would make after
+a power failure. `prepare` gathers the values that must be durable before anything happens. `execute` does the work.
+`look` returns, without changing anything, the outcome of a step found in flight. `adopt` collects the record of an
+undisturbed run for a step that evidence shows to be applied. `roll_back` undoes partial effects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -42,7 +43,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     manifest: Mapping[str, ev.FileState]
     stop: Stop
     show: Callable[[str, bytes], None]  # step id and a piece of its output, already redacted
-    keeping: Callable[[ev.RollbackStarted], None]  # called before the first byte is taken back
+    keeping: Callable[[ev.RollbackStarted], None]  # called before the first byte is rolled back
     idle: Callable[[], None]  # called about every second while waiting, so that commits become power-safe
     output_limit_bytes: int
     timeout_s: float
@@ -50,10 +51,11 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     preimage_budget_bytes: int = 256 * 1_048_576
     boot_id: str = ""
     strict_redaction: bool = False
+    turn: AbstractContextManager[object] = nullcontext()  # for reads of the log: other steps may write to it meanwhile
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes into the step's start."""
+    """The content of the step's start event."""
 
     before: tuple[ev.PreImage, ...] = ()
     before_complete: bool = True
@@ -91,11 +93,13 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """What `look` would find if the machine went down in the middle of the step, and what in the plan says so."""
+    """The finding of `look` if the machine went down in the middle of the step, and the part of the plan it follows
+    from.
+    """
 
     finding: Finding
     reason: Literal["idempotent", "outputs", "probe", "evidence", "gate", "none"]
-    because: str  # the reason in words
+    because: str  # the reason as a text
 
 
 class RolledBack(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """The keeper: a tiny process that starts one command, keeps its output and its end, and lives on when acode dies.
 
 It runs in a session of its own, so that neither Ctrl+C nor the death of a terminal reaches it. It writes the redacted
-output as it comes and, as its last act, the exit status, synced: whoever settles the step later asks this file first.
+output as it comes and, as its last act, the exit status, synced: the settlement of the step reads this file first.
 Started as a program with the request on its standard input; it must never import more than it needs, and never write
 a byte of output that was not redacted.
 """
@@ -25,16 +25,25 @@ if __name__ == "__main__":  # started without the paths that acode is found on; 
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 # Loaded before the command begins, because it may be one that replaces this very installation.
-from acode.disk.file_lock import try_lock
-from acode.disk.fsync import sync_directory, sync_file, write_all
+from acode.command_notes import (
+    CLAIM,
+    claim,
+    how_it_ended,
+    process_started,
+    process_stat,
+    take_room,
+    write_end,
+    write_note,
+)
+from acode.disk.fsync import sync_file
 from acode.disk.own_files import open_own
 
 READ_BYTES = 65_536
 KILL_AFTER_S = 5.0
-DRAIN_S = 0.2  # a background child may hold the pipe open for ever; the command itself has ended
+DRAIN_S = 0.2  # a background child may hold the pipe open forever; the command itself has ended
 TAIL_BYTES = 2_000
-NOTE_BYTES = 1_024
-CLAIM = "claimed"
+
+__all__ = ["CLAIM", "KILL_AFTER_S", "keep"]
 
 
 class Stream(Protocol):
@@ -124,7 +133,9 @@ class Command:
         self._kill_at: float | None = None
 
     def stop(self, why: str, now: float) -> None:
-        """TERM to the group; KILL to whoever is left after a grace. One that has ended by itself was not stopped."""
+        """TERM to the group; KILL to the processes left after a grace period. One that has ended by itself was not
+        stopped.
+        """
         if self.stopping is None and self.process.poll() is None:
             self.stopping = why
             self._kill_at = now + KILL_AFTER_S
@@ -136,7 +147,7 @@ class Command:
             self._signal(terminate=False)
 
     def end_group(self) -> None:
-        """The command itself has ended; whoever of its group ignores the request to end gets no longer than it."""
+        """The command itself has ended; a process of its group that ignores the request to end gets no more time."""
         while self._kill_at is not None and self._group_lives():
             if time.monotonic() >= self._kill_at:
                 self._signal(terminate=False)
@@ -163,9 +174,9 @@ class Command:
 
 
 def _has_living_member(group: int) -> bool:
-    """Dead members that nobody has fetched still answer to signals; in a container without an init for ever."""
+    """Dead members that nobody has fetched still answer to signals; in a container without an init, forever."""
     for name in filter(str.isdigit, os.listdir("/proc")):
-        fields = _stat(int(name))
+        fields = process_stat(int(name))
         if len(fields) > 2 and int(fields[2]) == group and fields[0] not in "ZX":
             return True
     return False
@@ -174,13 +185,13 @@ def _has_living_member(group: int) -> bool:
 def keep(request: dict[str, Any], redacted: Stream) -> None:
     """Start the command, watch it to its end, write the status."""
     directory, began = request["directory"], time.time()
-    claim = _claim(directory)
-    if claim is None:
+    claimed = claim(directory)
+    if claimed is None:
         return
     wake = request.get("wake_fd")
     if wake is not None and sys.platform != "win32":
         os.set_blocking(wake, False)
-    _take_room(directory, "status")
+    take_room(directory)
     capture = Capture(os.path.join(directory, "output"), request["output_limit_bytes"], redacted, wake)
     mark = {"keeper": os.getpid(), "since": began, **request["where"]}
     asked, command = False, None
@@ -194,9 +205,9 @@ def keep(request: dict[str, Any], redacted: Stream) -> None:
     # Before anybody can know our pid: the default would end the keeper and leave its command alone.
     signal.signal(signal.SIGTERM, stop)
     if sys.platform == "win32":
-        _write(directory, "started", mark)  # there the command cannot name itself before it begins
+        write_note(directory, "started", mark)  # there the command cannot name itself before it begins
     try:
-        command = Command(request["argv"], request["cwd"], lambda pid: _name(directory, mark, pid), claim)
+        command = Command(request["argv"], request["cwd"], lambda pid: _name(directory, mark, pid), claimed)
     except (OSError, subprocess.SubprocessError) as error:  # the latter: the new process could not name itself
         why = error.strerror if isinstance(error, OSError) else "it could not be noted that it begins"
         capture.add(f"{request['argv'][0]}: {why}\n".encode())
@@ -208,7 +219,12 @@ def keep(request: dict[str, Any], redacted: Stream) -> None:
         stop()
     _watch(command, capture, request.get("timeout_s"))
     command.end_group()
-    end = {**_end(command.process.returncode), "stopped": command.stopping, "began": began, "ended": time.time()}
+    end = {
+        **how_it_ended(command.process.returncode),
+        "stopped": command.stopping,
+        "began": began,
+        "ended": time.time(),
+    }
     if end["exit"] == 0 and command.stopping is None:
         places = request.get("outputs_in", ())
         end["alone"] = _left_nobody(command.process.pid) if places else None
@@ -248,16 +264,7 @@ def _environment(pid: str) -> list[bytes]:
 
 def _name(directory: str, mark: dict[str, Any], pid: int) -> None:
     """No mark and the same boot mean that the command never ran."""
-    _write(directory, "started", {**mark, "command": pid, "command_started": started(pid)})
-
-
-def _end(code: int) -> dict[str, Any]:
-    if code >= 0:
-        return {"exit": code}
-    try:
-        return {"exit": None, "signal": signal.Signals(-code).name}
-    except ValueError:  # a real-time signal has no name
-        return {"exit": None, "signal": f"signal {-code}"}
+    write_note(directory, "started", {**mark, "command": pid, "command_started": process_started(pid)})
 
 
 def _watch(command: Command, capture: Capture, timeout_s: float | None) -> None:
@@ -305,23 +312,6 @@ def _reap(command: Command, deadline: float | None) -> None:
         return
 
 
-def _claim(directory: str) -> int | None:
-    """Once per attempt: the file that says so, locked.
-
-    A directory in its place: the attempt was settled as never begun, and must not begin any more. So an acode that was
-    suspended before it started its command cannot start it when it wakes up much later.
-    """
-    try:
-        # To read only: a command that held it for writing would keep its disk from being made read-only.
-        fd = os.open(os.path.join(directory, CLAIM), os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return None
-    if sys.platform != "win32":
-        with contextlib.suppress(OSError):  # it is more evidence; the command can do without
-            try_lock(fd)
-    return fd
-
-
 def _synced(places: Sequence[str]) -> bool | None:
     """Whether the file systems that these lie on hold all that the command did; None where that cannot be asked for.
 
@@ -356,52 +346,7 @@ def _nearest_directory(place: str) -> str:
 def _finish(directory: str, capture: Capture, end: dict[str, Any]) -> None:
     sha256 = capture.close()
     status = {"ended": time.time(), **end, "sha256": sha256, "bytes": capture.total, "kept": capture.kept}
-    with contextlib.suppress(FileNotFoundError):  # where room was taken for it
-        status["inode"] = os.stat(os.path.join(directory, "status.new")).st_ino
-    _write(directory, "status", status, durable=True)
-
-
-def _take_room(directory: str, name: str) -> None:
-    """For the last note while there is room: a disk that the command fills must not swallow how it ended."""
-    _put(os.path.join(directory, f"{name}.new"), b"", durable=False)
-
-
-def _write(directory: str, name: str, value: dict[str, Any], *, durable: bool = False) -> None:
-    """Whole or not at all."""
-    temp, place = os.path.join(directory, f"{name}.new"), os.path.join(directory, name)
-    _put(temp, json.dumps(value).encode(), durable=durable)
-    os.replace(temp, place)
-    if durable:
-        # The directory of this attempt is new: without its own name above it, all in it is lost to a power cut.
-        for changed in (os.path.dirname(directory), directory):
-            sync_directory(changed)
-
-
-def _put(path: str, note: bytes, *, durable: bool) -> None:
-    """Over whatever stands there, with blanks up to the room that is taken for every note."""
-    fd = open_own(path, os.O_WRONLY | os.O_CREAT)
-    try:
-        write_all(fd, note.ljust(NOTE_BYTES))
-        if durable:
-            sync_file(fd)
-    finally:
-        os.close(fd)
-
-
-def started(pid: int) -> float | None:
-    """When the process began, in the unit of the lock's owner check; the pid alone may be somebody else's tomorrow."""
-    fields = _stat(pid) if sys.platform == "linux" else []
-    # Dead and not yet fetched by its parent: in a container without an init that may last for ever.
-    return float(fields[19]) if len(fields) > 19 and fields[0] not in "ZX" else None
-
-
-def _stat(pid: int) -> list[str]:
-    """What Linux says of a process, from its state on; nothing if it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return []
+    write_end(directory, status)
 
 
 def main() -> None:

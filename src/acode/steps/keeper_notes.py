@@ -1,7 +1,7 @@
-"""What a keeper leaves of one attempt: that it began, whether it lives, how it ended.
+"""The keeper's notes about one attempt: that it began, whether it lives, how it ended.
 
-A command is repeated or adopted by this evidence. What is not there shows something; what is there and cannot be read
-shows nothing, so it is an error of the machine and never taken for absent.
+A command is repeated or adopted by this evidence. An absent note is evidence; a note that exists and cannot be read is
+none, so it is an error of the machine and never taken for absent.
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from acode import lock
 from acode.disk import file_lock
 from acode.disk.own_files import open_own, read_own
-from acode.steps.keeper import CLAIM
+from acode.steps.keeper import CLAIM, TAIL_BYTES
+
+if TYPE_CHECKING:
+    from acode.redact import Redactor
 
 _T = TypeVar("_T")
+RAW_OUTPUT, RAW_TAIL = "output.raw", "output.tail.raw"
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +38,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     ended: float
     signal: str | None = None
     stopped: str | None = None
-    unbegun: str | None = None  # why it could not be started, which is no word of the command's
+    unbegun: str | None = None  # why it could not be started; this is no output of the command
     inode: int = 0  # of this note itself: a copy of it says nothing about when files were changed here
     alone: bool | None = None  # whether nobody whom it had started lived on, to write to its outputs; None: not known
     synced: bool | None = None  # whether its outputs were on the disk before this was noted; None: nobody tried
@@ -56,10 +60,10 @@ class EndOnDisk(msgspec.Struct, frozen=True, kw_only=True):
     ctime_ns: int
 
     def is_before(self, found: os.stat_result, slack_ns: int) -> bool | None:
-        """Whether what stands there came later; None where that cannot be told.
+        """Whether the file at the path is younger; None where that is unknown.
 
-        Only the time of the change counts, which nobody can set: a copy that keeps its times was made later all the
-        same. Another file system has another clock, and Windows keeps no such time.
+        Only the time of the change counts, which nobody can set: a copy that keeps its times has a new one. Another
+        file system has another clock, and Windows keeps no such time.
         """
         if sys.platform == "win32" or found.st_dev != self.device:
             return None
@@ -73,6 +77,8 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     command_started: float | None = None
     boot_id: str = ""  # empty in marks of 0.1, and then its pids are taken for pids of here
     pid_namespace: str = ""
+    front: bool = False  # it was a front, under an agent's shell
+    output: str = ""  # where the command's output went, if that was a file of the agent's
 
 
 def run_directory(agent_dir: Path, key: str) -> Path:
@@ -98,11 +104,22 @@ def read_mark(directory: Path) -> Mark | None:
 
 
 def _read(path: Path, kind: type[_T]) -> _T | None:
-    """None where it is not there, or not whole. What is there and cannot be read shows nothing, and is an error."""
+    """None where it is absent or incomplete. A note that exists and cannot be read is no evidence, and an error."""
     try:
         return msgspec.json.decode(read_own(path), type=kind)
     except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def last_output(directory: Path) -> str:
+    """The last lines that the command printed, as far as its keeper could note them; redacted already."""
+    try:
+        with open(open_own(directory / "output", os.O_RDONLY), "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL_BYTES))
+            return file.read(TAIL_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def never_began(directory: Path) -> bool:
@@ -110,8 +127,31 @@ def never_began(directory: Path) -> bool:
     return not _stands(directory / "started")
 
 
+def claimed(directory: Path) -> bool:
+    """Whether a keeper or a front took the attempt. A directory: it was settled as never begun."""
+    return (directory / CLAIM).is_file()
+
+
+def read_unredacted(directory: Path, rules: Redactor) -> bytes:
+    """What a front kept of the output, which no rule has seen yet: its beginning, and its end if there is more.
+
+    Whole lines where something is left out between the two: no rule knows a secret that was cut in half.
+    """
+    head, tail = (_raw(directory / name) for name in (RAW_OUTPUT, RAW_TAIL))
+    if tail:
+        head, tail = head[: head.rfind(b"\n") + 1], tail[tail.find(b"\n") + 1 :]
+    return rules.text((head + tail).decode("utf-8", "replace")).encode("utf-8", "replace")
+
+
+def _raw(path: Path) -> bytes:
+    try:
+        return read_own(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+
+
 def place_is_there(directory: Path) -> bool:
-    """Whether the place of the notes is the one that was made: whoever removed it took the notes along."""
+    """Whether the place of the notes is the one that was made: a process that removed it removed the notes too."""
     return _stands(directory / "alive")
 
 
@@ -124,7 +164,7 @@ def _stands(path: Path) -> bool:
 
 
 def still_running(directory: Path, mark: Mark | None) -> str | None:
-    """In words, if the keeper or its command lives; None if both are gone."""
+    """A description, if the keeper or its command lives; None if both are gone."""
     held = alive_lock_held(directory)
     if not held and (mark is None or not _command_lives(directory, mark)):
         return None
@@ -134,17 +174,16 @@ def still_running(directory: Path, mark: Mark | None) -> str | None:
 
 
 def named(mark: Mark) -> str:
-    """The pid and the beginning of a command that was marked as started, in words."""
+    """The pid and the start time of a command that was marked as started, as a text."""
     where = " of another container" if lock.is_in_another_container(mark) else ""
     since = time.strftime("%H:%M:%S UTC", time.gmtime(mark.since))
     return f"pid {mark.command or mark.keeper}{where}, since {since}"
 
 
 def _command_lives(directory: Path, mark: Mark) -> bool:
-    """Its keeper may have been killed alone: then only the process itself can tell.
-
-    In another container nobody sees it. There the lock shows it that it was given on its way: a command that closes all
-    files that it was given is not seen, so that a free lock proves nothing.
+    """Its keeper may have been killed alone: then only the process itself is evidence. From another container it is
+    invisible. There the lock that it inherited shows it: a command that closes all files that it was given is not seen,
+    so that a free lock proves nothing.
     """
     if mark.command is None or mark.command_started is None:
         return False
@@ -158,9 +197,9 @@ def pids_mean_the_same(mark: Mark) -> bool:
 
 
 def how_it_was_lost(status: Status | None, mark: Mark | None, same_boot: bool) -> str:
-    """In words, what became of a command that did not end by itself, or whose end may not count."""
+    """A description of the outcome of a command that did not end by itself, or whose end may not count."""
     if status is not None and status.stopped is not None:
-        return "the command was stopped by " + ("its time-out" if status.stopped == "timeout" else "a signal")
+        return "the command was stopped by " + ("its timeout" if status.stopped == "timeout" else "a signal")
     if status is not None and status.exit == 0:
         return "the command ended with exit status 0, but its outputs may not have reached the disk"
     if status is not None:
@@ -173,7 +212,7 @@ def how_it_was_lost(status: Status | None, mark: Mark | None, same_boot: bool) -
 
 
 def _may_live_unseen(mark: Mark | None) -> bool:
-    """Whether nobody here can tell that a command without a keeper has ended."""
+    """Whether a command without a keeper may live where this process cannot see it."""
     return mark is not None and mark.command is not None and lock.is_in_another_container(mark)
 
 

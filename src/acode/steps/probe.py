@@ -1,6 +1,7 @@
-"""Ask a probe: a short command that says whether a step took effect, by its exit status.
+"""Run a probe: a short command whose exit status says whether a step took effect.
 
-It changes nothing by contract, so nobody keeps it: whoever stops waiting for it ends it, with all that it has started.
+It changes nothing by contract, so it has no keeper: the caller that stops waiting for it ends it, with all its
+children.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from acode.disk.path_names import bytes_of
 
 ASK_TIMEOUT_S = 60.0
-SAID_CHARS_MAX = 2_000
+MESSAGE_CHARS_MAX = 2_000
 KEY = "Acode-Key"
 UNDER_WAY = {
     "MERGE_HEAD": "a merge",
@@ -25,7 +25,7 @@ UNDER_WAY = {
     "rebase-apply": "a rebase",
 }
 
-# What says where a repository is, or how paths are read; set where acode runs inside a hook, and of another repository.
+# The variables that name a repository or change how paths are read; set where acode runs inside a hook of another one.
 _MISLEADING = frozenset(
     f"GIT_{name}"
     for name in (
@@ -78,7 +78,7 @@ def find_repository(workspace: str, env: Mapping[str, str]) -> Repository:
 
 
 def ask(repository: Repository, *arguments: str | bytes, stdin: bytes = b"", index: Path | None = None) -> bytes:
-    """The answer of git, or GitFailed with what it said."""
+    """The output of git, or GitFailed with its message."""
     code, out, said = call(repository, *arguments, stdin=stdin, index=index)
     if code != 0:
         raise GitFailed(said or f"git {os.fsdecode(arguments[0])} ended with exit status {code}")
@@ -108,7 +108,7 @@ def call(
         raise GitFailed(f"git {os.fsdecode(arguments[0])} took over {ASK_TIMEOUT_S:g} s") from error
     except OSError as error:
         raise GitFailed(f"git cannot be started: {error.strerror}") from error
-    return ended.returncode, ended.stdout, ended.stderr.decode("utf-8", "replace").strip()[:SAID_CHARS_MAX]
+    return ended.returncode, ended.stdout, ended.stderr.decode("utf-8", "replace").strip()[:MESSAGE_CHARS_MAX]
 
 
 def names(answer: bytes) -> list[bytes]:
@@ -175,7 +175,8 @@ def make_index(repository: Repository, place: Path, base: str | None) -> None:
 
 def copy_index(repository: Repository, place: Path) -> None:
     """A copy with the same time: git distrusts entries that are not older than the file which holds them, so a newer
-    copy would hide changes of the same size made in the same tick. What a killed git left of it is taken away."""
+    copy would hide changes of the same size made in the same tick. The leftover of a killed git is removed.
+    """
     own_lock(place).unlink(missing_ok=True)
     place.unlink(missing_ok=True)
     try:
@@ -193,7 +194,7 @@ def own_lock(place: Path) -> Path:
 
 
 class Changes(NamedTuple):
-    """What differs between the last commit and the working tree."""
+    """The differences between the last commit and the working tree."""
 
     tracked: list[bytes]
     untracked: list[bytes]
@@ -209,7 +210,7 @@ def changes(repository: Repository, place: Path, paths: Iterable[bytes]) -> Chan
 
 
 def staged(repository: Repository, base: str | None, path: bytes) -> tuple[set[bytes], set[bytes]]:
-    """What somebody has added to and removed from the user's index since the last commit."""
+    """The paths added to and removed from the user's index since the last commit."""
     if base is None:
         return set(names(ask(repository, "ls-files", "-z", "--cached", "--", literally(path)))), set()
     options = ("--cached", "--name-status", "-z", "--no-renames")
@@ -228,7 +229,7 @@ def add(repository: Repository, place: Path, paths: Iterable[bytes], removed: It
 
 
 def deleted(repository: Repository, place: Path, base: str | None) -> list[bytes]:
-    """What an index does not hold any more of the last commit."""
+    """The paths of the last commit that an index does not hold any more."""
     if base is None:
         return []
     options = ("--cached", "--name-only", "--diff-filter=D", "-z", "--no-renames")

@@ -8,7 +8,6 @@ no mark and the same boot prove that the command never ran.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import subprocess
@@ -23,10 +22,11 @@ import msgspec
 from acode import lock
 from acode.disk import file_lock
 from acode.disk.own_files import open_own, read_own
-from acode.disk.write_errors import naming_what_failed
+from acode.disk.write_errors import refusing_write_errors
 from acode.errors import AcodeError, BlobDamaged, DiskFull, NotWritable, WriteFailed
 from acode.events import types as ev
 from acode.events.definition import Run, Step, command_line, declared_outputs
+from acode.events.keys import traceparent
 from acode.plan import Finding, Outcome
 from acode.redact import Redactor, redactor
 from acode.steps import keeper, probe
@@ -36,14 +36,17 @@ from acode.steps.interface import Done, Failed, Prepared, RolledBack, Site, kept
 from acode.steps.keeper_notes import (
     Status,
     alive_lock_held,
+    claimed,
     how_it_was_lost,
     never_began,
     place_is_there,
     read_mark,
     read_status,
+    read_unredacted,
     run_directory,
     still_running,
 )
+from acode.steps.keeper_start import reap, start_keeper
 from acode.steps.set_aside import Aside
 from acode.steps.step_outputs import outputs_directory
 from acode.workspace import (
@@ -53,8 +56,8 @@ from acode.workspace import (
     hash_file,
     matching_paths,
     outputs_in,
-    put_back,
     restat,
+    restore_outputs,
     sync_paths,
     visible,
 )
@@ -63,9 +66,8 @@ from acode.workspace.declared_outputs import Patterns
 PROBE_TIMEOUT_S = 30.0
 OUTPUT_FILES_MAX = 10_000
 PREIMAGES_MAX = 1_000  # they stand in one event, the step's start; more of them count as over the budget
-TAIL_BYTES = 2_000
 WATCH_S = 0.2
-LOOKS_TAKE_S_MAX = 1.0  # whoever looks whether a command lives holds its lock for an instant, and is no keeper
+LOOKS_TAKE_S_MAX = 1.0  # a process that checks whether a command lives holds its lock for an instant, and is no keeper
 LOOK_EVERY_S = 0.005
 IDLE_S = 1.0
 WITHHELD = ("ACODE_CHECKPOINT_SECRET", "ACODE_POSTGRES_URL")  # acode's own secrets are no command's business
@@ -80,7 +82,7 @@ def prepare(step: Step, site: Site) -> Prepared:
     assert isinstance(step.action, Run)
     _missing_secrets(step.action, site.env)
     if not step.action.outputs:
-        return Prepared(warning=None if step.idempotent or step.action.probe else UNDECLARED)
+        return Prepared(warning=None if step.idempotent or step.action.probe else _undeclared(step))
     captured = capture_outputs(
         site.root,
         step.action.outputs,
@@ -96,11 +98,11 @@ def prepare(step: Step, site: Site) -> Prepared:
         before_complete=captured.complete,
         astray=captured.astray,
         blobs=blobs,
-        warning=_why_not_put_back(captured),
+        warning=_why_not_restored(captured),
     )
 
 
-def _why_not_put_back(captured: Captured) -> str | None:
+def _why_not_restored(captured: Captured) -> str | None:
     if captured.astray:
         through = visible(captured.astray[0])
         return f"what it writes through the link {through} is not kept: an interrupted run cannot be rolled back"
@@ -109,10 +111,12 @@ def _why_not_put_back(captured: Captured) -> str | None:
     return None
 
 
-UNDECLARED = (
-    "no probe, no outputs, not idempotent: if the machine goes down while it runs, a person must say what became of it;"
-    " what it changes can be reported, not undone"
-)
+def _undeclared(step: Step) -> str:
+    undo = "a rollback runs its undo command" if step.undo is not None else "a rollback leaves its changes in place"
+    return (
+        "no probe, no outputs, not idempotent: if the machine goes down while it runs, a person must say whether it"
+        f" took effect; {undo}"
+    )
 
 
 def _missing_secrets(action: Run, env: Mapping[str, str]) -> None:
@@ -139,8 +143,8 @@ def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
         os.close(watch)
     try:
         return collect(step, site, started)
-    except OSError as error:  # it has run: what cannot be seen now, the next start settles by what the keeper noted
-        return Failed(reason="signal", message=f"what became of it cannot be read: {error.strerror}")
+    except OSError as error:  # it has run: the next start settles by the keeper's notes
+        return Failed(reason="signal", message=f"its outcome cannot be read: {error.strerror}")
 
 
 def make_place(agent_dir: Path, key: str) -> bool:
@@ -150,7 +154,7 @@ def make_place(agent_dir: Path, key: str) -> bool:
     """
     directory = run_directory(agent_dir, key)
     try:
-        with naming_what_failed(f"{directory} cannot be made"):
+        with refusing_write_errors(f"{directory} cannot be made"):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(open_own(directory / "alive", os.O_RDWR | os.O_CREAT))
     except NotWritable:
@@ -161,41 +165,24 @@ def make_place(agent_dir: Path, key: str) -> bool:
 def start(step: Step, site: Site, started: ev.StepStarted, directory: Path) -> int:
     """Start the keeper; returns the descriptor that reads as long as it lives."""
     assert isinstance(step.action, Run)
-    with naming_what_failed(f"{directory} cannot be made"):
+    with refusing_write_errors(f"{directory} cannot be made"):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         alive = open_own(directory / "alive", os.O_RDWR | os.O_CREAT)
     watch, wake = os.pipe()
     try:
-        with naming_what_failed(f"{directory / 'alive'} cannot be locked"):
+        with refusing_write_errors(f"{directory / 'alive'} cannot be locked"):
             locked = file_lock.lock_within(alive, wait_s=LOOKS_TAKE_S_MAX, every_s=LOOK_EVERY_S)
         if not locked:
             raise AcodeError(f"the command of step {step.id} runs already under another keeper")
-        os.set_inheritable(wake, True)
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", os.fspath(Path(keeper.__file__).resolve())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=os.fspath(site.root.path),
-            env=command_env(step, site, started),
-            pass_fds=(alive, wake) if sys.platform != "win32" else (),
-            start_new_session=sys.platform != "win32",
-        )
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(_request(step, site, directory, wake)).encode())
-            process.stdin.close()
-        _KEEPERS[process.pid] = process
+        request, env = _request(step, site, directory), command_env(step, site, started)
+        start_keeper(request, env, os.fspath(site.root.path), alive, wake)
     finally:
         os.close(alive)
         os.close(wake)
     return watch
 
 
-_KEEPERS: dict[int, subprocess.Popen[bytes]] = {}  # our children, so that they can be reaped
-
-
-def _request(step: Step, site: Site, directory: Path, wake: int) -> dict[str, Any]:
+def _request(step: Step, site: Site, directory: Path) -> dict[str, Any]:
     assert isinstance(step.action, Run)
     command = step.action.command
     shell = ["/bin/sh", "-c", command] if sys.platform != "win32" else ["cmd", "/c", command]
@@ -209,7 +196,6 @@ def _request(step: Step, site: Site, directory: Path, wake: int) -> dict[str, An
         "strict": site.strict_redaction,
         "path": sys.path,
         "outputs_in": [os.path.join(site.root.path, place) for place in outputs_in(step.action.outputs)],
-        "wake_fd": wake if sys.platform != "win32" else None,
         "where": {"boot_id": lock.boot_id(), "pid_namespace": lock.pid_namespace()},
     }
 
@@ -218,6 +204,8 @@ def command_env(step: Step, site: Site, started: ev.StepStarted) -> dict[str, st
     """The caller's environment less acode's own secrets, the step's settings, and who it is."""
     assert isinstance(step.action, Run)
     env = {name: value for name, value in site.env.items() if name not in WITHHELD}
+    if any(name.startswith("OTEL_") for name in env):
+        env["TRACEPARENT"] = traceparent(site.session_id, started.key)
     return {
         **env,
         **step.action.env,
@@ -283,9 +271,9 @@ def _ask_to_stop(directory: Path) -> bool:
 
 
 def collect(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
-    """What the keeper wrote down, as the outcome of the step."""
+    """The keeper's notes, as the outcome of the step."""
     directory = run_directory(site.agent_dir, started.key)
-    _reap()
+    reap()
     status = read_status(directory)
     if status is None:
         told = "start the command; is the disk full?" if never_began(directory) else "note how the command ended"
@@ -311,15 +299,9 @@ def collect(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
 
 
 def as_ended(failed: Failed) -> Done:
-    """A command that ended without success, for whoever only asked how it ends."""
+    """A command that ended without success, for a caller that only asked for its end."""
     how = {"reason": failed.reason, "exit": failed.exit_status, "message": failed.message}
     return Done(output=failed.output, files=failed.files, touched=failed.touched, blobs=failed.blobs, result={"v": how})
-
-
-def _reap() -> None:
-    for pid, process in list(_KEEPERS.items()):
-        if process.poll() is not None:
-            del _KEEPERS[pid]
 
 
 def _why(step: Step, status: Status, site: Site) -> tuple[Any, str]:
@@ -340,11 +322,11 @@ def _output(site: Site, directory: Path, status: Status) -> tuple[ev.Output, dic
     try:
         text = read_own(directory / "output")
     except FileNotFoundError:
-        text = b""
+        text = read_unredacted(directory, site.redactor)
     if not text:
         return ev.Output(bytes=status.bytes), {}
     sha256, blob = site.store.keep(text, "output")
-    tail = text[-TAIL_BYTES:].decode("utf-8", "replace")
+    tail = text[-keeper.TAIL_BYTES :].decode("utf-8", "replace")
     return ev.Output(blob=sha256, bytes=status.bytes, truncated=status.bytes > status.kept, tail=tail), {sha256: blob}
 
 
@@ -398,10 +380,12 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
         evidence = f"the command was never started: {status.unbegun}"
         return Finding(outcome=Outcome.NOT_APPLIED, evidence=evidence, repeatable=True)
     if status is not None and status.by_itself and not _outputs_may_be_lost(step, status, same_boot):
-        return _by_status(step, status)
+        return _by_status(step, status, "front" if started.performer is not None else "keeper")
     running = still_running(directory, mark)
     if status is None and running is not None:
         return Finding(outcome=Outcome.UNKNOWN, evidence=running, still_running=True)
+    if started.performer is not None:
+        return _of_performer(directory, started, how_it_was_lost(status, mark, same_boot), same_boot=same_boot)
     gone = same_boot and started.place_made and not place_is_there(directory)
     if same_boot and never_began(directory) and not gone:
         return Finding(outcome=Outcome.NOT_APPLIED, evidence="the command was never started", repeatable=True)
@@ -412,20 +396,32 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
     return by_declaration(step, ended, lasting=lasting, rolls_back=bool(started.astray) and started.before_complete)
 
 
+def _of_performer(directory: Path, started: ev.StepStarted, ended: str, *, same_boot: bool) -> Finding:
+    """A command that another agent runs. That no front took it shows something only where each one passes the front."""
+    assert started.performer is not None
+    taken = claimed(directory)
+    if same_boot and place_is_there(directory) and not taken and started.call is not None and started.call.fronted:
+        evidence = "the command never began: no front took it, and every command of this agent passes one"
+        return Finding(outcome=Outcome.NOT_APPLIED, evidence=evidence, repeatable=True)
+    who = started.performer.name or "its agent"
+    if not taken:
+        ended = f"{who} ended while the command may have run, and no front was there to see it"
+    return Finding(outcome=Outcome.UNKNOWN, evidence=f"{ended}; nothing shows whether it took effect")
+
+
 def _lasting_effects(action: Run, site: Site, started: ev.StepStarted) -> str | None:
-    """What it may have done that no rollback takes back, in words; None: its only effects are its outputs."""
+    """Describe the effects that no rollback can undo; None: its only effects are its outputs."""
     if started.astray:
-        return f"; what it wrote through the link {visible(started.astray[0])} cannot be put back"
+        return f"; the bytes that it wrote through the link {visible(started.astray[0])} cannot be restored"
     if not action.outputs or not started.before_complete:
         return ""
     unseen = _present(action, site).unreadable
-    return f"; its outputs cannot be put back, because {visible(unseen[0])} cannot be read" if unseen else None
+    return f"; its outputs cannot be restored, because {visible(unseen[0])} cannot be read" if unseen else None
 
 
 def forestall(site: Site, started: ev.StepStarted) -> bool:
-    """An attempt that left no mark is kept from beginning later; False where its keeper was faster and lives.
-
-    Whoever began it may only be suspended, and would start the command when it wakes up, beside the one to come.
+    """Keep an attempt that left no mark from beginning later; False where its keeper was faster and lives. Its process
+    may only be suspended, and would start the command when it wakes up, beside the next attempt.
     """
     directory = run_directory(site.agent_dir, started.key)
     if not never_began(directory) or read_status(directory) is not None:
@@ -440,12 +436,12 @@ def forestall(site: Site, started: ev.StepStarted) -> bool:
     return True
 
 
-def _by_status(step: Step, status: Status) -> Finding:
+def _by_status(step: Step, status: Status, witness: str) -> Finding:
     if status.exit == 0:
-        return Finding(outcome=Outcome.APPLIED, evidence="the keeper noted exit status 0")
+        return Finding(outcome=Outcome.APPLIED, evidence=f"the {witness} noted exit status 0")
     return Finding(
         outcome=Outcome.NOT_APPLIED,
-        evidence=f"the keeper noted exit status {status.exit}: the step failed",
+        evidence=f"the {witness} noted exit status {status.exit}: the step failed",
         repeatable=step.idempotent,
         rolls_back=isinstance(step.action, Run) and bool(step.action.outputs),
     )
@@ -459,7 +455,7 @@ def _outputs_may_be_lost(step: Step, status: Status, same_boot: bool) -> bool:
 
 
 def wait_for_end(step: Step, site: Site, started: ev.StepStarted) -> bool:
-    """Wait for a command that lives on without its acode, at most its time-out; True when it has ended."""
+    """Wait for a command that lives on without its acode, at most its timeout; True when it has ended."""
     directory = run_directory(site.agent_dir, started.key)
     mark = read_mark(directory)
     began = mark.since if mark is not None else time.time()
@@ -479,7 +475,7 @@ def _by_probe(step: Step, site: Site, started: ev.StepStarted, ended: str) -> Fi
     assert isinstance(step.action, Run) and step.action.probe is not None
     if not site.probes:
         return Finding(
-            outcome=Outcome.UNKNOWN, evidence=f"{ended}; its probe will tell", repeatable=True, probe_pending=True
+            outcome=Outcome.UNKNOWN, evidence=f"{ended}; its probe will decide", repeatable=True, probe_pending=True
         )
     line = site.redactor.text(step.action.probe)
     rolls_back = bool(step.action.outputs) and started.before_complete
@@ -500,7 +496,7 @@ def _by_probe(step: Step, site: Site, started: ev.StepStarted, ended: str) -> Fi
 
 
 def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:
-    """Applied by evidence: with the keeper's record where there is one, else with what the workspace shows."""
+    """Applied by evidence: with the keeper's record where there is one, else with the state of the workspace."""
     if read_status(run_directory(site.agent_dir, started.key)) is not None:
         collected = collect(step, site, started)
         if isinstance(collected, Done):
@@ -509,19 +505,19 @@ def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:
 
 
 def roll_back(step: Step, site: Site, started: ev.StepStarted) -> RolledBack:
-    """Put back what stood at the outputs before; what stands there now is set aside, and reported."""
+    """Restore the outputs as they were before; the present content is set aside, and reported."""
     assert isinstance(step.action, Run)
     if not step.action.outputs:
         return RolledBack()
     present = _present(step.action, site)
     if started.before_complete and present.unreadable:  # what is in there may be new, and would stay
         raise NotWritable(
-            f"the outputs of step {step.id} cannot be put back: {present.unreadable[0]} cannot be read",
-            hint="Make it readable or take it away, then resume. Nothing was put back.",
+            f"the outputs of step {step.id} cannot be restored: {present.unreadable[0]} cannot be read",
+            hint="Make it readable or remove it, then resume. Nothing was restored.",
         )
     aside = Aside(site.store.blobs, _rules_for(step.action, step, site))
     try:
-        put = put_back(
+        put = restore_outputs(
             site.root,
             started.before,
             present.paths,
@@ -535,19 +531,20 @@ def roll_back(step: Step, site: Site, started: ev.StepStarted) -> RolledBack:
     except BlobDamaged as error:
         name = site.session_id[-8:]
         hint = (
-            "Bring the blob back from a backup of .agent/blobs, or put the file back as it was yourself. Or do the step"
-            f" by hand and say so: acode session resolve {name} {step.id} --applied. One that was cut off can also be"
-            f" repeated on what stands there now: acode resume {name} --strategy retry"
+            "Restore the blob from a backup of .agent/blobs, or restore the file yourself. Or do the step"
+            f" by hand and record that: acode session resolve {name} {step.id}"
+            f" --applied. A step that was cut off can also be"
+            f" repeated on the files as they are now: acode resume {name} --strategy retry"
         )
         raise BlobDamaged(error.message, hint=hint, **error.details) from error
-    # A directory that went is nobody's content: remembered as absent, it would look changed when it is made again.
+    # A directory that went has no content: recorded as absent, it would look changed when it is made again.
     states = tuple(one for one in _states(site, put.restored) if one.sha256 or one.path in site.manifest)
-    earlier = _put_back_earlier(step, site, started, set(put.restored))
+    earlier = _restored_earlier(step, site, started, set(put.restored))
     return RolledBack(restored=put.restored, saved=aside.named(put.saved), files=(*states, *earlier))
 
 
-def _put_back_earlier(step: Step, site: Site, started: ev.StepStarted, restored: set[str]) -> list[ev.FileState]:
-    """Known outputs that a rollback which was cut off has put back: unrecorded they look like somebody's change."""
+def _restored_earlier(step: Step, site: Site, started: ev.StepStarted, restored: set[str]) -> list[ev.FileState]:
+    """Known outputs that an interrupted rollback restored: unrecorded they look like somebody's change."""
     declared, before = Patterns(declared_outputs(step)), {image.path for image in started.before}
     mine = (path for path in site.manifest if path not in restored and (path in before or declared(path)))
     states = restat(site.root, {path: site.manifest[path] for path in mine})

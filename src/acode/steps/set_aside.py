@@ -1,7 +1,7 @@
-"""What a rollback sets aside before it puts pre-images back: stored, looked through on the way, and named in the log.
+"""Set files aside before a rollback restores pre-images: stored, searched for secrets on the way, and named in the log.
 
-It may be half of what the step would have made, or a person's only copy: nobody can tell. So it is kept, beyond the end
-of the session, unless a rule finds a secret in it; then it goes with the end like every secret, and that is said.
+A file may be half of the step's output, or a person's only copy: acode cannot know. So it is kept beyond the end of the
+session, unless a rule finds a secret in it; then it is deleted at the end like every secret, and that is reported.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def _not_recorded(name: str) -> Finding:
 
 
 def prepare(step: Step, site: Site) -> Prepared:
-    """What is applied, and where: recorded before it happens. What is wrong with either is said by `execute`."""
+    """The statements and their target, recorded before they are applied. `execute` reports an error in either."""
     assert isinstance(step.action, Sql)
     target: dict[str, Any] = {"file": step.action.file}
     try:
@@ -125,15 +125,15 @@ def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
     except OSError as error:
         return Failed(reason="error", message=f"{step.action.file} cannot be read: {error.strerror}")
     attended = Attended(step, site)
-    taken_back = attempts_taken_back(site, step.id) if started.attempt > 1 else 0
+    rolled_back = attempts_rolled_back(site, step.id) if started.attempt > 1 else 0
     try:
-        attended.do(lambda: apply(order, database, site, attended, taken_back))
+        attended.do(lambda: apply(order, database, site, attended, rolled_back))
     except (Refused, Unreachable, UnsafePath, NotWritable) as error:
         said = clean(error.message if isinstance(error, AcodeError) else str(error), site, database)
         return Failed(reason=attended.why or "error", message=_why_not(step, database, attended, said))
     except Unsure as error:
         said = clean(str(error), site, database)
-        return ask_after(order, database, site, source, said=said, taken_back=taken_back)
+        return ask_after(order, database, site, source, said=said, rolled_back=rolled_back)
     return Done(files=(source, *database_files(site, database)), result=result_of(started))
 
 
@@ -164,14 +164,14 @@ def read_order(step: Step, site: Site, started: ev.StepStarted, database: Databa
     return Order(started.key, site.session_id, step.id, file, state.sha256, text), state
 
 
-def apply(order: Order, database: Database, site: Site, attended: Attended, taken_back: int) -> None:
+def apply(order: Order, database: Database, site: Site, attended: Attended, rolled_back: int) -> None:
     """One transaction: the key, then the statements. Runs in a thread of its own, which the other one watches."""
     target = connect(database, site, timeout_s=attended.left_s())
     attended.target = target
     try:
         target.make_table()
         target.begin(order, attended.left_s())
-        if recorded(target.applied(order.session_id, order.step), order.sha256, order.step, taken_back):
+        if recorded(target.applied(order.session_id, order.step), order.sha256, order.step, rolled_back):
             return  # an earlier attempt took effect after all
         target.record(order)
         target.run(order.text)
@@ -180,15 +180,15 @@ def apply(order: Order, database: Database, site: Site, attended: Attended, take
         target.close()
 
 
-def recorded(rows: list[Applied], sha256: str | None, step: str, taken_back: int) -> Applied | None:
-    """The attempt at this step that took effect, if one did; one with other content is nobody's to repeat."""
-    standing = [row for row in rows if attempt_of(row.key) > taken_back]
+def recorded(rows: list[Applied], sha256: str | None, step: str, rolled_back: int) -> Applied | None:
+    """The attempt at this step that took effect, if one did; one with other content is not repeated."""
+    standing = [row for row in rows if attempt_of(row.key) > rolled_back]
     for row in standing:
         if row.sha256 != sha256:
             raise IdempotencyConflict(
                 f"the target of step {step} records {row.key} with other content: {row.sha256[:12]} was applied,"
                 f" {(sha256 or 'nothing')[:12]} was to be",
-                hint="The file was changed after it was applied. Put it back, or make a new migration of the change.",
+                hint="The file was changed after it was applied. Restore it, or make a new migration of the change.",
                 key=row.key,
                 expected=sha256,
                 found=row.sha256,
@@ -201,20 +201,21 @@ def attempt_of(key: str) -> int:
     return parsed.attempt if parsed else 0
 
 
-def attempts_taken_back(site: Site, step: str) -> int:
+def attempts_rolled_back(site: Site, step: str) -> int:
     """The last attempt that was completed and then undone by a person: its key stands there, its effects do not."""
     last = undone = 0
-    for envelope, _, _ in site.store.events(site.session_id):
-        match envelope.event:
-            case ev.StepCompleted(step=name, attempt=attempt) if name == step:
-                last = attempt
-            case ev.StepsRolledBack(steps=steps) if step in steps:
-                undone = last
+    with site.turn:
+        for envelope, _, _ in site.store.events(site.session_id):
+            match envelope.event:
+                case ev.StepCompleted(step=name, attempt=attempt) if name == step:
+                    last = attempt
+                case ev.StepsRolledBack(steps=steps) if step in steps:
+                    undone = last
     return undone
 
 
 class Attended:
-    """Work in a thread, watched from this one: time-out, a wish to stop, and the log's sync while waiting."""
+    """Work in a thread, watched from this one: timeout, a request to stop, and the log's sync while waiting."""
 
     def __init__(self, step: Step, site: Site) -> None:
         self._site = site
@@ -272,9 +273,9 @@ def clean(text: str, site: Site, database: Database) -> str:
 
 
 def ask_after(
-    order: Order, database: Database, site: Site, source: ev.FileState, *, said: str, taken_back: int
+    order: Order, database: Database, site: Site, source: ev.FileState, *, said: str, rolled_back: int
 ) -> Done | Failed:
-    """The answer to the commit was lost: ask by key, for a while; who does not answer leaves the step open."""
+    """The answer to the commit was lost: ask by key, for a while; without an answer the step stays open."""
     until = time.monotonic() + ASK_AGAIN_S
     while True:
         try:
@@ -289,13 +290,13 @@ def ask_after(
                 )
         time.sleep(ASK_EVERY_S)
         site.idle()
-    if recorded(rows, order.sha256, order.step, taken_back) is None:
+    if recorded(rows, order.sha256, order.step, rolled_back) is None:
         return Failed(reason="error", message=f"{database.name} did not commit: {said}; it was rolled back")
     return Done(files=(source,), result={"database": database.name, "sha256": order.sha256})
 
 
 def rows_of(session_id: str, step: str, database: Database, site: Site) -> list[Applied]:
-    """What the target knows of the step, by a connection of its own; Unreachable where it cannot be asked."""
+    """The target's rows about the step, by a connection of its own; Unreachable where it cannot be asked."""
     target: Target | None
     if database.dialect == "postgres":
         target = sql_postgres.connect(database.place)
@@ -319,7 +320,7 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
     if not site.probes:
         return Finding(
             outcome=Outcome.UNKNOWN,
-            evidence=f"its key in {started.target.get('database', 'the database')} will tell",
+            evidence=f"its key in {started.target.get('database', 'the database')} will decide",
             repeatable=True,
             probe_pending=True,
         )
@@ -336,13 +337,13 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
     try:
         rows = rows_of(site.session_id, step.id, database, site)
     except StillOpen as error:
-        evidence = f"{error}: {database.name} does not know yet what becomes of it"
+        evidence = f"{error}: {database.name} has not decided its outcome yet"
         return Finding(outcome=Outcome.UNKNOWN, evidence=evidence, still_running=True)
     except Unreachable as error:
         reason = clean(str(error), site, database)
         return Finding(outcome=Outcome.UNKNOWN, evidence=f"{database.name} cannot be asked: {reason}")
-    taken_back = attempts_taken_back(site, step.id) if rows and started.attempt > 1 else 0
-    found = recorded(rows, started.target.get("sha256"), step.id, taken_back)
+    rolled_back = attempts_rolled_back(site, step.id) if rows and started.attempt > 1 else 0
+    found = recorded(rows, started.target.get("sha256"), step.id, rolled_back)
     if found is None:
         return _not_recorded(database.name)
     return Finding(outcome=Outcome.APPLIED, evidence=f"{database.name} records the key {found.key}")
@@ -365,7 +366,7 @@ def wait_for_end(step: Step, site: Site, started: ev.StepStarted) -> bool:
 
 
 def end_open_transaction(step: Step, site: Site) -> None:
-    """Whoever may not end it, or cannot reach the server, leaves it open; the next look says so."""
+    """Without the permission to end it, or without the server, it stays open; the next look reports it."""
     assert isinstance(step.action, Sql)
     with contextlib.suppress(Refused, Unreachable):
         target = sql_postgres.connect(database_of(step.action, site).place)
@@ -376,7 +377,7 @@ def end_open_transaction(step: Step, site: Site) -> None:
 
 
 def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:
-    """As if it had just been applied: nothing is asked here, for a person's word is enough."""
+    """As if it had just been applied: the target is not asked, because a person's answer is enough."""
     assert isinstance(step.action, Sql)
     files: tuple[ev.FileState, ...] = ()
     try:
@@ -384,7 +385,7 @@ def adopt(step: Step, site: Site, started: ev.StepStarted) -> Done:
         files = (source,) if source.sha256 == started.target.get("sha256") else ()
         files = (*files, *database_files(site, database_of(step.action, site)))
     except AcodeError:
-        pass  # the target is not to be had; what it holds was told by a person
+        pass  # the target is unavailable; a person stated its content
     return Done(files=files, result=result_of(started))
 
 
@@ -406,7 +407,7 @@ def database_files(site: Site, database: Database) -> tuple[ev.FileState, ...]:
 
 
 class Doubt(msgspec.Struct, frozen=True, kw_only=True):
-    """What speaks against a finished step's target. `certain` False: nobody could be asked."""
+    """Evidence against a finished step's target. `certain` False: the target could not be asked."""
 
     message: str
     certain: bool

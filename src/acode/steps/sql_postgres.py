@@ -2,7 +2,8 @@
 
 Two things are different from a file. The server lives on when acode dies: a transaction that is still open there may
 yet commit, so everybody who asks about a step first takes an advisory lock that its transaction holds. And the answer
-to a COMMIT can be lost: then only the key tells. Errors may quote the connection string, so none is passed on raw.
+to a COMMIT can be lost: then only the key is evidence. Errors may quote the connection string, so none is passed on
+raw.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from acode.steps.sql_target import (
 if TYPE_CHECKING:
     import psycopg
 
-# A dead network must not hold a run for ever, nor a dead acode the server's transaction. What the URL says goes before.
+# A dead network must not hold a run forever, nor a dead acode the server's transaction. The URL's settings take
+# precedence.
 DEFAULTS = {
     "connect_timeout": CONNECT_TIMEOUT_S,
     "application_name": "acode",
@@ -59,7 +61,7 @@ CREATE TABLE IF NOT EXISTS {TABLE} (
 _VISIBLE = f"""
 SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = pg_catalog.to_regclass('{TABLE}') AND c.relpersistence = 'p'"""
-# Of every schema: a migration may change the search path, and the key must be found all the same.
+# Of every schema: a migration may change the search path, and the key must still be found.
 _EVERYWHERE = f"""
 SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relname = '{TABLE}' AND c.relkind = 'r' AND c.relpersistence = 'p'
@@ -91,7 +93,7 @@ def describe(url: str) -> str:
 
 
 def secrets_of(url: str) -> tuple[str, ...]:
-    """What of the URL must not be seen: the password as it stands and as it is meant, and the URL as a whole."""
+    """The secret parts of the URL: the password as written and as decoded, and the URL as a whole."""
     found = [url]
     with contextlib.suppress(ValueError):
         parts = urlsplit(url)
@@ -119,7 +121,7 @@ def connect(url: str) -> Postgres:
 
 
 def lock_number(session_id: str, step: str) -> int:
-    """The advisory lock of a step: the same for all of its attempts, whoever makes them."""
+    """The advisory lock of a step: the same for all of its attempts, on every machine."""
     return int.from_bytes(hashlib.sha256(f"acode sql\0{session_id}\0{step}".encode()).digest()[:8], signed=True)
 
 
@@ -164,7 +166,7 @@ class Postgres:
         self._connection.execute("SELECT pg_catalog.set_config(%s, %s, true)", (name, str(value)))
 
     def _notice_our_death(self) -> None:
-        """A server in the middle of a long statement looks for its client only if told so; some cannot."""
+        """A server in the middle of a long statement looks for its client only on request; some cannot."""
         import psycopg
 
         with contextlib.suppress(psycopg.errors.DatabaseError), self._connection.transaction():
@@ -185,7 +187,8 @@ class Postgres:
                 return self._rows(session_id, step)
 
     def end_others(self, session_id: str, step: str) -> None:
-        """End the backends of this step. Their client is dead, so none will commit any more; the key tells if one did.
+        """End the backends of this step. Their client is dead, so none will commit any more; the key shows whether one
+        did.
 
         Refused where the server allows it only to others.
         """
@@ -226,8 +229,9 @@ class Postgres:
                 raise Refused("the file ended the transaction that acode had begun")
             if not self._still_recorded(order):
                 raise Refused(
-                    f"the file removed acode's record from {TABLE}, without which nobody could tell later that it was"
-                    f" applied. Let it leave {TABLE} alone, for example in a schema of its own (search_path in the"
+                    f"the file removed acode's record from {TABLE}, without which nothing shows later"
+                    f" that it was applied. Let it leave {TABLE} alone, for example in a"
+                    f" schema of its own (search_path in the"
                     " URL's options), or apply it by a run step with a probe"
                 )
         if self._stopped:

@@ -1,8 +1,8 @@
-"""The words of a SQL file: where its statements begin, and which of them cannot be part of one transaction.
+"""Scan a SQL file: where its statements begin, and which of them cannot be part of one transaction.
 
 A small scanner that knows comments, strings, quoted names and dollar quotes, so that a VACUUM inside a string is text
-and a COMMIT after a strange one is a COMMIT. Pure; it never changes the text, and it judges only what would make
-"applied exactly once" a lie. Everything else is for the database to say.
+and a COMMIT after a strange one is a COMMIT. Pure; it never changes the text, and it refuses only statements that would
+break "applied exactly once". The database judges everything else.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def line_of(text: str, at: int) -> int:
     return text.count("\n", 0, at) + 1
 
 
-# What cannot be part of one transaction.
+# Statements that cannot be part of one transaction.
 
 _OWN_TRANSACTION = "The whole file is one transaction already, ended by acode together with its own record: remove it."
 _ALONE = "Take it out of the file and run it as a command, for example: `run: {example}` with `idempotent: true`."

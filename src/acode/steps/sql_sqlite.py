@@ -18,7 +18,7 @@ from pathlib import Path
 import apsw
 
 from acode.disk.path_names import bytes_of, parent_of, visible
-from acode.disk.write_errors import naming_what_failed
+from acode.disk.write_errors import refusing_write_errors
 from acode.errors import AcodeError, DiskFull, NotWritable, UnsafePath, WriteFailed
 from acode.steps.sql_scanner import PRAGMAS_ALLOWED, line_of, statements
 from acode.steps.sql_target import COLUMNS, TABLE, WAIT_FOR_OTHERS_S, Applied, Order, Refused, Unreachable
@@ -49,7 +49,7 @@ FORBIDDEN = frozenset({apsw.SQLITE_TRANSACTION, apsw.SQLITE_ATTACH, apsw.SQLITE_
 def open_file(root: Root, rel: str, own_database: Path, *, timeout_s: float) -> Sqlite:
     """The database for applying; made where it does not exist, with the directories above it."""
     refuse_own(root, rel, own_database)
-    with naming_what_failed(f"{visible(rel)} cannot be made"):
+    with refusing_write_errors(f"{visible(rel)} cannot be made"):
         root.make_directories(parent_of(rel))
     return connect(root, rel, busy_s=min(BUSY_TIMEOUT_S, timeout_s), flags=apsw.SQLITE_OPEN_CREATE)
 
@@ -108,7 +108,8 @@ class Sqlite:
 
     def be_careful(self) -> None:
         """More than FULL: with a rollback journal, FULL does not sync the removal of the journal, and a power cut would
-        bring it back and undo a commit that acode was told of."""
+        restore it and undo a commit that SQLite had reported.
+        """
         with translated(self._rel):
             self._db.execute(f"PRAGMA synchronous={EXTRA}")
             set_full_sync(self._db)

@@ -1,7 +1,7 @@
-"""What a database offers to a sql step, whichever it is: one transaction that holds the statements and the key.
+"""The interface of a sql step's database: one transaction that holds the statements and the key.
 
-The order of things is the same for all of them and stands in `sql`; a target only knows how its database says them.
-The key is written first: whoever comes later with the same step waits for this transaction and then finds it.
+The order of things is the same for all of them and stands in `sql`; a target only knows its database's statements for
+them. The key is written first: a later attempt of the same step waits for this transaction and then finds it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class Unreachable(Exception):
 
 
 class StillOpen(Unreachable):
-    """A transaction of the same step is open on the server: what becomes of it is not decided yet."""
+    """A transaction of the same step is open on the server: its outcome is not decided yet."""
 
 
 class Unsure(Exception):
-    """The answer to the commit was lost: only the key tells what became of it."""
+    """The answer to the commit was lost: only the key shows its outcome."""
 
 
 class Order(NamedTuple):
-    """What is to be applied, once."""
+    """The statements to apply, once."""
 
     key: str
     session_id: str

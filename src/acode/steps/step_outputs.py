@@ -1,6 +1,7 @@
-"""What finished steps have said, as files for the commands that follow; `ACODE_OUTPUTS` names the directory.
+"""The outputs of finished steps, as files for the commands that follow; `ACODE_OUTPUTS` names the directory.
 
-Copies that can always be made again from the log. Only we can read them, and nobody's word is taken for a step's.
+Copies that can always be made again from the log. Only the user can read them, and no other file is taken for a step's
+output.
 """
 
 from __future__ import annotations

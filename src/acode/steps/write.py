@@ -1,4 +1,4 @@
-"""write: put a file in place, whole or not at all. Found in flight, the hashes before and after decide.
+"""write: replace a file, whole or not at all. Found in flight, the hashes before and after decide.
 
 An atomic write of ours cannot be partial: a third content at the path is somebody else's, and a person decides.
 """
@@ -32,7 +32,7 @@ def predict(step: Step) -> Prediction:
 
 
 def prepare(step: Step, site: Site) -> Prepared:
-    """The bytes that stand there now are kept, so that the write can be taken back later."""
+    """Keep the present bytes, so that the write can be rolled back later."""
     import hashlib
 
     assert isinstance(step.action, Write)
@@ -89,7 +89,7 @@ def look(step: Step, site: Site, started: ev.StepStarted) -> Finding:
 
 
 def _has_mode(state: ev.FileState, wanted: int | None) -> bool:
-    """Whether the file has the mode that the write was to give it; of all of it, Windows keeps who may not write."""
+    """Whether the file has the mode that the write was to give it; Windows keeps only the read-only bit."""
     if wanted is None:
         return True
     different = wanted ^ state.mode

@@ -1,10 +1,10 @@
 """Bytes too large for the log, kept in files that are named after their content.
 
-A blob is whole or absent: it is written beside its place, synced and renamed. What comes out was hashed on the way, so
+A blob is whole or absent: it is written beside its place, synced and renamed. Bytes are hashed as they are read, so
 damaged bytes are never used. Sensitive blobs stand in a directory of their own, so that they can be kept from leaving
 the machine. Nothing here decides how long a blob lives.
 
-Sessions share what is in its place: equal bytes are one file. So a blob gets its place under the database's write lock,
+Sessions share placed blobs: equal bytes are one file. So a blob gets its place under the database's write lock,
 in the transaction of the row that names it, and loses it under that lock too. Until then it is its writer's alone.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from acode.disk.fsync import sync_directory, sync_file, write_all
 from acode.disk.own_files import open_own
 from acode.disk.private_files import make_private_directory
-from acode.disk.write_errors import naming_what_failed
+from acode.disk.write_errors import refusing_write_errors
 from acode.errors import BlobDamaged, FileTooLarge
 
 CHUNK_BYTES = 1_048_576
@@ -51,10 +51,10 @@ class Blobs:
     def bring(self, chunks: Iterable[bytes], *, sensitive: bool = False) -> str:
         """Store the bytes durably under a name of their own, and return their SHA-256; `place` gives them their place.
 
-        In its place already, and not yet named by a row, a blob would be taken for nobody's by a session that ends.
+        In its place already, and not yet named by a row, a blob would look unused to a session that ends.
         """
         place = self.sensitive_directory if sensitive else self.directory
-        with naming_what_failed("a blob cannot be stored"):
+        with refusing_write_errors("a blob cannot be stored"):
             make_private_directory(place)
             temp = place / f"{_TEMP_PREFIX}{self.writer}-{os.urandom(8).hex()}"
             try:
@@ -70,12 +70,12 @@ class Blobs:
         return sha256
 
     def place(self, names: Iterable[str]) -> None:
-        """What was brought gets its place, durably; called under the database's write lock, with the rows that name it.
+        """Give stored bytes their place, durably; called under the database's write lock, with the rows that name it.
 
-        A name whose bytes are nowhere is refused: no row names what is not there.
+        A name whose bytes are missing is refused: no row names a missing blob.
         """
         shards: set[Path] = set()
-        with self._turn, naming_what_failed("a blob cannot be stored"):
+        with self._turn, refusing_write_errors("a blob cannot be stored"):
             for sha256 in names:
                 temp = self._waiting.pop(sha256, None)
                 if temp is None:
@@ -95,7 +95,7 @@ class Blobs:
                 sync_directory(shard)
 
     def let_go(self) -> None:
-        """What was brought and never named: its step was not begun."""
+        """Remove bytes that were stored and never named: their step was not begun."""
         with self._turn:
             for temp in self._waiting.values():
                 with contextlib.suppress(OSError):
@@ -153,7 +153,9 @@ class Blobs:
                         continue  # removed by another process since it was listed
 
     def remove_brought_by(self, writer: str) -> None:
-        """What killed processes of this session left; the caller knows that none of them lives any more."""
+        """Remove the leftovers of killed processes of this session; the caller knows that none of them lives any
+        more.
+        """
         with self._turn:
             ours = set(self._waiting.values())
             for place in (self.directory, self.sensitive_directory):
@@ -179,7 +181,7 @@ class Blobs:
 def _damaged(sha256: str, reason: str) -> BlobDamaged:
     return BlobDamaged(
         f"blob {sha256} cannot be used: {reason}",
-        hint="Look with: acode session verify; put the file back from a backup of .agent/blobs.",
+        hint="Look with: acode session verify; restore the file from a backup of .agent/blobs.",
         sha256=sha256,
     )
 

@@ -1,5 +1,8 @@
 """Checkpoints: a small sealed row per completed step, and full snapshots often enough.
 
+A step in flight stands in both as the number of the event that began it: with a thousand at once, their starts would
+be written again with each completion. A reader of the checkpoint fetches those events, and verifies them.
+
 A checkpoint is bound to its session, position and chain head; one with a bad seal is never used. A full snapshot is
 written when the log has grown by as much as the last snapshot holds, so storage stays linear in the log, and a resume
 reads no more of the log than the state is large.
@@ -16,10 +19,13 @@ import msgspec
 
 from acode import seal
 from acode.errors import CheckpointForged, CheckpointMissing, NewerSchema
+from acode.events import Envelope
+from acode.events import types as ev
 from acode.seal import Keyring
-from acode.state import Session
+from acode.state import InFlight, Session
 
-CHECKPOINT_VERSION = 2
+CHECKPOINT_VERSION = 3
+WITHOUT_POSITIONS = 2  # the version of one that names no step in flight by its event: acode 0.1 reads it
 SNAPSHOT_BYTES_MIN = 65_536  # of log since the last one: about a hundred events, which a resume reads in a millisecond
 PURPOSE = b"checkpoint"
 
@@ -66,13 +72,40 @@ def small(session: Session) -> Session:
     )
 
 
+def by_position(session: Session) -> Session:
+    """The form that is stored: steps in flight by their positions, where the event there tells all about them.
+
+    After a repair all stand there whole: no later load needs the events before it.
+    """
+    if not session.in_flight or session.quarantined or session.gaps or session.accepted is not None or session.heads:
+        return session
+    positions = {
+        step: flight.seq
+        for step, flight in session.in_flight.items()
+        if flight.failures == 0 and flight.stopped is None and flight.unknown is None
+    }
+    whole = {step: flight for step, flight in session.in_flight.items() if step not in positions}
+    return msgspec.structs.replace(session, in_flight=whole, in_flight_at=positions)
+
+
+def begun_in(envelope: Envelope, step: str) -> InFlight | None:
+    """The step as this event began it; a repair opens steps too."""
+    event = envelope.event
+    started: ev.StepStarted | None = None
+    if isinstance(event, ev.StepStarted) and event.step == step:
+        started = event
+    if isinstance(event, ev.Quarantined):
+        started = next((one for one in event.opened if one.step == step), None)
+    return InFlight(started=started, seq=envelope.seq, at=envelope.at) if started is not None else None
+
+
 def encode_checkpoint(checkpoint: Checkpoint, keyring: Keyring) -> tuple[bytes, bytes]:
     body = _encoder.encode(checkpoint)
     return body, seal.seal(keyring.key(checkpoint.key_id), PURPOSE, body)
 
 
 def encode_snapshot(session: Session) -> bytes:
-    return _encoder.encode(msgspec.structs.replace(session, created=None, plan=None))
+    return _encoder.encode(by_position(msgspec.structs.replace(session, created=None, plan=None)))
 
 
 def open_checkpoint(session_id: str, seq: int, body: bytes, mac: bytes, keyring: Keyring) -> Checkpoint:
@@ -101,7 +134,7 @@ def _forged(session_id: str, seq: int, why: str) -> CheckpointForged:
 
 def _decode(plain: dict[str, Any], body: bytes) -> Checkpoint:
     version = plain.get("v")
-    if version == CHECKPOINT_VERSION:
+    if version in (WITHOUT_POSITIONS, CHECKPOINT_VERSION):  # the former is the latter without the positions
         return _checkpoint.decode(body)
     if not isinstance(version, int) or not 1 <= version < CHECKPOINT_VERSION:
         raise NewerSchema(f"a checkpoint has format version {version}, this acode knows {CHECKPOINT_VERSION}")

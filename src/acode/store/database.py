@@ -1,7 +1,7 @@
 """One connection to the workspace's database that keeps its promises or is refused.
 
-WAL and `synchronous` are read back, not assumed: one I/O error while switching makes SQLite answer `delete` and carry
-on in a mode that loses acknowledged commits. After an I/O error nothing is retried on the same connection.
+WAL and `synchronous` are read back, not assumed: one I/O error while switching makes SQLite answer `delete` and
+continue in a mode that loses acknowledged commits. After an I/O error nothing is retried on the same connection.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from pathlib import Path
 from types import TracebackType
 
@@ -32,6 +33,7 @@ from acode.store.strange_files import refuse_strange_files
 
 SQLITE_MIN = (3, 51, 3)  # earlier ones can corrupt a WAL when two connections write and checkpoint at once
 BUSY_TIMEOUT_MS = 10_000
+WAL_RETRY_S = 0.005
 FULL, NORMAL = 2, 1
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "fuse.sshfs", "ceph", "glusterfs"}
@@ -48,10 +50,11 @@ def connect(path: Path, at: str) -> apsw.Connection:
         _make_private(path)
         db = apsw.Connection(_without_links(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
         db.set_busy_timeout(BUSY_TIMEOUT_MS)
-        if db.readonly("main"):  # SQLite opens what it may not write all the same, and only the first write would tell
+        # QLite also opens a file that it may not write, and only the first write would show that
+        if db.readonly("main"):
             raise NotWritable(f"{path} is on a read-only disk or may not be written", hint="Check the permissions.")
         refuse_newer(db, path)
-        mode = db.pragma("journal_mode", "wal")
+        mode = _switch_to_wal(db)
         if str(mode).lower() != "wal":
             raise StoreUnusable(f"{path} is in journal mode {mode}, not WAL: commits would not be durable")
         db.pragma("secure_delete", True)
@@ -61,6 +64,22 @@ def connect(path: Path, at: str) -> apsw.Connection:
         schema.check(db)
         harden(db)
     return db
+
+
+def _switch_to_wal(db: apsw.Connection) -> object:
+    """The journal mode that the database answers with.
+
+    SQLite does not wait here: of two processes that make the database at once, the second would find it locked and
+    give up at once. So the wait that every other statement has is made here, and a timeout is reported as one.
+    """
+    until = time.monotonic() + BUSY_TIMEOUT_MS / 1_000
+    while True:
+        try:
+            return db.pragma("journal_mode", "wal")
+        except apsw.BusyError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(WAL_RETRY_S)
 
 
 def connect_to_look(path: Path) -> apsw.Connection:
@@ -134,9 +153,9 @@ def set_synchronous(db: apsw.Connection, level: int) -> None:
 
 
 def set_full_sync(db: apsw.Connection, *, platform: str = sys.platform) -> None:
-    """On macOS a sync leaves the bytes in the drive's cache unless SQLite is told to empty that too, as `fsync` does.
+    """On macOS a sync leaves the bytes in the drive's cache unless SQLite empties that too, as `fsync` does.
 
-    Read back, because a promise rests on it: without it a power cut takes away commits that were acknowledged.
+    Read back, because a promise rests on it: without it a power cut loses acknowledged commits.
     """
     if platform != "darwin":
         return
@@ -203,6 +222,9 @@ def _file_system_elsewhere(directory: Path) -> str:
     return best.fstype.lower() if best is not None else "unknown"
 
 
+NAMED = (apsw.Error, OSError, UnicodeDecodeError)
+
+
 class translated:  # noqa: N801 - used like a function, a class because it stands around every append
     """SQLite's errors under the names users know. A class, because it stands around every append."""
 
@@ -217,24 +239,24 @@ class translated:  # noqa: N801 - used like a function, a class because it stand
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, apsw.Error | OSError | UnicodeDecodeError):
+        if error is not None and isinstance(error, NAMED):
             raise named(error, self._path) from error
 
 
 def named(error: apsw.Error | OSError | UnicodeDecodeError, path: Path) -> AcodeError:
-    """The error that tells the user what to do about it."""
+    """The named error, with its hint."""
     match error:
         case apsw.FullError():
             return DiskFull(f"the disk is full: {path} cannot grow")
         case apsw.NotADBError() | apsw.CorruptError() | UnicodeDecodeError():
-            # SQLite has one word for bytes that are wrong and for those that the disk does not give.
+            # SQLite has one code for wrong bytes and for bytes that the disk does not return.
             hint = (
-                "Nothing was changed. Look whether the disk can be read, and try again; if it can, bring back a backup,"
-                " or move the file away to start anew."
+                "Nothing was changed. Check that the disk can be read, and try again; if it can, restore"
+                " a backup, or move the file away to start again."
             )
             return DatabaseCorrupt(f"{path} is damaged, or its disk does not give it: {error}", hint=hint)
         case apsw.BusyError() | apsw.LockedError():
-            return StoreBusy(f"{path} is in use by another process for over {BUSY_TIMEOUT_MS // 1000} s")
+            return StoreBusy(f"another process has kept {path} locked for over {BUSY_TIMEOUT_MS // 1000} s")
         case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError():
             hint = "Check the permissions and the disk."
             return NotWritable(f"{path} cannot be opened or written: {error}", hint=hint)
@@ -255,3 +277,13 @@ def has_session(path: Path, session_id: str) -> bool:
             return db.execute("SELECT 1 FROM sessions WHERE session_id = ?", (session_id,)).fetchone() is not None
     finally:
         db.close()
+
+
+def leave_wal_alone(db: apsw.Connection) -> None:
+    """Write nothing of the WAL file into the database any more, not even when the connection is closed.
+
+    After a failed sync the commits of this process may be in memory only. Their pages, written into the database before
+    a power cut takes the WAL file, would leave it torn.
+    """
+    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    db.wal_autocheckpoint(0)

@@ -1,15 +1,11 @@
-"""An append that takes the log from whoever holds its lock: the generation rises in the transaction of the event.
+"""An append that fences off the holder of the lock: the generation rises in the transaction of the event.
 
 Two transactions would leave a moment in which an owner is fenced off and nothing says by whom.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from acode.events import Envelope
-from acode.events import types as ev
-from acode.store.journal import Blob, Journal
+from acode.store.journal import Journal
 from acode.store.schema import SEQ_SPAN
 from acode.store.store import Loaded, Store
 
@@ -19,13 +15,13 @@ RAISE = "UPDATE sessions SET generation = ? WHERE number = ? AND generation = ?"
 class FencingJournal(Journal):
     """Its first append raises the generation to its own; where somebody else was faster, it is refused."""
 
-    def _write(self, events: tuple[ev.Known, ...], actor: str, blobs: Mapping[str, Blob] | None) -> list[Envelope]:
-        self._store.db.execute(RAISE, (self.generation, self._base // SEQ_SPAN, self.generation - 1))
-        return super()._write(events, actor, blobs)
+    def _enter(self) -> None:
+        self._execute(RAISE, (self.generation, self._base // SEQ_SPAN, self.generation - 1))
+        super()._enter()
 
 
 def fencing_journal(store: Store, loaded: Loaded, generation: int) -> FencingJournal:
-    """For whoever breaks the lock of this generation."""
+    """The journal of a process that breaks the lock of this generation."""
     return FencingJournal(
         store,
         generation=generation + 1,

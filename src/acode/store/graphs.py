@@ -171,7 +171,7 @@ class Graphs:
             return [str(row[0]) for row in self._store.db.execute(query, tuple(runs)).fetchall()]
 
     def copy_thread(self, source: str, target: str) -> None:
-        """All of it under another name; every row is sealed anew, because its seal holds the name."""
+        """Copy a thread under another name; every row gets a new seal, because the seal holds the name."""
         checkpoints = list(self.checkpoints(source))
         with self._transaction() as execute:
             for one in checkpoints:

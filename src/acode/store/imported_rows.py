@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from datetime import datetime
 
 import msgspec
 
 from acode.errors import AcodeError, BlobDamaged, ChainBroken, KeyMissing, StaysAtHome, UnreadableEvent
 from acode.events import decode
-from acode.store import database, sync_cursor
+from acode.store import database, session_index, sync_cursor
 from acode.store.blobs import INLINE_BYTES_MAX
 from acode.store.journal import stamp
 from acode.store.schema import SEQ_SPAN
@@ -25,7 +24,7 @@ Row = tuple[int, bytes, bytes]
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """What comes in, after the event `after` that both have."""
+    """The rows to import, after the event `after` that both have."""
 
     session_id: str
     after: int
@@ -46,6 +45,7 @@ def take_in(store: Store, arrival: Arrival, cursor: Callable[[int], sync_cursor.
             last = _insert(store, arrival, blobs)
             sync_cursor.keep_cursor(store, cursor(last))
             refuse_unproved(store, arrival.session_id)
+            session_index.note(store, store.peek(arrival.session_id)[0])
             store.db.execute("COMMIT")
         except BaseException:
             if store.db.in_transaction:
@@ -64,7 +64,7 @@ def keep_blob(store: Store, sha256: str, purpose: str, data: bytes) -> tuple[str
 
 def _insert(store: Store, arrival: Arrival, blobs: list[tuple[str, str, bytes | None]]) -> int:
     session_id, last = arrival.session_id, arrival.after
-    base = _forget_tail(store, session_id, arrival.after) if session_id in store.session_ids() else None
+    base = _forget_tail(store, session_id, arrival.after) if store.has(session_id) else None
     for seq, body, mac in arrival.events:
         if base is None:
             base = _new_session(store, session_id, body)
@@ -84,14 +84,14 @@ def _insert(store: Store, arrival: Arrival, blobs: list[tuple[str, str, bytes | 
 
 
 def _new_session(store: Store, session_id: str, first: bytes) -> int:
-    created_at: datetime = decode(first).at
-    row = (session_id, stamp(created_at), 1)
-    store.db.execute("INSERT INTO sessions(session_id, created_at, generation) VALUES (?, ?, ?)", row)
+    created = decode(first)
+    row = (session_id, stamp(created.at), 1, session_index.key_of(created.event))
+    store.db.execute(session_index.INSERT, row)
     return store.base(session_id)
 
 
 def _forget_tail(store: Store, session_id: str, after: int) -> int:
-    """What was written here after the common past; whoever calls this has made a backup and asked a person."""
+    """Remove the events written here after the common past; the caller has made a backup and asked a person."""
     base = store.base(session_id)
     for table in ("events", "checkpoints", "snapshots"):
         store.db.execute(f"DELETE FROM {table} WHERE id > ? AND id < ?", (base + after, base + SEQ_SPAN))
@@ -121,7 +121,7 @@ def refuse_unproved(store: Store, session_id: str) -> None:
         raise StaysAtHome(
             f"session {session_id[-8:]} cannot be brought here: what it needs was not shared, because it holds secrets"
             f" ({problems[0].message})",
-            hint="Carry it on where it was begun.",
+            hint="Resume it where it was begun.",
         )
     raise unproved(session_id, problems[0])
 

@@ -35,7 +35,7 @@ class Inherited:
 
 
 HINT = (
-    "Start the process anew, as multiprocessing does with get_context('spawn'); or fork before the session is opened,"
+    "Start a new process, as multiprocessing does with get_context('spawn'); or fork before the session is opened,"
     " or after its block has ended."
 )
 

@@ -1,42 +1,48 @@
 """The journal: the one place where a session's log grows.
 
-An append is one transaction: fence, rows, checkpoint, blobs. The session is folded on as it is written, so what the
-engine sees is what the log says. After a failed commit the journal is dead: the pages may already be marked clean, so
-nothing is tried again; the next start derives the state from the log.
+An append is one transaction: fence, rows, checkpoint, blobs. The session is folded on as it is said, so what the engine
+sees is what the log is going to say. Appends that need not wait for each other share a transaction, and all that was
+committed shares a sync: a caller continues when the commit, or the sync, that holds its own events is done. After a
+failed one the journal is dead: the pages may already be marked clean, so nothing is tried again; the next start derives
+the state from the log.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import apsw
 import msgspec
 
-from acode import seal
+from acode import forked, seal
 from acode.errors import AcodeError, LockLost, WriteFailed
 from acode.events import ENVELOPE_VERSION, Envelope, encode
 from acode.events import types as ev
-from acode.state import Session, advance, begin
+from acode.state import Session, State, advance, begin
 from acode.store import checkpoints as ck
-from acode.store import database
+from acode.store import database, session_index
 from acode.store.blobs import INLINE_BYTES_MAX
+from acode.store.database import FULL, NORMAL
 from acode.store.schema import SEQ_SPAN
 
 if TYPE_CHECKING:
     from acode.store.store import Store
 
 TAIL_EVENTS_MAX = 64  # a quiet session that collects refused decisions gets a checkpoint after so many
-CHECKPOINTED = (
-    ev.SessionCreated,
-    ev.StepCompleted,
-    ev.CheckpointCreated,
-    ev.StepsRolledBack,
-    ev.SessionCompleted,
-    ev.Quarantined,
+CHECKPOINTED: frozenset[type] = frozenset(
+    {
+        ev.SessionCreated,
+        ev.StepCompleted,
+        ev.CheckpointCreated,
+        ev.StepsRolledBack,
+        ev.SessionCompleted,
+        ev.Quarantined,
+    }
 )
 TOUCH = """
 BEGIN IMMEDIATE;
@@ -45,12 +51,26 @@ UPDATE sessions SET created_at = rtrim(created_at) WHERE session_id = :session_i
 COMMIT;
 """
 INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?)"
+INSERT_CHECKPOINT = "INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?)"
+INSERT_SNAPSHOT = "INSERT INTO snapshots VALUES (?, ?, ?, ?)"
+INSERT_BLOB = "INSERT OR IGNORE INTO blobs VALUES (?, ?, ?, ?)"
 GENERATION = "SELECT generation FROM sessions WHERE number = ?"
 INSERT_FINISHED = "INSERT OR REPLACE INTO finished VALUES (?, ?, ?)"
 ONE_TICK = timedelta(microseconds=1)
 
 Execute = Callable[..., apsw.Cursor]
 Blob = tuple[str, bytes | None]  # purpose, and the bytes unless they were brought as a file already
+
+
+class Position(msgspec.Struct, frozen=True):
+    """How far the log has come: an event, its code and its time."""
+
+    seq: int
+    head: bytes
+    at: datetime | None
+
+
+NOWHERE = Position(0, b"", None)
 
 
 class Journal:
@@ -87,10 +107,35 @@ class Journal:
         self._key = store.keyring.key(self._key_id)
         self._execute = store.db.cursor().execute  # one cursor for all appends: making one costs as much as its row
         self._dead = False
+        self._dead_disk = False  # a sync has failed
+        self._begun = False  # whether the transaction is open already: the first event of a session needs its number
+        self._rows: list[tuple[str, tuple[Any, ...]]] = []  # what waits to be committed, in order
+        self._files: list[str] = []  # and the blobs that get their places with it
+        self._checkpoint_for: ev.Known | ev.Unknown | None = None
+        self.turn: threading.RLock = threading.RLock()  # the log has one writer, however many steps are worked on
+        self._make_sync_lock()
+        self._syncing = False
+        self._sync_number = 0
         self._lost_to: tuple[str, int | None] | None = None  # the session and the generation that another process has
         self._base = store.base(session.session_id) if session else 0
         store.blobs.writer = session.session_id if session else session_id or ""
-        self.durable_seq: int = session.seq if session else 0
+        self._standing = ""  # as the index of sessions was last told; nothing yet
+        self._noted_as: State | None = None  # the state of which it needs to be told nothing more
+        self.committed: Position = Position(session.seq, head, session.updated_at) if session else NOWHERE
+        self.durable: Position = self.committed  # what a power cut cannot take; the anchor names no more than that
+        self.durable_seq: int = self.committed.seq
+        forked.own(self, Journal._disown)
+
+    def _disown(self) -> None:
+        """A lock that another thread of the parent held at the fork would be waited for forever."""
+        self.turn = threading.RLock()
+        self._make_sync_lock()
+
+    def _make_sync_lock(self) -> None:
+        """The bare lock is what a thread takes that waits for nobody: a condition is several times slower."""
+        self._sync_lock = threading.Lock()
+        self._synced = threading.Condition(self._sync_lock)
+        self._waiting = 0  # threads that the one that syncs has to wake
 
     @property
     def head(self) -> bytes:
@@ -101,41 +146,121 @@ class Journal:
         return self._last
 
     def append(
-        self, *events: ev.Known, actor: str = "system", durable: bool = True, blobs: Mapping[str, Blob] | None = None
+        self,
+        *events: ev.Known,
+        actor: str = "system",
+        durable: bool = True,
+        blobs: Mapping[str, Blob] | None = None,
+        wait: bool = True,
     ) -> list[Envelope]:
-        """All events in one transaction. `durable` False: safe from kill -9 now, from power loss with the next one."""
-        if self._dead:
-            raise self._refusal()
-        self._dead = True  # until the commit has succeeded: an error anywhere in between leaves memory ahead of the log
-        db = self._store.db
-        try:
-            self._set_synchronous(database.FULL if durable else database.NORMAL)
-            self._execute("BEGIN IMMEDIATE")
-            envelopes = self._write(events, actor, blobs)
-            self._store.room.ahead()
-            self._execute("COMMIT")
-        except BaseException:
-            with database.translated(self._store.path):
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
-        self._dead = False
-        if durable:
-            self.durable_seq = envelopes[-1].seq
+        """All events in one transaction. `durable` False: safe from kill -9 now, from power loss with the next one.
+
+        `wait` False: they are written with whatever else waits, and nothing may rest on them before `settle`.
+        """
+        with self.turn:
+            if self._dead:
+                raise self._refusal()
+            self._dead = True  # until it has succeeded: an error anywhere in between leaves memory ahead of the log
+            try:
+                envelopes = self._prepare(events, actor, blobs)
+                if wait or self._begun:
+                    self._commit(full=durable and not self._store.wal.usable)
+            except BaseException as error:
+                self._roll_back(error)
+            self._dead = False
+        if wait and durable:
+            self.settle(envelopes[-1].seq, durable=True)
         return envelopes
 
-    def flush(self) -> None:
-        """Make all that was committed survive a power cut: a full commit syncs every frame before it.
+    def settle(self, seq: int, *, durable: bool, patient: bool = False) -> None:
+        """Return once event `seq` is committed; `durable`: and cannot be lost to a power cut any more.
 
-        The commit must write a page: SQLite leaves out an update that changes nothing, and with it the sync.
+        Whatever waits is committed in one transaction, and one sync serves all that was committed before it began.
+        `patient`: while another thread syncs, let more come together, and commit when it is done.
         """
-        if not self._exists or self.durable_seq == self.session.seq:
+        if not durable and self.committed.seq >= seq:
             return
+        if patient and self._syncing:
+            self._wait_for_one_sync()
+        while self.durable_seq < seq:
+            apart = self._store.wal.usable
+            with self.turn:
+                if self.committed.seq < seq:
+                    self._commit_waiting(full=durable and not apart)
+                elif durable and not apart and self.durable_seq < seq:
+                    self._commit_again()
+            if not durable:
+                return
+            if apart:
+                self._sync_through(seq)
+
+    def flush(self) -> None:
+        """Make all that was said so far survive a power cut."""
+        if self._exists:
+            self.settle(self.session.seq, durable=True)
+
+    def _commit_waiting(self, *, full: bool) -> None:
         if self._dead:
             raise self._refusal()
         self._dead = True
+        try:
+            self._commit(full=full)
+        except BaseException as error:
+            self._roll_back(error)
+        self._dead = False
+
+    def _commit(self, *, full: bool) -> None:
+        """One transaction: the fence, all rows that wait, a checkpoint for them."""
+        if self._checkpoint_for is not None:
+            self._write_checkpoint(self._checkpoint_for)
+        if not self._begun:
+            self._begin(FULL if full else NORMAL)
+            self._enter()
+        rows, self._rows = self._rows, []
+        try:
+            for query, values in rows:
+                self._execute(query, values)
+        except apsw.ConstraintError as error:
+            if query is INSERT_EVENT:  # somebody else has written this number already
+                raise self._fenced(self.session.session_id, None) from error
+            raise
+        if self._files:
+            self._store.blobs.place(self._files)
+            self._files = []
+        self._store.room.ahead()
+        self._execute("COMMIT")
+        self._begun = False
+        self.committed = Position(self.session.seq, self._head, self.session.updated_at)
+        if full:
+            self._note_durable(self.committed)
+
+    def _begin(self, level: int) -> None:
+        if level != self._store.synchronous:
+            self._set_synchronous(level)
+        self._execute("BEGIN IMMEDIATE")
+        self._begun = True
+
+    def _roll_back(self, error: BaseException) -> NoReturn:
+        """Nothing of what failed is in the log, and nothing is tried again."""
         with database.translated(self._store.path):
-            self._set_synchronous(database.FULL)
+            if self._store.db.in_transaction:
+                self._store.db.execute("ROLLBACK")
+            raise error
+
+    def _enter(self) -> None:
+        """The first thing in every transaction of a session that exists."""
+        self._fence(self.session.session_id, self._execute)
+
+    def _commit_again(self) -> None:
+        """A full commit syncs every frame before it. It must write a page: SQLite leaves out an update that changes
+        nothing, and with it the sync."""
+        if self._dead:
+            raise self._refusal()
+        self._dead = True
+        reached = self.committed
+        with database.translated(self._store.path):
+            if self._store.synchronous != FULL:
+                self._set_synchronous(FULL)
             try:
                 self._store.db.execute(TOUCH, {"session_id": self.session.session_id})
             except BaseException:
@@ -143,18 +268,70 @@ class Journal:
                     self._store.db.execute("ROLLBACK")
                 raise
         self._dead = False
-        self.durable_seq = self.session.seq
+        self._note_durable(reached)
+
+    def _wait_for_one_sync(self) -> None:
+        with self._sync_lock:
+            number = self._sync_number
+            while self._syncing and self._sync_number == number:
+                self._wait_for_sync()
+
+    def _wait_for_sync(self) -> None:
+        self._waiting += 1
+        try:
+            self._synced.wait()
+        finally:
+            self._waiting -= 1
+
+    def _sync_through(self, seq: int) -> None:
+        """Sync for all that wait, or wait for the thread that does; in vain where the sync is left to SQLite."""
+        with self._sync_lock:
+            while self._syncing:
+                self._wait_for_sync()
+                if self.durable_seq >= seq:
+                    return
+            if self._dead_disk:
+                raise self._refusal()
+            self._syncing = True
+        reached, synced = self.committed, False
+        try:
+            synced = self._sync_wal()
+        except AcodeError:
+            self._dead = self._dead_disk = True
+            database.leave_wal_alone(self._store.db)
+            raise
+        finally:
+            with self._sync_lock:
+                self._syncing = False
+                self._sync_number += 1
+                if synced:
+                    self._note_durable(reached)
+                if self._waiting:
+                    self._synced.notify_all()
+
+    def _sync_wal(self) -> bool:
+        try:
+            return self._store.wal.sync()
+        except database.NAMED as error:
+            raise database.named(error, self._store.path) from error
+
+    def _note_durable(self, reached: Position) -> None:
+        if reached.seq > self.durable_seq:
+            self.durable, self.durable_seq = reached, reached.seq
 
     def refuse_if_fenced(self) -> None:
-        """For whoever is about to do something in the world: it may have slept since its last word."""
-        with database.translated(self._store.path):
-            self._fence(self.session.session_id, self._store.db.execute)
+        """Ask before an effect: the process may have slept since its last append."""
+        with self.turn:
+            try:
+                self._fence(self.session.session_id, self._execute)
+            except database.NAMED as error:
+                raise database.named(error, self._store.path) from error
 
     @contextlib.contextmanager
     def while_ours(self) -> Iterator[None]:
         """Nobody takes the session over while this lasts: that needs the database's write lock, which is held here."""
         execute = self._store.db.execute
-        with database.translated(self._store.path):
+        with self.turn, database.translated(self._store.path):
             execute("BEGIN IMMEDIATE")
             try:
                 self._fence(self.session.session_id, execute)
@@ -164,9 +341,8 @@ class Journal:
 
     def _set_synchronous(self, level: int) -> None:
         """Remembered with the connection, because several journals of one store share it."""
-        if level != self._store.synchronous:
-            database.set_synchronous(self._store.db, level)
-            self._store.synchronous = level
+        database.set_synchronous(self._store.db, level)
+        self._store.synchronous = level
 
     def _next(self, event: ev.Known, actor: str) -> Envelope:
         """The envelope of the next event; time never stands still or goes back within a session."""
@@ -190,24 +366,23 @@ class Journal:
             advance(session, envelope)
         return envelope
 
-    def _write(self, events: tuple[ev.Known, ...], actor: str, blobs: Mapping[str, Blob] | None) -> list[Envelope]:
-        """Rows in order; the checkpoint stands before a step that begins in the same transaction, never inside it."""
-        envelopes = list[Envelope]()
-        if self._exists:
-            self._fence(self.session.session_id, self._execute)
+    def _prepare(self, events: tuple[ev.Known, ...], actor: str, blobs: Mapping[str, Blob] | None) -> list[Envelope]:
+        """Fold and seal. The checkpoint stands before a step that begins in the same append, never inside it."""
+        envelopes: list[Envelope] = []
         due = False
         for event in events:
             if due and isinstance(event, ev.StepStarted):
                 self._write_checkpoint(envelopes[-1].event)
                 due = False
             envelopes.append(self._write_event(self._next(event, actor)))
-            due = due or isinstance(event, CHECKPOINTED)
+            due = due or type(event) in CHECKPOINTED
             if isinstance(event, ev.Quarantined):
-                self._begin_anew()
+                self._begin_again()
         if blobs:
             self._insert_blobs(blobs)
         if self._keeps_checkpoints and (due or self._overdue()):
-            self._write_checkpoint(envelopes[-1].event)
+            self._checkpoint_for = envelopes[-1].event
+        self._note_standing()
         return envelopes
 
     def _write_event(self, envelope: Envelope) -> Envelope:
@@ -217,12 +392,9 @@ class Journal:
         body = encode(envelope)
         self._head = seal.code(self._key, self._head, body)
         self._bytes_since_snapshot += len(body)
-        try:
-            self._execute(INSERT_EVENT, (self._base + seq, session_id, seq, body.decode(), self._head))
-        except apsw.ConstraintError as error:  # somebody else has written this number already
-            raise self._fenced(session_id, None) from error
+        self._rows.append((INSERT_EVENT, (self._base + seq, session_id, seq, body.decode(), self._head)))
         if isinstance(event, ev.StepCompleted) and self.session.steps_from.asked:
-            self._execute(INSERT_FINISHED, (self._base // SEQ_SPAN, event.step, seq))
+            self._rows.append((INSERT_FINISHED, (self._base // SEQ_SPAN, event.step, seq)))
         return envelope
 
     def _insert_blobs(self, blobs: Mapping[str, Blob]) -> None:
@@ -230,33 +402,43 @@ class Journal:
 
         A secret never stands in a row: rows are copied by backups, and linger in the WAL.
         """
-        files = list[str]()
         for sha256, (purpose, data) in blobs.items():
             row = data
             if data is not None and (purpose == "sensitive" or len(data) > INLINE_BYTES_MAX):
                 self._store.blobs.bring([data], sensitive=purpose == "sensitive")
                 row = None
             if row is None:
-                files.append(sha256)
-            self._store.db.execute(
-                "INSERT OR IGNORE INTO blobs VALUES (?, ?, ?, ?)", (self.session.session_id, sha256, purpose, row)
-            )
-        self._store.blobs.place(files)
+                self._files.append(sha256)
+            self._rows.append((INSERT_BLOB, (self.session.session_id, sha256, purpose, row)))
 
-    def _begin_anew(self) -> None:
-        """After a repair no checkpoint that stood there is needed: the next one carries a full snapshot."""
+    def _begin_again(self) -> None:
+        """After a repair no checkpoint that stood there is needed: the next one holds a full snapshot."""
         for query in (
             "DELETE FROM checkpoints WHERE id > ? AND id < ?",
             "DELETE FROM snapshots WHERE id > ? AND id < ?",
         ):
-            self._store.db.execute(query, (self._base, self._base + SEQ_SPAN))
+            self._rows.append((query, (self._base, self._base + SEQ_SPAN)))
         self._last = None
         self._bytes_since_snapshot = max(self._bytes_since_snapshot, ck.SNAPSHOT_BYTES_MIN)
 
     def _insert_session(self, envelope: Envelope) -> None:
-        row = (envelope.session_id, stamp(envelope.at), self.generation)
-        self._store.db.execute("INSERT INTO sessions(session_id, created_at, generation) VALUES (?, ?, ?)", row)
+        """Now, because the rows are filed under the number that it gets; the events follow in the same transaction."""
+        row = (envelope.session_id, stamp(envelope.at), self.generation, session_index.key_of(envelope.event))
+        self._begin(NORMAL if self._store.wal.usable else FULL)
+        self._execute(session_index.INSERT, row)
         self._base = self._store.base(envelope.session_id)
+
+    def _note_standing(self) -> None:
+        """For lists of sessions. Once while it runs: another page in the commit of every step would cost too much."""
+        if self.session.state is self._noted_as:
+            return
+        standing = session_index.standing_of(self.session)
+        self._noted_as = self.session.state if standing == session_index.RUNNING else None
+        if standing == session_index.RUNNING == self._standing:
+            return
+        active_us = session_index.microseconds(self.session.updated_at)
+        self._rows.append((session_index.NOTE, (standing, active_us, self._base // SEQ_SPAN)))
+        self._standing = standing
 
     def _fence(self, session_id: str, execute: Execute) -> None:
         """A process whose lock was broken while it slept finds another generation, and must not write."""
@@ -284,23 +466,27 @@ class Journal:
         return behind >= TAIL_EVENTS_MAX and not self.session.in_flight  # never in the middle of a step
 
     def _write_checkpoint(self, last: ev.Known | ev.Unknown) -> None:
-        session = self.session
+        session, before = self.session, self._last
+        stored, snapshot = ck.by_position(ck.small(session)), self._snapshot()
+        positions = bool(stored.in_flight_at)
+        if snapshot is not None and before is not None and snapshot == before.snapshot:
+            positions = positions or before.v == ck.CHECKPOINT_VERSION  # the snapshot may name some too
         checkpoint = ck.Checkpoint(
-            v=ck.CHECKPOINT_VERSION,
-            id=self._last.id + 1 if self._last else 0,
+            v=ck.CHECKPOINT_VERSION if positions else ck.WITHOUT_POSITIONS,
+            id=before.id + 1 if before else 0,
             session_id=session.session_id,
             seq=session.seq,
             head=self._head.hex(),
             key_id=self._key_id,
             at=session.updated_at,
-            session=ck.small(session),
+            session=stored,
             label=last.label if isinstance(last, ev.CheckpointCreated) else "",
-            snapshot=self._snapshot(),
+            snapshot=snapshot,
         )
         body, mac = ck.encode_checkpoint(checkpoint, self._store.keyring)
         row = (self._base + session.seq, session.session_id, session.seq, body.decode(), mac)
-        self._execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?)", row)
-        self._last = checkpoint
+        self._rows.append((INSERT_CHECKPOINT, row))
+        self._last, self._checkpoint_for = checkpoint, None
 
     def _snapshot(self) -> ck.SnapshotRef | None:
         """The last snapshot, or a new one once the log has grown by as much as the last one holds."""
@@ -312,7 +498,7 @@ class Journal:
         session = self.session
         body = ck.encode_snapshot(session)
         row = (self._base + session.seq, session.session_id, session.seq, body)
-        self._store.db.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?)", row)
+        self._rows.append((INSERT_SNAPSHOT, row))
         self._bytes_since_snapshot = 0
         sha256 = hashlib.sha256(body).hexdigest()
         return ck.SnapshotRef(seq=session.seq, sha256=sha256, head=self._head.hex(), size=len(body))

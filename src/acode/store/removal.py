@@ -1,7 +1,8 @@
 """Remove an ended session's rows: the one place where the log becomes shorter. The engine decides which, and when.
 
-What was deleted is overwritten (secure_delete) and the WAL is cut, so that its bytes do not linger. A blob's file goes
-under the database's write lock, where no row of any session names it: whoever is about to name it waits for that lock.
+Deleted rows are overwritten (secure_delete) and the WAL is cut, so that its bytes do not linger. A blob's file goes
+under the database's write lock, where no row of any session names it: a process that is about to name it waits for that
+lock.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ def bytes_of(store: Store, session_id: str) -> int:
         return int(found[0]) if found else 0
 
 
-def remove_session(store: Store, session_id: str) -> None:
-    """All rows of one session in one transaction: a crash leaves all of them or none."""
-    with database.translated(store.path):
-        first = store.base(session_id)
-        with _writing_alone(store):
+def remove_sessions(store: Store, session_ids: Sequence[str]) -> None:
+    """All rows of these sessions in one transaction: a crash leaves all of them or none."""
+    with database.translated(store.path), _writing_alone(store):
+        for session_id in session_ids:
+            first = store.base(session_id)
             for table in TABLES:
                 store.db.execute(f"DELETE FROM {table} WHERE id > ? AND id < ?", (first, first + SEQ_SPAN))
             for table in ("blobs", "sync_cursor"):
@@ -61,7 +62,7 @@ NAMED = f"SELECT DISTINCT sha256 FROM blobs WHERE data IS NULL AND {_AMONG}"
 
 
 def forget(store: Store, session_id: str) -> None:
-    """What stood in the user's files before, and secrets: files first, then the rows that know of them.
+    """Remove pre-images and secrets: files first, then the rows that name them.
 
     The other way round, a crash in between would leave a secret that nothing names until the next collection.
     """

@@ -1,7 +1,7 @@
 """Judge a log row by row: which rows can be believed, which cannot, and which are missing.
 
-A load stops at the first bad row. This goes on, for whoever wants to see everything: verification, repair, a bundle. It
-believes nothing itself; an unverified row's content is handed on only as what the row claims.
+A load stops at the first bad row. This continues, for callers that want to see everything: verification, repair, a
+bundle. It believes nothing itself; an unverified row's content is handed on only as what the row claims.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def scan(
     """Every row against the code stored before it, so that one bad row is one problem.
 
     `head_at`: the code that a sealed checkpoint knows for an event, if there is one; with it a row behind a missing or
-    damaged one is still proved. Asked only where the stored code does not fit.
+    damaged one is still proved. Asked only where the stored code does not match.
     """
     before, expected = GENESIS, 1
     for seq, owner, body, mac in rows:
@@ -81,14 +81,14 @@ def judge(session_id: str, row: Stored, head: bytes, keyring: Keyring) -> Judged
     if placed and seal.same(mac, seal.code(key, head, body)):
         return Judged(seq=seq, body=body, mac=mac, envelope=claimed, proved_by=head)
     error_found = ChainBroken(
-        f"event {seq} of session {short} does not fit its code: it, or the one before it, was changed outside acode",
+        f"event {seq} of session {short} does not match its code: it, or the one before it, was changed outside acode",
         seq=seq,
     )
     return Judged(seq=seq, body=body, mac=mac, claimed=claimed, error=error_found)
 
 
 class Noted:
-    """What a person has had quarantined or has accepted: it stands in the sealed checkpoint, and is no problem."""
+    """Rows that a person has quarantined or accepted: the sealed checkpoint names them, and they are no problem."""
 
     def __init__(self, session: Session | None) -> None:
         self.seqs: frozenset[int] = frozenset(session.quarantined) if session else frozenset()
@@ -104,7 +104,7 @@ class Noted:
         return item.seq in self.seqs or self.accepts(item)
 
     def accepts(self, item: Judged) -> bool:
-        """Signed with the lost key, and part of what was accepted."""
+        """Signed with the lost key, and among the accepted rows."""
         return self.accepted is not None and item.seq <= self.accepted.through and item.key_is_missing
 
 

@@ -150,9 +150,34 @@ DROP TABLE blobs;
 ALTER TABLE blobs_with_what_is_saved RENAME TO blobs;
 """,
     ),
+    (
+        "sessions by standing, activity, key and short id",
+        """
+ALTER TABLE sessions ADD COLUMN standing TEXT NOT NULL DEFAULT 'running'
+  CHECK (standing IN ('running', 'stopped', 'ended')); -- a hint, as all that follows: a session is verified when used
+ALTER TABLE sessions ADD COLUMN active_us INTEGER NOT NULL DEFAULT 0; -- of its last event; of a running one: an earlier
+ALTER TABLE sessions ADD COLUMN key TEXT; -- of a program's session; of a foreign run's: the run
+WITH last AS (
+  SELECT s.number, (SELECT body FROM events e WHERE e.id > s.number * 1099511627776
+    AND e.id < (s.number + 1) * 1099511627776 ORDER BY e.id DESC LIMIT 1) AS body FROM sessions s
+)
+UPDATE sessions SET standing = 'ended',
+  active_us = coalesce(CAST(unixepoch(json_extract(last.body, '$.at'), 'subsec') * 1000 AS INTEGER) * 1000, 0)
+FROM last WHERE last.number = sessions.number AND json_valid(last.body)
+  AND coalesce(json_extract(last.body, '$.event.type'), json_extract(last.body, '$.type'))
+  IN ('session_completed', 'session_failed', 'session_cancelled');
+UPDATE sessions SET key = json_extract(e.body, '$.event.task') FROM events e
+WHERE e.id = sessions.number * 1099511627776 + 1 AND json_valid(e.body)
+  AND json_extract(e.body, '$.event.kind') IN ('library', 'foreign'); -- rows of version 1 know neither
+CREATE INDEX sessions_unfinished ON sessions(active_us) WHERE standing <> 'ended';
+CREATE INDEX sessions_ended ON sessions(active_us) WHERE standing = 'ended';
+CREATE INDEX sessions_by_key ON sessions(key) WHERE key IS NOT NULL;
+CREATE INDEX sessions_by_short_id ON sessions(substr(session_id, -8));
+""",
+    ),
 )
 VERSION = len(MIGRATIONS)
-NOT_USED = "Nothing in it is used. Look at it with another tool, or bring back a backup."
+NOT_USED = "Nothing in it is used. Look at it with another tool, or restore a backup."
 SEQ_SPAN = 2**40  # ids of one session lie between its number times this and the next one's
 
 

@@ -1,7 +1,7 @@
 """Finished steps of a program, found by their names.
 
-The table of names is a hint and trusted for nothing: what stands at the place it names is verified like any event, and
-that a step is *not* finished is proved from the log itself, by whoever is about to run it. Rows are read ahead in the
+The table of names is a hint and trusted for nothing: the event at the named place is verified like any other, and the
+caller that is about to run a step proves from the log itself that it is *not* finished. Rows are read ahead in the
 log's order, because a program asks for its steps in the order in which it once ran them.
 """
 
@@ -11,11 +11,9 @@ import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from acode.errors import AcodeError, KeyMissing
-from acode.events import decode
+from acode.errors import KeyMissing
 from acode.events import types as ev
 from acode.state import NESTED
-from acode.state.source import PROGRAM
 from acode.store import database
 from acode.store.schema import SEQ_SPAN
 from acode.store.store import Store, verify_row
@@ -26,9 +24,6 @@ _MARK_BYTES = len(_MARK)
 _PLACE = "SELECT seq FROM finished WHERE session = ? AND step = ?"
 _RANGE = """
 SELECT seq, CAST(body AS BLOB), mac FROM events WHERE id BETWEEN ? AND ? AND session_id = ? ORDER BY id"""
-_FIRST = """
-SELECT s.session_id, CAST(e.body AS BLOB) FROM sessions s JOIN events e ON e.id = s.number * 1099511627776 + 1
-WHERE instr(e.body, '"kind":"library"') ORDER BY s.number DESC"""
 
 
 class _Row(NamedTuple):
@@ -39,7 +34,7 @@ class _Row(NamedTuple):
 
 
 class Finished:
-    """What a program's session has finished; one object per run, asked in the program's order."""
+    """The finished steps of a program's session; one object per run, asked in the program's order."""
 
     def __init__(self, store: Store, session_id: str) -> None:
         self._store = store
@@ -77,8 +72,9 @@ class Finished:
         return step not in self._whole_log()
 
     def in_order(self, place: str) -> list[tuple[str, str]]:
-        """What was finished at a place, and inside of what stands there, where its turn was certain: by its name there,
-        and by its whole name, in the order in which it ended."""
+        """The steps finished at a place, and inside the step there, where their order was certain: by the name
+        there, and by the whole name, in the order of their ends.
+        """
         self._whole_log()
         return self._in_order.get(place, [])
 
@@ -129,7 +125,7 @@ class Finished:
         try:
             return verify_row(self._session_id, seq, body, mac=mac, head=head, keyring=self._store.keyring).event
         except KeyMissing:
-            return None  # its key is lost; if a person has accepted it, the whole log says so
+            return None  # its key is lost; if a person has accepted it, the whole log shows that
 
 
 def completions(store: Store, session_id: str) -> Iterator[tuple[int, ev.StepCompleted]]:
@@ -140,7 +136,7 @@ def completions(store: Store, session_id: str) -> Iterator[tuple[int, ev.StepCom
 
 
 def places(completed: ev.StepCompleted) -> Iterator[tuple[str, str]]:
-    """Where the step has a certain place: among its neighbours, and as a part of what stands around it."""
+    """The places where the step has a certain order: among its neighbors, and inside the steps around it."""
     asked = completed.asked
     if asked is None or not (asked.ordered or asked.after is not None):
         return
@@ -151,15 +147,8 @@ def places(completed: ev.StepCompleted) -> Iterator[tuple[str, str]]:
         yield place, local
 
 
-def sessions_of_key(store: Store, key: str) -> list[str]:
-    """Programs' sessions under this key, the latest first; each is verified when it is opened."""
-    found = list[str]()
+def finished_steps(store: Store, session_id: str) -> list[tuple[str, int]]:
+    """Names and numbers of a program's finished steps as they ended; a hint, like all of this table."""
     with database.translated(store.path):
-        for session_id, body in store.db.execute(_FIRST):
-            try:
-                created = decode(body).event
-            except AcodeError:
-                continue  # it is named where sessions are listed, and can be repaired under its own id
-            if isinstance(created, ev.SessionCreated) and created.kind == PROGRAM.kind and created.task == key:
-                found.append(session_id)
-    return found
+        number = store.base(session_id) // SEQ_SPAN
+        return list(store.db.execute("SELECT step, seq FROM finished WHERE session = ? ORDER BY seq", (number,)))

@@ -1,6 +1,6 @@
 """The store: all reading of the log, and the making of journals; all SQL of the workspace lives in this package.
 
-Nothing is returned that was not verified. What is missing, torn or foreign is an error by name; an empty answer only
+Nothing is returned that was not verified. A missing, torn or foreign row is an error by name; an empty answer only
 ever means that there is nothing.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -37,21 +37,21 @@ from acode.state import Session, advance, begin
 from acode.store import checkpoints as ck
 from acode.store import database, removal
 from acode.store.blobs import INLINE_BYTES_MAX, Blobs
+from acode.store.flights import with_flights
 from acode.store.inherited import Inherited, file_of
 from acode.store.journal import CHECKPOINTED, Clock, Journal, NewId, stamp
 from acode.store.row_check import Stored
 from acode.store.schema import SEQ_SPAN
 from acode.store.verification import Verified, believed, verify
 from acode.store.wal_preallocation import Room
+from acode.store.wal_sync import WalSync
 
-ID_PART_CHARS_MIN = 4  # fewer are too easily a slip
-SHORT_ID_CHARS = 8
 DATABASE = "workspace.db"
 BLOB_BYTES_MAX = 256 * 1_048_576  # what is read into memory at once; larger pre-images are streamed
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as the verified log says it is, with what a journal needs to go on from there."""
+    """A session as the verified log says it is, with the values that a journal needs to continue from there."""
 
     session: Session
     head: bytes
@@ -76,6 +76,7 @@ class Store:
             database.connect_to_look(self.path) if look_only else database.connect(self.path, stamp(clock()))
         )
         self.room: Room = Room(f"{self.path}-wal")
+        self.wal: WalSync = WalSync(self.db, f"{self.path}-wal", look_only=look_only)
         self._file = file_of(self.path)
         self._inherited = False
         forked.own(self, Store._disown)
@@ -90,6 +91,7 @@ class Store:
             return
         forked.give_back(self)
         self.room.close()
+        self.wal.close()
         self.blobs.let_go()
         with database.translated(self.path):
             self.db.close()
@@ -111,6 +113,11 @@ class Store:
         """All sessions, the oldest first."""
         with database.translated(self.path):
             return [row[0] for row in self.db.execute("SELECT session_id FROM sessions ORDER BY created_at, number")]
+
+    def has(self, session_id: str) -> bool:
+        """Whether there is a session of exactly this id."""
+        with database.translated(self.path):
+            return self.db.execute("SELECT 1 FROM sessions WHERE session_id = ?", (session_id,)).get is not None
 
     def base(self, session_id: str) -> int:
         """The rows of a session have the ids from here on, by their seq."""
@@ -142,7 +149,7 @@ class Store:
         return int(row[0])
 
     def raise_generation(self, session_id: str, found: int) -> int:
-        """Fence off whoever holds the lock of generation `found`; from now on its appends are refused."""
+        """Fence off the holder of the lock of generation `found`; from now on its appends are refused."""
         with database.translated(self.path):
             database.set_synchronous(self.db, database.FULL)
             self.synchronous = database.FULL
@@ -182,7 +189,8 @@ class Store:
         for seq, body, mac in self.rows(session_id, after):
             if seq != expected:
                 raise SequenceGap(
-                    f"session {session_id[-8:]}: event {expected} is missing, the log goes on with {seq}", seq=expected
+                    f"session {session_id[-8:]}: event {expected} is missing, the log continues with {seq}",
+                    seq=expected,
                 )
             yield verify_row(session_id, seq, body, mac=mac, head=head, keyring=self.keyring), mac, len(body)
             head, expected = mac, seq + 1
@@ -228,7 +236,7 @@ class Store:
         created, first_mac = self.first_event(session_id, checkpoint.session)
         ref = checkpoint.snapshot
         if ref is not None:
-            session = ck.open_snapshot(ref, self.snapshot_body(session_id, ref.seq))
+            session = with_flights(self, ck.open_snapshot(ref, self.snapshot_body(session_id, ref.seq)))
             head, start = bytes.fromhex(ref.head), ref.seq
         else:
             session, head, start = begin(created), first_mac, 1
@@ -255,7 +263,7 @@ class Store:
         with self.one_view(), named_checkpoint(session_id):
             checkpoint = self.last_checkpoint(session_id)
             self._expect_row(session_id, checkpoint)
-            session, head = ck.small(checkpoint.session), bytes.fromhex(checkpoint.head)
+            session, head = with_flights(self, ck.small(checkpoint.session)), bytes.fromhex(checkpoint.head)
             for envelope, _, _ in self.events(session_id, checkpoint.seq, head):
                 advance(session, envelope)
                 _expect_checkpoint(checkpoint, envelope)
@@ -400,7 +408,7 @@ class Store:
         return target
 
     def truncate_wal(self) -> None:
-        """What was deleted stays readable in the WAL until it is cut; a reader in the way puts it off."""
+        """Deleted rows stay readable in the WAL until it is cut; an active reader delays that."""
         try:
             self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.BusyError:
@@ -422,7 +430,7 @@ def verify_row(session_id: str, seq: int, body: bytes, *, mac: bytes, head: byte
     expected = seal.code(keyring.key(envelope.key_id), head, body)
     if not seal.same(mac, expected) or (envelope.session_id, envelope.seq) != (session_id, seq):
         raise ChainBroken(
-            f"event {seq} of session {session_id[-8:]} does not fit its code: it, or the one before it, was changed"
+            f"event {seq} of session {session_id[-8:]} does not match its code: it, or the one before it, was changed"
             " outside acode",
             seq=seq,
             session_id=session_id,
@@ -432,7 +440,7 @@ def verify_row(session_id: str, seq: int, body: bytes, *, mac: bytes, head: byte
 
 @contextlib.contextmanager
 def named_checkpoint(session_id: str) -> Iterator[None]:
-    """A missing checkpoint carries its session's id, so that the refusal can be recorded there."""
+    """A missing checkpoint names its session, so that the refusal can be recorded there."""
     try:
         yield
     except CheckpointMissing as error:
@@ -446,37 +454,10 @@ def _expect_head(checkpoint: ck.Checkpoint, seq: int, mac: bytes) -> None:
 
 
 def _expect_checkpoint(checkpoint: ck.Checkpoint, envelope: Envelope) -> None:
-    if envelope.seq > checkpoint.seq and isinstance(envelope.event, CHECKPOINTED):
+    if envelope.seq > checkpoint.seq and type(envelope.event) in CHECKPOINTED:
         raise CheckpointMissing(
             f"a checkpoint was made with event {envelope.seq} {envelope.type}, and it is gone", seq=envelope.seq
         )
-
-
-def find_session(ids: Sequence[str], text: str) -> str:
-    """The one session an id, or a unique part of it as `is_named_by` takes it, names; never a guess."""
-    found = [one for one in ids if one == text.strip().lower()] or [one for one in ids if is_named_by(one, text)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = ", ".join(one[-8:] for one in found)
-        raise UnknownSession(
-            f"{text} fits {len(found)} sessions: {names}", hint="Type more of the id.", candidates=found
-        )
-    latest = list(reversed(ids))[:5]
-    raise UnknownSession(
-        f"no session here is called {text}"
-        + (f"; there are: {', '.join(one[-8:] for one in latest)}" if latest else ""),
-        candidates=latest,
-    )
-
-
-def is_named_by(session_id: str, text: str) -> bool:
-    """Whether the text is the id, its beginning, its end, or the beginning of the short id that people are shown."""
-    wanted = text.strip().lower()
-    if len(wanted) < ID_PART_CHARS_MIN:
-        return False
-    shown = session_id[-SHORT_ID_CHARS:]
-    return session_id.startswith(wanted) or session_id.endswith(wanted) or shown.startswith(wanted)
 
 
 def refuse_unreadable(agent_dir: Path) -> None:

@@ -1,6 +1,6 @@
 """The files and directories of acode's own in a workspace, looked at before SQLite opens them.
 
-Whoever can write `.agent` could place a FIFO there, which blocks whoever opens it forever, or a hard link, through
+A process that can write `.agent` could place a FIFO there, which blocks its opener forever, or a hard link, through
 which acode would write into a file elsewhere. SQLite checks neither.
 """
 
@@ -11,7 +11,7 @@ import stat
 import sys
 from pathlib import Path
 
-from acode.disk.own_files import kind_in_words
+from acode.disk.own_files import describe_kind
 from acode.errors import DatabaseCorrupt
 
 DIRECTORIES = ("locks", "blobs", "run", "logs")
@@ -23,13 +23,13 @@ def refuse_strange_files(database: Path) -> None:
     for place in (database.with_name(database.name + suffix) for suffix in DATABASE_SUFFIXES):
         found = _found(place)
         if found is not None and not stat.S_ISREG(found.st_mode):
-            raise _strange(place, kind_in_words(found.st_mode), "a file")
+            raise _strange(place, describe_kind(found.st_mode), "a file")
         if found is not None and found.st_nlink > 1 and sys.platform != "win32":
             raise _strange(place, "a hard link: it has other names", "a file of its own")
     for place in (database.with_name(name) for name in DIRECTORIES):
         found = _found(place)
         if found is not None and not stat.S_ISDIR(found.st_mode):
-            raise _strange(place, kind_in_words(found.st_mode), "a directory")
+            raise _strange(place, describe_kind(found.st_mode), "a directory")
 
 
 def _found(path: Path) -> os.stat_result | None:

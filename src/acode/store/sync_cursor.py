@@ -1,6 +1,6 @@
-"""What the second tier is owed: the cursor of each session, and the rows past it as they stand.
+"""The sync cursor of each session, and its pending rows as they stand.
 
-A cursor only remembers what was last heard from the server, for people and for a start without a network. The server
+A cursor only holds the server's last answer, for people and for a start without a network. The server
 itself is asked before anything is sent, so a cursor that is wrong costs a question and never an event. Its rows are
 not durable by themselves and need not be. Nothing here talks to a server.
 """
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # owner: this workspace may write on. released: it gave the lease back. copy: brought here to be looked at. fenced:
 # another machine has taken the session over. diverged: both have written, and a person must choose.
 Standing = Literal["owner", "released", "copy", "fenced", "diverged"]
+HOLDERS: tuple[Standing, ...] = ("owner", "released")  # no other machine is known to have had the session since
 SHARED = ("plan", "output")  # what acode made; what stood in the user's files, or is secret, stays on its machine
 TOUCH = """
 BEGIN IMMEDIATE;
@@ -34,19 +35,19 @@ COMMIT;
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known here of a session's shared copy."""
+    """The local knowledge about a session's shared copy."""
 
     session_id: str
     server: str = ""
     pushed_seq: int = 0
     taken_seq: int = 0
-    generation: int = 0
+    generation: int = 0  # of the newest lease that was held here, or that refused us; a copy was told of none
     standing: Standing = "owner"
     holder: str = ""
     attempted_at: datetime | None = None
     retry_at: datetime | None = None
     reason: str | None = None
-    unsaid: str | None = None  # decisions that the log does not say yet; `engine.unsaid` reads them
+    unsaid: str | None = None  # decisions that the log does not say yet; `engine.owed_decisions` reads them
 
 
 _FIELDS = Cursor.__struct_fields__
@@ -63,17 +64,18 @@ def cursor_of(store: Store, session_id: str) -> Cursor:
 
 
 def as_seen_by(cursor: Cursor, server: str) -> Cursor:
-    """What was heard from another server says nothing about this one; that another machine has the session stays, and
-    so does that it was given back: whoever took it there would not be seen here."""
+    """The answer of another server does not concern this one; but another owner stays, and so does a session that
+    was given back: a machine that took it there would be invisible here.
+    """
     if cursor.server in ("", server):
         return msgspec.structs.replace(cursor, server=server)
     at = cursor.attempted_at if cursor.standing == "released" else None
     return msgspec.structs.replace(cursor, server=server, pushed_seq=0, attempted_at=at, retry_at=None, reason=None)
 
 
-def is_given_back_elsewhere(cursor: Cursor, server: str) -> bool:
-    """Whether only another server can tell who has the session now."""
-    return cursor.standing == "released" and cursor.server not in ("", server)
+def is_lease_elsewhere(cursor: Cursor, server: str) -> bool:
+    """Whether only another server knows the session's owner now."""
+    return cursor.standing != "owner" and cursor.server not in ("", server)
 
 
 def keep_cursor(store: Store, cursor: Cursor) -> None:

@@ -1,6 +1,5 @@
-"""Everything of one session is verified: chain, seals, snapshots, blobs; what a repair has noted is named, not blamed.
-
-It reads all there is and changes nothing. A load verifies only what it uses; this is for whoever wants to know.
+"""Verify one session whole: chain, seals, snapshots, blobs; damage that a repair has noted is named and no problem. It
+reads everything and changes nothing. A load verifies only the rows it uses.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
-    """What was looked at and what is wrong; `noted` was found bad before and is quarantined or accepted."""
+    """The verified rows and the problems; `noted` was found bad before and is quarantined or accepted."""
 
     events: int
     checkpoints: int
@@ -55,7 +54,7 @@ def verify(store: Store, session_id: str) -> Verified:
 
 
 def noted_of(store: Store, session_id: str) -> Noted:
-    """What a repair has noted, as the newest checkpoint says under its seal; nothing, where it cannot be opened."""
+    """The notes of a repair, from the newest sealed checkpoint; nothing, where it cannot be opened."""
     try:
         return Noted(store.last_checkpoint(session_id).session)
     except AcodeError:
@@ -124,7 +123,7 @@ def _events(store: Store, session_id: str) -> tuple[dict[int, bytes], set[str], 
         if isinstance(item, Judged):
             macs[item.seq] = item.mac
             if item.envelope is not None:
-                # What stood in the files of another machine stays there.
+                # The pre-images of another machine's files stay there.
                 if item.seq > taken_seq or not isinstance(item.envelope.event, ev.StepStarted):
                     wanted |= blobs_named(item.envelope)
                 ended = ended or isinstance(
@@ -145,7 +144,11 @@ def _events(store: Store, session_id: str) -> tuple[dict[int, bytes], set[str], 
 def blobs_named(envelope: Envelope) -> set[str]:
     """Blobs that an unfinished session may need; of a finished one, pre-images and secrets are gone by intent."""
     match envelope.event:
-        case ev.SessionCreated(plan_blob=str() as name) | ev.PlanChanged(plan_blob=name):
+        case (
+            ev.SessionCreated(plan_blob=str() as name)
+            | ev.PlanChanged(plan_blob=name)
+            | ev.PlanReplaced(plan_blob=name)
+        ):
             return {name}
         case ev.StepStarted(before=before):
             return {image.blob for image in before if image.kind == "file" and image.blob}

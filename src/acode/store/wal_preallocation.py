@@ -1,8 +1,8 @@
-"""Room for the log to grow: its WAL file is lengthened with zeros before a commit needs the place.
+"""Preallocate the WAL: the file is lengthened with zeros before a commit needs the space.
 
 A commit that lengthens the file makes its sync write down the new length as well, and then costs nearly twice as much.
 Zeros are no frame to SQLite, so what reads the file stops in front of them. They are only ever put behind the last byte
-of the file, by whoever holds the database's write lock: nobody else can write there at that time.
+of the file, by the holder of the database's write lock: no other process can write there at that time.
 
 Making room must never sync (an error would be swallowed here that belongs to a commit before), and never fail: a commit
 does not need it.
@@ -37,7 +37,7 @@ class Room:
             return
         try:
             self._wanted = self._lengthen()
-        except OSError:  # no space, no descriptor, a limit: the commit goes on without
+        except OSError:  # no space, no descriptor, a limit: the commit continues without
             self._wanted = False
 
     def _lengthen(self) -> bool:

@@ -1,7 +1,6 @@
-"""When to try again: exponential back-off with jitter, and a breaker for what will not mend itself soon.
-
-Pure: time and dice are arguments. A permanent trouble (a wrong password, a schema of a newer acode) is tried again too,
-because a person may mend it meanwhile, but rarely.
+"""The time of the next attempt: exponential back-off with jitter, and a breaker for permanent errors. Pure: time and
+random numbers are arguments. A permanent error (a wrong password, a schema of a newer acode) is tried again too,
+because a person may correct it meanwhile, but rarely.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Carry what one workspace owes to the server, session by session, and note here what became of it.
+"""Push one workspace's pending rows to the server, session by session, and note the result here.
 
 Used by the thread in the background and by `acode sync now`; it has no pace and no thread of its own. Blobs go before
-the events that name them, so that the shared copy never names what it does not hold.
+the events that name them, so that the shared copy never names a blob that it does not hold.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, assert_never
@@ -25,9 +26,9 @@ from acode.sync.exchange import Pushed
 from acode.sync.outbox import (
     SessionOutbox,
     about,
+    describe_holder,
     doubted_since_s,
     ended_cleanly,
-    holder_in_words,
     node_of,
     note_comparison,
     note_restored,
@@ -38,6 +39,7 @@ from acode.sync.protocol import (
     Cut,
     Diverged,
     Doubtful,
+    Elsewhere,
     Fenced,
     Mine,
     Refusal,
@@ -57,33 +59,36 @@ class Delivery:
         self.store = store
         self.ledger = ledger
         self.server = server_id(ledger.url)
-        self.breathe = breathe  # between two batches: whoever pushes beside a run leaves it the processor
+        self.breathe = breathe  # between two batches: a push beside a run leaves it the processor
         self.node = node_of(world.state_dir, world.workspace)
 
     def cursor(self, session_id: str) -> sync_cursor.Cursor:
         return sync_cursor.as_seen_by(sync_cursor.cursor_of(self.store, session_id), self.server)
 
     def mine(self, session_id: str, *, whole: bool = False) -> Mine:
-        cursor = self.cursor(session_id)
+        cursor, doubt = self.cursor(session_id), doubted_since_s(self.world.state_dir, self.server)
         return Mine(
             node=self.node,
             generation=cursor.generation,
             seq=sync_cursor.last_seq(self.store, session_id),
             pushed=cursor.pushed_seq,
-            released=cursor.standing == "released",
+            standing=cursor.standing,
+            copied=doubt is not None and find_place(self.world, session_id).original is not None,
             whole=whole,
-            doubted_since_s=doubted_since_s(self.world.state_dir, self.server),
+            doubted_since_s=doubt,
         )
 
     def deliver(self, session_id: str, through: int) -> Pushed | Refusal:
         """Everything up to `through`, which is durable here; with nothing to send, the lease is confirmed."""
-        # What was pushed once is durable: where the server has lost it, it goes again.
+        if not self.knows_owner(session_id):
+            return Elsewhere()
+        # A pushed row is durable here: where the server has lost it, it is pushed again.
         box = SessionOutbox(self.store, session_id, max(through, self.cursor(session_id).pushed_seq))
         whole = False
         while True:
             self._deliver_blobs(session_id)
             mine = self.mine(session_id, whole=whole)
-            done = exchange.push(self.ledger, session_id, mine, box, holder=holder_in_words())
+            done = exchange.push(self.ledger, session_id, mine, box, holder=describe_holder())
             self._note(session_id, done)
             if isinstance(done, Doubtful) and done.lost and (done.sent or not whole) and self.is_whole(session_id):
                 whole = True
@@ -97,6 +102,22 @@ class Delivery:
                 return done
             self.breathe()
 
+    def knows_owner(self, session_id: str) -> bool:
+        """A server under another name may be the same one, or have moved with all it holds; another one, or an older
+        state of it, is no evidence. What has ended needs no owner."""
+        cursor = sync_cursor.cursor_of(self.store, session_id)
+        if not sync_cursor.is_lease_elsewhere(cursor, self.server):
+            return True
+        with contextlib.suppress(AcodeError):
+            if self.store.peek(session_id)[0].terminal:
+                return True
+        with self.ledger.transaction():
+            remote = self.ledger.look(session_id)
+            if remote is None or remote.seq < cursor.pushed_seq or remote.generation < cursor.generation:
+                return False
+            here = sync_cursor.code_at(self.store, session_id, cursor.pushed_seq)
+            return self.ledger.code_at(session_id, cursor.pushed_seq) == here
+
     def find_lost(self) -> dict[str, Doubtful]:
         """The sessions of this workspace of which the server has less than it was seen to have; one question for all.
 
@@ -106,7 +127,7 @@ class Delivery:
             one.session_id: Remote(generation=one.generation, owner=one.owner, seq=one.seq, head=b"")
             for one in self.ledger.sessions()
         }
-        here = [one for one in self.store.session_ids() if self.cursor(one).standing in ("owner", "released")]
+        here = [one for one in self.store.session_ids() if self.cursor(one).standing != "copy"]
         lost = {one: self.mine(one) for one in here if lost_by_server(self.mine(one), there.get(one))}
         note_comparison(self.world.state_dir, self.server, self.ledger.clock_s, compared=here, lost=lost)
         return {
@@ -132,8 +153,11 @@ class Delivery:
             self.ledger.put_blob(session_id, sha256, purpose, data)
 
     def _note(self, session_id: str, done: Pushed | Refusal) -> None:
-        now = self.world.clock()
-        if isinstance(done, Pushed | Doubtful) and done.lost:
+        if isinstance(done, Elsewhere):
+            return  # the cursor keeps what the other server said
+        now, seen = self.world.clock(), self.cursor(session_id)
+        # What a machine that knows of another owner misses stays missing; `find_lost` notes that once.
+        if isinstance(done, Pushed | Doubtful) and done.lost and seen.standing in sync_cursor.HOLDERS:
             note_restored(self.world.state_dir, self.server, self.ledger.clock_s())
         if isinstance(done, Doubtful):
             sync_cursor.change_cursor(
@@ -144,15 +168,18 @@ class Delivery:
             heard: dict[str, Any] = {"server": self.server, "attempted_at": now, "retry_at": None}
             own_here(self.store, session_id, done.generation, pushed_seq=done.seq, **heard)
             return
-        standing = "diverged" if isinstance(done, Diverged) else "fenced"
-        changes = {
+        changes: dict[str, Any] = {
             "server": self.server,
+            "pushed_seq": seen.pushed_seq,
             "attempted_at": now,
             "retry_at": None,
             "reason": as_error(session_id, done).message,
         }
         if not isinstance(done, RolledBack | Cut):
-            changes |= {"standing": standing, "holder": getattr(done, "holder", "")}
+            # A server that later knows only an older lease than this one has lost what its holder did.
+            known = max(done.generation, seen.generation)
+            standing = "diverged" if isinstance(done, Diverged) else "fenced"
+            changes |= {"standing": standing, "generation": known, "holder": getattr(done, "holder", "")}
         sync_cursor.change_cursor(self.store, session_id, **changes)
 
     def release(self, session_id: str) -> bool:
@@ -176,11 +203,11 @@ class Delivery:
             cursor = self.cursor(session_id)
             last = sync_cursor.last_seq(self.store, session_id)
             held = lock_seen(self.world, session_id, self.store.generation(session_id)).held
-            elsewhere = sync_cursor.is_given_back_elsewhere(sync_cursor.cursor_of(self.store, session_id), self.server)
+            elsewhere = sync_cursor.is_lease_elsewhere(sync_cursor.cursor_of(self.store, session_id), self.server)
             if (
                 session_id != without
                 and last > cursor.pushed_seq
-                and cursor.standing in ("owner", "released")
+                and cursor.standing in sync_cursor.HOLDERS
                 and not held
                 and not elsewhere
             ):
@@ -214,26 +241,26 @@ def note_failure(
 
 
 def as_error(session_id: str, refusal: Refusal) -> AcodeError:
-    """The refusal in words: what happened, and the two ways out."""
+    """The refusal as an error: the cause, and the two next commands."""
     name = short(session_id)
     match refusal:
         case Fenced(holder=holder, generation=generation):
             return LeaseLost(
                 f"session {name} was taken over by {holder or 'another machine'}: this machine is fenced off",
-                hint=f"It goes on there. To have it back: acode resume {name} --remote"
+                hint=f"It continues there. To take it over: acode resume {name} --remote"
                 " (with --force if it was not given back)",
                 holder=holder,
                 generation=generation,
             )
         case Behind(seq=seq):
             return LeaseLost(
-                f"session {name} was carried on elsewhere up to event {seq}, and given back",
+                f"session {name} was continued elsewhere up to event {seq}, and given back",
                 hint=f"Bring it here: acode resume {name} --remote",
                 seq=seq,
             )
         case Diverged(holder=holder, generation=generation):
             return HistoryDiverged(
-                f"session {name} was carried on here and elsewhere after the same past: nothing is merged",
+                f"session {name} was continued here and elsewhere after the same past: nothing is merged",
                 hint=f"See both tails: acode sync status {name}. Take the shared history: acode pull {name} --force;"
                 f" or keep the one here: acode sync now {name} --force",
                 holder=holder,
@@ -243,7 +270,7 @@ def as_error(session_id: str, refusal: Refusal) -> AcodeError:
             return LogRolledBack(
                 f"session {name} has {seq} events in the shared copy, more than here: the local database was rolled"
                 " back to an older state",
-                hint=f"Bring the missing events back: acode pull {name}; or see: acode session repair",
+                hint=f"Fetch the missing events: acode pull {name}; or see: acode session repair",
                 seq=seq,
             )
         case Cut(seq=seq, signed=signed):
@@ -255,12 +282,19 @@ def as_error(session_id: str, refusal: Refusal) -> AcodeError:
                 signed=signed,
             )
         case Doubtful(seq=seq, pushed=pushed, lost=lost):
-            had = f"it held {seq} of the {pushed} events that were pushed of" if lost else "nobody has continued"
+            events = f"it held {seq} of the {pushed} events that were pushed of"
+            had = "nobody has continued" if not lost else events if seq < pushed else "it knew only an older owner of"
             return LeaseLost(
                 f"the server was restored from an older backup: {had} session {name}{'' if lost else ' there since'}",
                 hint="Push again from every machine that has worked on it: acode sync now",
                 seq=seq,
                 pushed=pushed,
+            )
+        case Elsewhere():
+            return LeaseLost(
+                f"session {name} was given back, or taken over, on another server than the one that is configured now",
+                hint="Configure that server again. If you know that no other machine has continued it:"
+                f" acode sync now {name} --force --reason TEXT (recorded)",
             )
         case _ as never:
             assert_never(never)

@@ -18,7 +18,7 @@ from acode.store.journal import stamp
 from acode.store.store import Store
 from acode.sync.delivery import Delivery, own_here
 from acode.sync.exchange import Contradiction
-from acode.sync.outbox import holder_in_words
+from acode.sync.outbox import describe_holder
 from acode.sync.postgres import PostgresLedger
 from acode.sync.protocol import Remote, common_seq
 from acode.sync.signed_end import sign_end
@@ -36,7 +36,7 @@ class TailEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tails(msgspec.Struct, frozen=True, kw_only=True):
-    """Where two histories part, and how each goes on."""
+    """The point where two histories diverge, and the events of each after it."""
 
     common: int
     here_seq: int
@@ -48,7 +48,7 @@ class Tails(msgspec.Struct, frozen=True, kw_only=True):
 
 def common_with(store: Store, ledger: PostgresLedger, session_id: str, remote: Remote) -> int:
     """The last event that both logs share; 0 where the session is not here at all."""
-    here = sync_cursor.last_seq(store, session_id) if session_id in store.session_ids() else 0
+    here = sync_cursor.last_seq(store, session_id) if store.has(session_id) else 0
 
     def same(seq: int) -> bool:
         return sync_cursor.code_at(store, session_id, seq) == ledger.code_at(session_id, seq)
@@ -94,15 +94,21 @@ def choose_ours(world: World, delivery: Delivery, session_id: str, *, reason: st
     cursor = sync_cursor.cursor_of(store, session_id)
     if cursor.standing == "copy":
         raise AcodeError(f"session {session_id[-8:]} is only a copy here: it holds nothing that could be chosen")
+    words = world.redactor.text(reason) or "none given"
+    if not delivery.knows_owner(session_id):
+        what = "continued on another server than the one that knew its owner"
+        last = sync_cursor.last_seq(store, session_id)
+        owed_decisions.decide_here(store, session_id, ev.Forced(what=what, reason=words), last)
+        return 0  # where this server has another history, the next push finds it
     with ledger.transaction():
         remote = ledger.look(session_id)
         if remote is None:
             raise Contradiction("there is nothing to choose: the server does not know the session")
         common = common_with(store, ledger, session_id, remote)
-        aside = ledger.set_aside(session_id, common, holder_in_words())
+        aside = ledger.set_aside(session_id, common, describe_holder())
         generation = max(remote.generation, cursor.generation) + 1
         what = f"the history here was chosen: {aside} events of {remote.holder or 'another machine'} were set aside"
-        decision = ev.Forced(what=what, reason=world.redactor.text(reason) or "none given")
+        decision = ev.Forced(what=what, reason=words)
         owed_decisions.intend(store, session_id, generation, decision)
         head = sync_cursor.code_at(store, session_id, common) or b"" if common else b""
         lease = Remote(
@@ -111,7 +117,7 @@ def choose_ours(world: World, delivery: Delivery, session_id: str, *, reason: st
             last=delivery.node,
             seq=common,
             head=head,
-            holder=holder_in_words(),
+            holder=describe_holder(),
             signed=sign_end(store.keyring, session_id, common, head),
         )
         ledger.put(session_id, lease, new=False)

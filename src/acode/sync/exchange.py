@@ -24,7 +24,8 @@ class Ledger(Protocol):
     def look(self, session_id: str) -> Remote | None: ...
     def code_at(self, session_id: str, seq: int) -> bytes | None: ...
     def append(self, session_id: str, batch: Batch) -> int: ...  # how many events were new
-    # Lease and anchor. `renewed`: its holder was heard; not where somebody else puts back what the server has lost.
+    # Lease and anchor. `renewed`: its holder sent it; False where another machine restores rows that the server has
+    # lost.
     def put(self, session_id: str, remote: Remote, *, new: bool, renewed: bool = True) -> None: ...
 
 
@@ -46,7 +47,7 @@ class Outbox(Protocol):
 
 
 class Pushed(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server holds now, and that we may write on."""
+    """The position that the server holds now; this machine may continue."""
 
     generation: int
     seq: int
@@ -66,7 +67,8 @@ def push(ledger: Ledger, session_id: str, mine: Mine, outbox: Outbox, *, holder:
         verdict = decide(mine, remote, fits=same)
         if not isinstance(verdict, Write):
             return verdict
-        # Our log holds all that is there. What is missing from both was done by another machine, and would be repeated.
+        # Our log holds all that is there. Events that are missing from both were done by another machine, and would be
+        # repeated.
         end = outbox.signed_end(remote.signed) if remote is not None else None
         if remote is not None and end is not None and outbox.code_at(end.seq) != bytes.fromhex(end.head):
             return Cut(seq=remote.seq, signed=end.seq)

@@ -54,7 +54,7 @@ def _named(name: str, machine: str) -> bytes:
 @contextlib.contextmanager
 def alone(world: World, store: Store, session_id: str) -> Iterator[None]:
     """Nobody works on it here meanwhile."""
-    if session_id not in store.session_ids():
+    if not store.has(session_id):
         yield
         return
     lock, _ = locks.acquire(
@@ -66,7 +66,7 @@ def alone(world: World, store: Store, session_id: str) -> Iterator[None]:
         lock.release()
 
 
-def holder_in_words() -> str:
+def describe_holder() -> str:
     return f"{locks.user_name()} on {locks.host_name()}"
 
 
@@ -107,7 +107,7 @@ class SessionOutbox:
 
 
 def about(store: Store, session_id: str) -> About | None:
-    """What a list shows of the session; None where its log cannot be read, which is said elsewhere."""
+    """The list's fields of the session; None where its log cannot be read, which is reported elsewhere."""
     try:
         session, _ = store.peek(session_id)
     except AcodeError:
@@ -152,8 +152,9 @@ def note_restored(state_dir: Path, server: str, at_s: float, missing: Collection
 def note_comparison(
     state_dir: Path, server: str, clock_s: Callable[[], float], *, compared: Collection[str], lost: Collection[str]
 ) -> None:
-    """Of these sessions the server has lost something. A loss that was noted before is not a new one: a session that
-    somebody has held there since is not doubted again because of it."""
+    """Note the sessions of which the server has lost rows. A loss that was noted before is not a new one: a session
+    that a machine has held there since is not doubted again because of it.
+    """
     noted = set(_server_file(state_dir, server)[1:])
     since = doubted_since_s(state_dir, server)
     missing = (noted - set(compared)) | set(lost)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from acode.errors import BlobDamaged, ChainBroken, SyncFailed, SyncUnsupported
+from acode.errors import AcodeError, BlobDamaged, ChainBroken, SyncFailed, SyncUnsupported
 from acode.steps.sql_postgres import secrets_of
 from acode.sync import schema
 from acode.sync.backoff import Kind
@@ -28,7 +28,7 @@ ANSWER_S_MAX = 30.0  # a server that takes longer for one answer is as good as g
 GLANCE_S = 0.05
 PART_BYTES = 1_048_576
 REASON_CHARACTERS_MAX = 200
-# A dead line must not hold the thread for ever, nor a dead acode the server's transaction. The URL's words go before.
+# A dead connection must not hold the thread forever, nor a dead acode the server's transaction. The URL's settings win.
 DEFAULTS: dict[str, Any] = {
     "connect_timeout": 5,
     "application_name": "acode sync",
@@ -42,28 +42,34 @@ SELECT set_config('idle_in_transaction_session_timeout', '10000', false), set_co
        set_config('statement_timeout', '30000', false), set_config('client_min_messages', 'warning', false)"""
 ARRIVALS = """
 CREATE TEMPORARY TABLE IF NOT EXISTS acode_arrivals(seq bigint, body bytea, mac bytea) ON COMMIT DELETE ROWS"""
-# What will not mend itself: a wrong password or database, missing rights, tables that are not ours.
+# Permanent errors: a wrong password or database, missing rights, tables that are not ours.
 _PERMANENT_STATES = ("28", "3D", "3F", "42", "0A", "22", "23")
 _PERMANENT_WORDS = (
     *("authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist", "permission denied"),
     *("certificate", "invalid connection option", "invalid sslmode"),
 )
+# Values that cannot be read as what they should be, columns that are gone, of another type, or wanted beside ours.
+_OTHER_SHAPE_STATES = ("22", "23502", "42703", "42804", "42846", "42883")
 
 
-class Trouble(Exception):
-    """The server could not be used just now: why, in a few words, and whether it may pass by itself."""
+class ServerFailure(Exception):
+    """The server could not be used just now: why, in a few words, and whether it may pass by itself.
 
-    def __init__(self, reason: str, kind: Kind) -> None:
+    other_shape: it refused because its tables are not those that acode made.
+    """
+
+    def __init__(self, reason: str, kind: Kind, *, other_shape: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.kind = kind
+        self.other_shape = other_shape
 
 
 CODE_BYTES = 32
 
 
 class SharedSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session in a list of all that the server knows. What it says is for people; nothing is decided by it."""
+    """A session in a list of all that the server knows. It is for people; no decision rests on it."""
 
     session_id: str
     title: str
@@ -81,7 +87,7 @@ class SharedSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """What a list shows of a session."""
+    """The list's fields of a session."""
 
     title: str
     state: str
@@ -102,7 +108,9 @@ def connect(url: str, give_up: Callable[[], bool]) -> PostgresLedger:
     try:
         given = conninfo_to_dict(url)
     except psycopg.Error as error:  # its message quotes what it could not read, which may be the password
-        raise Trouble("the URL of the server cannot be read: check its escapes (%40 for @)", "permanent") from error
+        raise ServerFailure(
+            "the URL of the server cannot be read: check its escapes (%40 for @)", "permanent"
+        ) from error
     settings = {**DEFAULTS, **given, "client_encoding": "utf8"}
     with translated(url):
         connection = _bounded().connect(**settings, autocommit=True, prepare_threshold=None)
@@ -126,7 +134,7 @@ def _bounded() -> Any:
 
     import psycopg
 
-    # What it would tell of its own accord goes nowhere: a person is told once, by us.
+    # The server's own notices are dropped: acode informs a person once.
     logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
     class Bounded(psycopg.Connection[Any]):
@@ -178,7 +186,7 @@ class PostgresLedger:
 
     def look(self, session_id: str) -> Remote | None:
         row = self._connection.execute(
-            # A client that does not know of last_node leaves an older one there, and a generation that does not fit.
+            # A client that does not know of last_node leaves an older one there, and a generation that does not match.
             "SELECT generation, owner, seq, head, holder, renewed_at, extract(epoch FROM renewed_at)::float8,"
             " CASE WHEN last_generation = generation THEN last_node END, signed"
             " FROM acode_sessions WHERE session_id = %s FOR UPDATE",
@@ -237,7 +245,7 @@ WHERE session_id = %(session_id)s"""
             raise Contradiction(f"session {session_id} was made or removed by somebody else at the same time")
 
     def describe(self, session_id: str, about: About, *, node: str, generation: int) -> None:
-        """For lists only; whoever lost the lease meanwhile describes nothing."""
+        """For lists only; a machine that lost the lease meanwhile describes nothing."""
         with translated(self.url):
             self._connection.execute(
                 """
@@ -264,7 +272,7 @@ ORDER BY seq ON CONFLICT DO NOTHING""",
         if not rows:
             return
         first = rows[0]
-        if table == "acode_checkpoints" and begins_anew(first[1]):
+        if table == "acode_checkpoints" and begins_again(first[1]):
             # A repair has made new checkpoints of an older log: those that stood there before are not believed.
             for old in ("acode_checkpoints", "acode_snapshots"):
                 self._connection.execute(
@@ -391,7 +399,7 @@ class _Numbered(msgspec.Struct):
 _numbered = msgspec.json.Decoder(_Numbered)
 
 
-def begins_anew(checkpoint: bytes) -> bool:
+def begins_again(checkpoint: bytes) -> bool:
     """The first of its line, and not of the first event."""
     try:
         found = _numbered.decode(checkpoint)
@@ -404,7 +412,7 @@ def begins_anew(checkpoint: bytes) -> bool:
 
 
 def _bytes(value: object) -> bytes:
-    """Of a number `bytes` would make as many zeros, as many as a hostile server likes."""
+    """`bytes` of a number would make that many zeros, as many as a hostile server likes."""
     if not isinstance(value, bytes | bytearray | memoryview):
         raise TypeError(f"{type(value).__name__} in place of bytes")
     return bytes(value)
@@ -417,15 +425,18 @@ def _code(value: object) -> bytes:
     return code
 
 
+CHANGED_BY_OTHERS = "Nothing of it was kept. Find out who changed the server's copy, or restore it from a backup."
+
+
 @contextlib.contextmanager
 def well_formed(table: str) -> Iterator[None]:
-    """What the server gives is of the kinds that acode put there. A server may be changed by others, and has no key."""
+    """Check that the server's values have the types that acode wrote. Others may change a server, and it has no key."""
     try:
         yield
     except (TypeError, ValueError, AttributeError, OverflowError) as error:  # msgspec's own are ValueErrors too
         raise ChainBroken(
             f"the server's table {table} holds a row that acode did not write: {error}",
-            hint="Nothing of it was kept. Look who changed the server's copy, or bring it back from a backup.",
+            hint=CHANGED_BY_OTHERS,
         ) from error
 
 
@@ -436,7 +447,8 @@ def translated(url: str) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise Trouble(reason_of(error, url), kind_of(error)) from error
+        other_shape = (error.sqlstate or "").startswith(_OTHER_SHAPE_STATES)
+        raise ServerFailure(reason_of(error, url), kind_of(error), other_shape=other_shape) from error
 
 
 def kind_of(error: psycopg.Error) -> Kind:
@@ -456,5 +468,7 @@ def reason_of(error: psycopg.Error, url: str) -> str:
     return said[:REASON_CHARACTERS_MAX]
 
 
-def as_error(trouble: Trouble) -> SyncFailed:
-    return SyncFailed(f"the server of the shared copy cannot be used: {trouble.reason}", kind=trouble.kind)
+def as_error(failure: ServerFailure) -> AcodeError:
+    if failure.other_shape:
+        return ChainBroken(f"the server's tables are not as acode made them: {failure.reason}", hint=CHANGED_BY_OTHERS)
+    return SyncFailed(f"the server of the shared copy cannot be used: {failure.reason}", kind=failure.kind)

@@ -1,8 +1,8 @@
-"""What one side may do, given what the other side says: the rules of the shared copy, and no I/O.
+"""The rules of the shared copy: the actions that one side may take, given the other side's state. No I/O.
 
-A lease names the node that may write and carries a generation, which only grows. Whoever finds another node's name
-there is fenced off, however sure it was. Codes tell whether two logs are one: a code covers everything before it, so
-one equal code proves an equal past. Nothing here merges, and nothing here guesses by time.
+A lease names the node that may write and carries a generation, which only grows. A node that finds another node's name
+there is fenced off. Codes show whether two logs are one: a code covers everything before it, so one equal code proves
+an equal past. Nothing here merges, and no decision uses the time.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+
+from acode.store.sync_cursor import HOLDERS, Standing
 
 
 class Remote(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,25 +22,26 @@ class Remote(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     head: bytes
     last: str | None = None  # the node that held this generation, also after it gave it back; None: nobody noted it
-    holder: str = ""  # the owner in words
+    holder: str = ""  # the owner's description
     heard_at: str = ""  # when the owner last confirmed its lease; for people, nothing is decided by it
     signed: bytes | None = None  # an end that the log had once, signed; `sync.signed_end` reads it
-    renewed_s: float = 0.0  # the same by the server's clock; compared only with a time that this server has told
+    renewed_s: float = 0.0  # the same by the server's clock; compared only with a time of the same server
 
 
 class Mine(msgspec.Struct, frozen=True, kw_only=True):
-    """The same session here: who we are, the lease we last held (a log that only came down holds none), our end."""
+    """The same session here: who we are, the newest lease that we held or were refused by, our end."""
 
     node: str
     generation: int
     seq: int
     pushed: int = 0  # how far this server was seen to have come
-    released: bool = False  # we gave the lease back: another machine may have continued the session since
+    standing: Standing = "owner"  # all others: another machine may have continued the session since
+    copied: bool = False  # a copied workspace: the standing is the original's, which may have come further
     whole: bool = False  # our log was verified, and holds all that was pushed
     doubted_since_s: float | None = None  # this server was found restored from an older backup, at this time of its own
 
 
-# What a push may do.
+# Decisions about a push.
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +61,7 @@ class Fenced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Behind(msgspec.Struct, frozen=True, kw_only=True):
-    """Another machine carried it on and gave it back: ours is an older part of the same log."""
+    """Another machine continued it and gave it back: ours is an older part of the same log."""
 
     seq: int
     generation: int
@@ -93,7 +96,11 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
     signed: int
 
 
-Refusal = Fenced | Behind | Diverged | RolledBack | Doubtful | Cut
+class Elsewhere(msgspec.Struct, frozen=True, kw_only=True):
+    """We gave the session up on another server, and this one does not hold what was pushed there: it knows no owner."""
+
+
+Refusal = Fenced | Behind | Diverged | RolledBack | Doubtful | Cut | Elsewhere
 Verdict = Write | Refusal
 
 
@@ -103,12 +110,13 @@ def decide(mine: Mine, remote: Remote | None, *, fits: bool) -> Verdict:
         return _decide_lost(mine, remote, fits=fits)
     if remote is None:
         return Write(generation=mine.generation + 1, after=0, new=True)
-    if mine.released and in_doubt(mine.doubted_since_s, remote):
+    if (mine.standing != "owner" or mine.copied) and in_doubt(mine.doubted_since_s, remote):
         return Doubtful(seq=remote.seq, pushed=mine.pushed)
     ours = remote.owner == mine.node
-    # Whoever gets a lease has all events before it, and only its holder adds some: the last holder once had everything.
-    # An older client notes no holder; then the generation tells, which nobody else can have held.
-    had_all = remote.last == mine.node if remote.last is not None else remote.generation == mine.generation
+    # A machine that gets a lease has all events before it, and only its holder adds some: the last holder had
+    # everything. An older client notes no holder; then the generation decides, which no other machine can have held.
+    held = mine.standing in HOLDERS and remote.generation == mine.generation
+    had_all = remote.last == mine.node if remote.last is not None else held
     if remote.owner is not None and not ours:
         return Fenced(holder=remote.holder, generation=remote.generation)
     if not fits:
@@ -127,20 +135,22 @@ def lost_by_server(mine: Mine, remote: Remote | None) -> bool:
     machine has held the session since, it is that machine's history which counts, not what we once pushed."""
     if remote is None or mine.pushed == 0:
         return mine.pushed > 0
-    return remote.generation < mine.generation or (remote.seq < mine.pushed and remote.generation == mine.generation)
+    held = mine.standing in HOLDERS and remote.generation == mine.generation
+    return remote.generation < mine.generation or (held and remote.seq < mine.pushed)
 
 
 def _decide_lost(mine: Mine, remote: Remote | None, *, fits: bool) -> Verdict:
-    """What was lost there is pushed again from a log that is whole. Only an owner gets the lease with it."""
+    """Push rows that the server lost again, from a log that is whole. Only an owner gets the lease with it; a machine
+    that knows of another owner since pushes nothing, because that one's history counts."""
     seq = remote.seq if remote is not None else 0
     if not fits:
         return Diverged(holder=remote.holder if remote is not None else "", generation=mine.generation)
     if remote is not None and remote.owner not in (None, mine.node) and remote.generation >= mine.generation:
         return Fenced(holder=remote.holder, generation=remote.generation)
-    if not mine.whole or seq > mine.seq:
+    if not mine.whole or seq > mine.seq or mine.standing not in HOLDERS:
         return Doubtful(seq=seq, pushed=mine.pushed, lost=True)
     ours = remote is not None and remote.owner == mine.node and remote.generation == mine.generation
-    if mine.released:
+    if mine.standing == "released":
         return Write(generation=mine.generation, after=seq, new=False, refill=True)
     return Write(generation=mine.generation if ours else mine.generation + 1, after=seq, new=not ours)
 
@@ -161,7 +171,7 @@ def fits(
     return there(mine.seq) == here(mine.seq)
 
 
-# What a take-over may do.
+# Decisions about a take-over.
 
 
 class Take(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,28 +187,30 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
 
 
-def decide_take(node: str, remote: Remote, *, force: bool) -> Take | Keep | Fenced:
-    """Free where the owner gave it back; otherwise only by force, which is recorded."""
+def decide_take(node: str, remote: Remote, *, force: bool, known: int = 0) -> Take | Keep | Fenced:
+    """Free where the owner gave it back; otherwise only by force, which is recorded. `known`: the newest generation
+    that was seen here; a server that was restored from a backup may know a lower one."""
+    generation = max(remote.generation, known) + 1
     if remote.owner == node:
         return Keep(generation=remote.generation)
     if remote.owner is None:
-        return Take(generation=remote.generation + 1)
+        return Take(generation=generation)
     if force:
-        return Take(generation=remote.generation + 1, forced_from=remote.holder)
+        return Take(generation=generation, forced_from=remote.holder)
     return Fenced(holder=remote.holder, generation=remote.generation)
 
 
 def may_release(mine: Mine, remote: Remote, *, head: bytes | None) -> bool:
-    """Given back only by its owner, and only when nothing is owed: whoever takes it has all there is.
+    """Given back only by its owner, and only when nothing is pending: the next owner has everything.
 
-    `head`: the code at our end. As many events are not the same events, if our log was put back and written anew.
+    `head`: the code at our end. As many events are not the same events, if our log was rolled back and written again.
     """
     return (remote.owner, remote.generation) == (mine.node, mine.generation) and (
         (remote.seq, remote.head) == (mine.seq, head)
     )
 
 
-# What coming down may do.
+# Decisions about a pull.
 
 
 class Bring(msgspec.Struct, frozen=True, kw_only=True):

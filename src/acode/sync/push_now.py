@@ -20,7 +20,7 @@ from acode.sync.delivery import Delivery, as_error, note_failure
 from acode.sync.diverged_history import Tails, choose_ours, tails_of
 from acode.sync.exchange import Contradiction, Pushed
 from acode.sync.outbox import alone
-from acode.sync.postgres import PostgresLedger, Trouble, connect
+from acode.sync.postgres import PostgresLedger, ServerFailure, connect
 from acode.sync.postgres import as_error as trouble_as_error
 from acode.sync.protocol import Doubtful, Refusal
 
@@ -28,7 +28,7 @@ LOOK_S_MAX = 2.0  # a look at the server does not keep anybody waiting for long
 
 
 class Delivered(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one session's events; `refused` where another history stands in the way."""
+    """The result of pushing one session's events; `refused` where another history stands in the way."""
 
     session_id: str
     sent: int
@@ -53,17 +53,17 @@ def server_of(world: World) -> str:
 
 @contextlib.contextmanager
 def connected(world: World, give_up: Callable[[], bool] | None = None) -> Iterator[PostgresLedger]:
-    """A line to the server for whoever must have one; without it there is a clear error."""
+    """A connection to the server for a command that needs one; without it there is a clear error."""
     try:
         ledger = connect(server_of(world), give_up or world.stop.at_boundary)
-    except Trouble as trouble:
-        raise trouble_as_error(trouble) from trouble
+    except ServerFailure as failure:
+        raise trouble_as_error(failure) from failure
     try:
         yield ledger
-    except Trouble as trouble:
-        raise trouble_as_error(trouble) from trouble
+    except ServerFailure as failure:
+        raise trouble_as_error(failure) from failure
     except Contradiction as error:
-        raise trouble_as_error(Trouble(str(error), "transient")) from error
+        raise trouble_as_error(ServerFailure(str(error), "transient")) from error
     finally:
         ledger.close()
 
@@ -100,12 +100,12 @@ def owes(store: Store, session_id: str, server: str) -> bool:
 def was_pushed(store: Store, session_id: str, server: str) -> bool:
     """Whether the server was seen to hold something of it, which it may have lost since."""
     cursor = sync_cursor.as_seen_by(sync_cursor.cursor_of(store, session_id), server)
-    return cursor.pushed_seq > 0 and cursor.standing in ("owner", "released")
+    return cursor.pushed_seq > 0 and cursor.standing in sync_cursor.HOLDERS
 
 
 @contextlib.contextmanager
 def comparing(world: World) -> Iterator[World]:
-    """A world that knows what the server holds now, for whoever is about to remove what is here."""
+    """A world that knows the server's present content, for a command that is about to remove local rows."""
     with connected(world) as ledger:
 
         def missing_there(store: Store, session_id: str) -> str | None:
@@ -133,7 +133,8 @@ def deliver_one(world: World, delivery: Delivery, session_id: str, *, force: boo
     sent = max(0, done.seq - before)
     if not lock_seen(world, session_id, store.generation(session_id)).held:
         sent += append_owed_decisions(world, delivery, session_id)
-        with contextlib.suppress(AcodeError):  # a damaged log is pushed as it is; whoever takes it over is told
+        # damaged log is pushed as it is; the machine that takes it over reports the damage
+        with contextlib.suppress(AcodeError):
             delivery.release(session_id)
     return Delivered(session_id=session_id, sent=sent, set_aside=aside)
 
@@ -144,7 +145,7 @@ def append_owed_decisions(world: World, delivery: Delivery, session_id: str) -> 
         return 0
     before = delivery.cursor(session_id).pushed_seq
     with held(world, session_id, ended_ok=True):
-        pass  # whoever holds it says it
+        pass  # its holder reports it
     done = _delivered(delivery, session_id)
     return done.seq - before if isinstance(done, Pushed) else 0
 

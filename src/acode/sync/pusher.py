@@ -1,9 +1,9 @@
-"""Push in the background: one thread, its own connections, and nobody who waits for it.
+"""Push in the background: one thread with its own connections; no run waits for it.
 
 It listens to the run like any other listener. An event is sent once the engine has said that it is durable, never
-before: a shared copy that knew more than the log after a power cut would look like tampering. Whatever goes wrong here
-is noted for `acode status` and tried again later; the run never sees it. Only one thing stops a run: another machine
-has taken the session over. At the end it has a second, and what was not sent by then stays pending.
+before: a shared copy that knew more than the log after a power cut would look like tampering. An error here is noted
+for `acode status` and tried again later; the run never sees it. Only one thing stops a run: another machine has taken
+the session over. At the end it has a second, and events that were not sent by then stay pending.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from acode.sync.backoff import Link, after_failure, after_success
 from acode.sync.delivery import Delivery, as_error, note_failure
 from acode.sync.exchange import Contradiction, Pushed
 from acode.sync.ownership import ask_server
-from acode.sync.postgres import PostgresLedger, Trouble, connect
+from acode.sync.postgres import PostgresLedger, ServerFailure, connect
 from acode.sync.protocol import Doubtful
 
 EXIT_S_MAX = 1.0
 GIVING_UP_S = 0.15  # of it, for the thread to notice that the time is over
 BREATH_S = 0.1  # between two batches of a backlog
-OWNERSHIP_S_MAX = 1.0  # how long a resume may wait for the word that the session is still ours
+OWNERSHIP_S_MAX = 1.0  # how long a resume may wait for the answer that the session is still ours
 TICK_S = 0.5
 SUSPENDED_S = 2.0  # a thread that did not wake for so long was stopped, and its machine may have lost the session
 RENEW_S = 5.0  # so often the lease is confirmed while there is nothing to send
@@ -78,21 +78,23 @@ class Pusher:
             case SessionStart(resumed=resumed) | SessionReopened(resumed=resumed):
                 self._begin(notice.session_id)
                 self._may_speak = not resumed
-            case ResumeStarted(sync=sync):  # which tells how the sync stands
+            case ResumeStarted(sync=sync):  # which holds the state of the sync
                 self._may_speak = True
                 self._told = "degraded" if sync.status == "degraded" else "restored"
             case SyncChanged():  # our own
                 return
-        self._speak()
+        self._emit_changes()
 
     def durable(self, seq: int) -> None:
         with self._news:
             self._durable = max(self._durable, seq)
             self._news.notify_all()
-        self._speak()
+        self._emit_changes()
 
     def confirm_ownership(self, store: Store, session_id: str, must: bool) -> str | None:
-        """Before a session is written on: is it still ours? Why there was no answer; an owner goes on without one."""
+        """Ask before a session is continued whether it is still ours; returns why there was no answer. An owner
+        continues without one.
+        """
         why = ask_server(self._world, self._url, store, session_id) if must else None
         self._begin(session_id)
         if must:
@@ -104,7 +106,7 @@ class Pusher:
             return None if self._pushed >= 0 else self._reason or f"no answer for {OWNERSHIP_S_MAX:g} s"
 
     def settle_doubt(self) -> None:
-        """At a boundary: whoever was stopped asks before it goes on. It costs nothing unless that happened."""
+        """At a boundary: a process that was stopped asks before it continues. It costs nothing unless that happened."""
         with self._news:
             if self._thread is None or self._refusal is not None:
                 return
@@ -112,7 +114,7 @@ class Pusher:
                 self._pulse()
             if not self._doubt:
                 return
-            if not self._link.failures:  # offline there is nobody to ask, and the work goes on
+            if not self._link.failures:  # offline there is no server to ask, and the work continues
                 self._news.notify_all()
                 self._news.wait_for(lambda: not self._doubt, OWNERSHIP_S_MAX)
             self._doubt = False
@@ -135,7 +137,7 @@ class Pusher:
         self._news, self._thread = threading.Condition(), None
 
     def close(self) -> None:
-        """A second for what is left; then the run ends, whatever the server does."""
+        """Wait a second for the pending events; then the run ends, whatever the server does."""
         with self._news:
             if self._thread is None:
                 return
@@ -152,8 +154,8 @@ class Pusher:
             self._thread = threading.Thread(target=self._run, name="acode-sync", daemon=True)
         self._thread.start()
 
-    def _speak(self) -> None:
-        """Changes are told by the run's own thread, between its own news: listeners are not made for two."""
+    def _emit_changes(self) -> None:
+        """The run's own thread emits changes, between its own notices: listeners are not made for two threads."""
         if not self._may_speak:
             return
         news, self._untold = self._untold, None
@@ -225,19 +227,19 @@ class Pusher:
             with self._store() as store:
                 self._exchange(Delivery(self._world, store, ledger, breathe=self._breathe))
             return ledger
-        except Trouble as trouble:
+        except ServerFailure as failure:
             if stood and ledger is not None and (self._doubt or self._slept()):
-                ledger.close()  # it may have died while we were stopped: whether there is a server, a new one tells
+                ledger.close()  # it may have died while we were stopped: a new one shows whether there is a server
                 return self._attempt(None)
-            self._failed(trouble)
+            self._failed(failure)
         except SyncUnsupported as error:
-            self._failed(Trouble(error.message, "permanent"))
+            self._failed(ServerFailure(error.message, "permanent"))
         except Contradiction as error:
-            self._failed(Trouble(str(error), "transient"))
-        except AcodeError as error:  # our own database: the run meets the same trouble, and names it
-            self._failed(Trouble(error.message, "transient"))
+            self._failed(ServerFailure(str(error), "transient"))
+        except AcodeError as error:  # our own database: the run meets the same error, and names it
+            self._failed(ServerFailure(error.message, "transient"))
         except Exception as error:  # nothing that happens here may look like silence
-            self._failed(Trouble(f"{type(error).__name__}: {error}", "permanent"))
+            self._failed(ServerFailure(f"{type(error).__name__}: {error}", "permanent"))
         if ledger is not None:
             ledger.close()
         return None
@@ -264,8 +266,8 @@ class Pusher:
         with self._news:
             through, naps = self._durable, self._naps
         done = delivery.deliver(session_id, through)
-        if isinstance(done, Doubtful):  # it says nothing of who has the session: as good as no server
-            raise Trouble(as_error(session_id, done).message, "transient")
+        if isinstance(done, Doubtful):  # it does not name the session's owner: the same as no server
+            raise ServerFailure(as_error(session_id, done).message, "transient")
         if not isinstance(done, Pushed):
             self._refused(as_error(session_id, done))
             return
@@ -305,18 +307,18 @@ class Pusher:
             self._world.stop.give_up(error)
             self._news.notify_all()
 
-    def _failed(self, trouble: Trouble) -> None:
+    def _failed(self, failure: ServerFailure) -> None:
         if self._out_of_time():
             return
         now = self._world.monotonic()
-        link = after_failure(self._link, trouble.kind, now=now, dice=random.random())
-        reason = self._world.redactor.text(trouble.reason)
-        self._note_trouble(reason, link.retry_at - now)
+        link = after_failure(self._link, failure.kind, now=now, dice=random.random())
+        reason = self._world.redactor.text(failure.reason)
+        self._note_failure(reason, link.retry_at - now)
         with self._news:
             self._link, self._reason, self._untold, self._doubt = link, reason, "degraded", False
             self._news.notify_all()
 
-    def _note_trouble(self, reason: str, retry_in_s: float) -> None:
+    def _note_failure(self, reason: str, retry_in_s: float) -> None:
         assert self._session_id is not None
         at = self._world.clock()
         with contextlib.suppress(AcodeError), self._store() as store:
@@ -341,7 +343,9 @@ class Pusher:
 
 @contextlib.contextmanager
 def pushing(world: World) -> Iterator[World]:
-    """A world whose runs are pushed while they run, if a server is configured; for whoever carries a session out."""
+    """A world whose runs are pushed while they run, if a server is configured; for a command that executes a
+    session.
+    """
     url = world.config.settings.sync.url
     if url is None:
         yield world

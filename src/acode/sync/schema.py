@@ -1,7 +1,7 @@
 """The server's tables, as numbered migrations; applied under an advisory lock, one transaction each.
 
-A client that knows fewer migrations than the server has goes on working: later ones only add, and what an older client
-needs stays. Only a change that old clients must not survive raises MIN_CLIENT, and then they are refused by name.
+A client that knows fewer migrations than the server has still works: later ones only add, and the tables of an older
+client stay. Only a change that old clients must not survive raises MIN_CLIENT, and then they are refused by name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ADVISORY_LOCK = 7_227_046_511_402_201  # any number, the same for all clients
 CLIENT = 3  # what this acode understands
-MIGRATIONS: tuple[tuple[int, str], ...] = (  # the oldest client that may go on, and what is added
+MIGRATIONS: tuple[tuple[int, str], ...] = (  # the oldest client that may continue, and the additions
     (
         1,
         """
@@ -108,7 +108,7 @@ CREATE TABLE IF NOT EXISTS acode_migrations(
 
 
 def prepare(connection: psycopg.Connection[Any]) -> None:
-    """Bring the server's tables to what this client needs; several clients that come first do it once."""
+    """Migrate the server's tables to this client's version; several first clients do it once."""
     version, min_client = _standing(connection)
     if version < len(MIGRATIONS):
         _migrate(connection)

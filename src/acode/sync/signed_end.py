@@ -1,8 +1,7 @@
-"""How far a session had come, signed with a key that the server does not have.
-
-Each code of a log proves what is before it, and nothing proves what comes after: whoever can write on the server could
-cut off the end of a log, and the rest would look whole. So the lease carries the last event and its code, signed by the
-machine that pushed it. This proves only cuts behind the newest such row: an older row, or none, can be put back too.
+"""The end of a session's log, signed with a key that the server does not have. Each code of a log proves the events
+before it, and nothing proves those after it: an attacker who can write on the server could cut off the end of a log,
+and the rest would look whole. So the lease carries the last event and its code, signed by the machine that pushed it.
+This proves only cuts behind the newest such row: an attacker can also restore an older row, or remove it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Bring a session here that another machine wrote: to look at it, or to carry it on.
+"""Pull a session that another machine wrote: to look at it, or to resume it here.
 
 Rows come down as they stand and are verified with the keys of this machine before one of them is kept. The lease comes
-last: whoever cannot prove the log does not get it. Files that the session wrote there are compared with those here;
-what the session holds the content of can be put back, and a person is asked before.
+last: a machine that cannot prove the log does not get it. Files that the session wrote there are compared with those
+here; files whose content the session holds can be restored, after a person was asked.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from acode.seal import Anchor
 from acode.state import Session
 from acode.store import sync_cursor
 from acode.store.imported_rows import Arrival, take_in
-from acode.store.store import Store, find_session
+from acode.store.session_index import find_session
+from acode.store.store import Store
 from acode.sync.delivery import Delivery, as_error, own_here
 from acode.sync.diverged_history import common_with, tails_of
 from acode.sync.exchange import Pushed
-from acode.sync.outbox import alone, doubted_since_s, holder_in_words, node_of
+from acode.sync.outbox import alone, describe_holder, doubted_since_s, node_of
 from acode.sync.postgres import PostgresLedger, SharedSession
 from acode.sync.protocol import (
     Bring,
     Cut,
     Diverged,
     Doubtful,
+    Elsewhere,
     Fenced,
     Keep,
     Remote,
@@ -50,12 +52,11 @@ from acode.sync.push_now import connected
 from acode.sync.signed_end import read_end
 from acode.workspace import ChangedFile, Root, changed, write_atomic
 
-OURS = ("owner", "released")  # standings of a session that was here last
 ROUNDS_MAX = 5  # an owner that is taken over by force may write on until its lease is gone
 
 
 class Brought(msgspec.Struct, frozen=True, kw_only=True):
-    """What came here, and what became of the lease."""
+    """The rows that were pulled, and the state of the lease."""
 
     session_id: str
     events: int
@@ -85,7 +86,7 @@ def shared_sessions(world: World) -> list[SharedSession]:
 
 
 def bring(world: World, text: str, *, own: bool, force: bool = False, reason: str = "") -> Brought:
-    """The session named `text` as the server has it; `own`: take its lease too, to carry it on here."""
+    """The session named `text` as the server has it; `own`: take its lease too, to resume it here."""
     with connected(world) as ledger, opened(world, look_only=False, create=True) as store:
         send_ours_first(store, Delivery(world, store, ledger), text)
         session_id = find_session([one.session_id for one in reversed(ledger.sessions())], text)
@@ -104,19 +105,19 @@ def bring(world: World, text: str, *, own: bool, force: bool = False, reason: st
     # Nothing is written on a log of which the end is lost, until a person has accepted that; nor on another's.
     if owes_words and brought.owned and not lost:
         with held(world, session_id, ended_ok=True):
-            pass  # whoever holds it says what is owed
+            pass  # its holder reports the pending rows
     return brought
 
 
 def send_ours_first(store: Store, delivery: Delivery, text: str) -> None:
-    """What is pending here goes before anything is done from afar; another history in the way is met later."""
+    """Push the pending rows before anything is pulled; another history in the way is met later."""
     lost = delivery.find_lost()
     try:
         session_id = find_session(store.session_ids(), text)
     except UnknownSession:
         return
     cursor, last = delivery.cursor(session_id), sync_cursor.last_seq(store, session_id)
-    if (last > cursor.pushed_seq or session_id in lost) and cursor.standing in ("owner", "released"):
+    if (last > cursor.pushed_seq or session_id in lost) and cursor.standing in sync_cursor.HOLDERS:
         sync_cursor.make_durable(store)
         done = delivery.deliver(session_id, last)
         if isinstance(done, Pushed) and done.seq < last:
@@ -175,7 +176,7 @@ def looked(store: Store, ledger: PostgresLedger, session_id: str) -> Remote:
 
 
 def refuse_cut(store: Store, ledger: PostgresLedger, session_id: str, remote: Remote) -> None:
-    """What a holder has signed must be there: a log that was cut off before it looks whole in itself."""
+    """The signed end must be there: a log that was cut off before it looks whole in itself."""
     end = read_end(store.keyring, session_id, remote.signed)
     if end is None:
         return
@@ -215,25 +216,30 @@ def refuse_older(world: World, ledger: PostgresLedger, session_id: str, remote: 
 def settle_doubt(
     world: World, store: Store, ledger: PostgresLedger, session_id: str, remote: Remote
 ) -> ev.Forced | None:
-    """A server that was found restored may not know who has continued a session: nobody goes on without a person."""
+    """A server that was restored from a backup, or is another one, may not know the machine that continued a session:
+    a person must decide.
+    """
     server = server_id(ledger.url)
-    owned = session_id in store.session_ids() and sync_cursor.cursor_of(store, session_id).standing == "owner"
+    owned = store.has(session_id) and sync_cursor.cursor_of(store, session_id).standing == "owner"
+    owned = owned and find_place(world, session_id).original is None  # a copy has its original's standing
     free = remote.owner in (None, node_of(world.state_dir, world.workspace))
-    if owned or not free or not in_doubt(doubted_since_s(world.state_dir, server), remote):
+    known = not store.has(session_id) or Delivery(world, store, ledger).knows_owner(session_id)
+    doubted = in_doubt(doubted_since_s(world.state_dir, server), remote)
+    if owned or not free or (known and not doubted):
         return None
-    why = as_error(session_id, Doubtful(seq=remote.seq, pushed=0)).message
+    why = as_error(session_id, Doubtful(seq=remote.seq, pushed=0) if known else Elsewhere()).message
     stated = (
-        f"session {short(session_id)} was given back: another machine may have continued it since, and the server"
-        f" cannot tell ({why})"
+        f"session {short(session_id)} was given back: another machine may have continued it since, and the"
+        f" server does not know ({why})"
     )
     reason = offline_reason(world, stated)
-    return ev.Forced(what=f"taken over although the server could not tell who has it ({why})", reason=reason)
+    return ev.Forced(what=f"taken over although the server did not know its owner ({why})", reason=reason)
 
 
 def planned(
     store: Store, ledger: PostgresLedger, session_id: str, remote: Remote, *, force: bool, keep_ahead: bool
 ) -> Bring | UpToDate:
-    here = sync_cursor.last_seq(store, session_id) if session_id in store.session_ids() else 0
+    here = sync_cursor.last_seq(store, session_id) if store.has(session_id) else 0
     common = common_with(store, ledger, session_id, remote)
     plan = decide_pull(here, remote, common=common, force=force, keep_ahead=keep_ahead)
     if isinstance(plan, Diverged):
@@ -261,7 +267,7 @@ def come_down(
     given_up: ev.Forced | None,
 ) -> int:
     """Rows, their seals and blobs, in one transaction here; how many events came."""
-    known = session_id in store.session_ids()
+    known = store.has(session_id)
     present = set(store.blob_purposes(session_id)) if known else set()
     ours = remote.owner == node
     # Looking at a session is not holding it: its generation becomes ours with the lease, not with the rows.
@@ -342,20 +348,21 @@ def take_lease(
     doubt: ev.Forced | None,
 ) -> Brought | None:
     """Ours, if nobody has written since we looked; None: look again."""
-    last, before = sync_cursor.last_seq(store, session_id), sync_cursor.cursor_of(store, session_id).standing
+    last, cursor = sync_cursor.last_seq(store, session_id), sync_cursor.cursor_of(store, session_id)
+    before = cursor.standing
     with ledger.transaction():
         remote = ledger.look(session_id)
         if remote is None or remote.head != sync_cursor.code_at(store, session_id, remote.seq):
             return None
-        verdict = decide_take(node, remote, force=force)
+        verdict = decide_take(node, remote, force=force, known=cursor.generation)
         if isinstance(verdict, Fenced):
-            return None  # somebody was faster; the next look refuses it in words
+            return None  # another machine was faster; the next look refuses it with a message
         if isinstance(verdict, Take):
-            decision = doubt or taken(verdict, new_here=before not in OURS, reason=reason)
+            decision = doubt or taken(verdict, new_here=before not in sync_cursor.HOLDERS, reason=reason)
             if decision is not None:
                 owed_decisions.intend(store, session_id, verdict.generation, decision)
             lease = msgspec.structs.replace(
-                remote, generation=verdict.generation, owner=node, last=node, holder=holder_in_words()
+                remote, generation=verdict.generation, owner=node, last=node, holder=describe_holder()
             )
             ledger.put(session_id, lease, new=False)
     own_here(store, session_id, verdict.generation, pushed_seq=remote.seq)
@@ -367,7 +374,7 @@ def take_lease(
         last_seq=last,
         generation=verdict.generation,
         owned=True,
-        changed_hands=isinstance(verdict, Take) and before not in OURS,
+        changed_hands=isinstance(verdict, Take) and before not in sync_cursor.HOLDERS,
         forced_from=None if isinstance(verdict, Keep) else verdict.forced_from,
     )
 
@@ -378,7 +385,7 @@ def taken(verdict: Take, *, new_here: bool, reason: str) -> owed_decisions.Decis
         return ev.Forced(what=f"taken over from {verdict.forced_from}, which had not given it back", reason=reason)
     if not new_here:
         return None
-    data = {"generation": verdict.generation, "holder": holder_in_words()}
+    data = {"generation": verdict.generation, "holder": describe_holder()}
     return ev.Noted(what="taken over from another machine", data=data)
 
 
@@ -414,7 +421,9 @@ def manifest(session: Session) -> dict[str, ev.FileState]:
 
 
 def content_of(session: Session, file: ChangedFile) -> bytes | None:
-    """What a write step of the plan left there, if the file is missing here and that is what the session expects."""
+    """The content that a write step of the plan left, if the file is missing here and the session expects that
+    content.
+    """
     if file.change != "deleted" or session.plan is None:
         return None
     for step in session.steps():

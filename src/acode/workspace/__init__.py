@@ -1,8 +1,7 @@
-"""Validate, keep and put back the files of the workspace.
+"""Validate, keep and restore the files of the workspace.
 
 All access goes through `Root`, which opens nothing outside of the workspace and follows no link. Paths are text as
-`disk.path_names` describes it. Nothing here decides what to do about a changed file; that is the engine's and a
-person's work.
+`disk.path_names` describes it. The engine and a person decide about a changed file; nothing here does.
 """
 
 from acode.disk.open_beneath import Directory, Root
@@ -14,7 +13,7 @@ from acode.workspace.links import way_of
 from acode.workspace.manifest import ChangedFile, changed, restat
 from acode.workspace.preimages import Captured, capture, capture_outputs, missing_parents
 from acode.workspace.report import IntegrityReport, SuspiciousFile, diff, integrity_report
-from acode.workspace.rollback import PutBack, is_back, needs_of, put_back, restore
+from acode.workspace.rollback import RestoredOutputs, is_back, needs_of, restore, restore_outputs
 
 __all__ = [
     "Captured",
@@ -22,7 +21,7 @@ __all__ = [
     "Directory",
     "IntegrityReport",
     "Listing",
-    "PutBack",
+    "RestoredOutputs",
     "Root",
     "SuspiciousFile",
     "bytes_of",
@@ -39,11 +38,11 @@ __all__ = [
     "missing_parents",
     "needs_of",
     "outputs_in",
-    "put_back",
     "read_file",
     "remove_temp",
     "restat",
     "restore",
+    "restore_outputs",
     "sync_paths",
     "temp_name",
     "text_of",

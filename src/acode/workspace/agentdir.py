@@ -1,6 +1,6 @@
 """The directory `.agent` in which acode keeps its own files, private to the user.
 
-It is made on first use, and never used where it is a link or belongs to somebody else: whoever could place it there
+It is made on first use, and never used where it is a link or belongs to somebody else: another user who placed it there
 could read the session, or have acode write elsewhere.
 """
 
@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from acode.disk.open_beneath import Directory, Root
-from acode.disk.own_files import kind_in_words
-from acode.disk.write_errors import naming_what_failed
+from acode.disk.own_files import describe_kind
+from acode.disk.write_errors import refusing_write_errors
 from acode.errors import AcodeError, UnsafePath, UnsafeWorkspace
 from acode.workspace.files import hash_file, write_atomic
 from acode.workspacepath import OWN_DIRECTORY
@@ -21,11 +21,12 @@ from acode.workspacepath import OWN_DIRECTORY
 _PLACES = ("locks", "blobs", "run", "logs")
 _GITIGNORE = b"# Made by acode: sessions are private, the configuration may be shared.\n*\n!config.yml\n"
 _PRIVATE = 0o700
+_TRIES_MAX = 100
 
 
 def ensure_agent_dir(root: Root) -> Path:
     """The directory with all that belongs into it, private; its path."""
-    with naming_what_failed(f"{OWN_DIRECTORY} cannot be made in {root.path}"):
+    with refusing_write_errors(f"{OWN_DIRECTORY} cannot be made in {root.path}"):
         with root.directory(".") as top:
             _ensure_private(top, OWN_DIRECTORY)
         with root.directory(OWN_DIRECTORY) as own:
@@ -38,13 +39,20 @@ def ensure_agent_dir(root: Root) -> Path:
 
 
 def _write_gitignore(root: Root) -> None:
+    """Another acode that begins here at the same moment may take our new file for a leftover, and put its own in place;
+    or a third one takes away that one too, and then nobody's is there yet."""
     path = f"{OWN_DIRECTORY}/.gitignore"
-    try:
-        write_atomic(root, path, _GITIGNORE, None, "first use")
-    except AcodeError as error:
-        # Another acode that begins here at the same moment took our new file for a leftover, and put its own in place.
-        if not isinstance(error.__cause__, FileNotFoundError | FileExistsError) or hash_file(root, path).sha256 is None:
-            raise
+    for left in reversed(range(_TRIES_MAX)):
+        try:
+            write_atomic(root, path, _GITIGNORE, None, "first use")
+            return
+        except AcodeError as error:
+            if not isinstance(error.__cause__, FileNotFoundError | FileExistsError):
+                raise
+            if hash_file(root, path).sha256 is not None:
+                return
+            if not left:
+                raise
 
 
 def _ensure_private(directory: Directory, name: str) -> None:
@@ -57,7 +65,7 @@ def _ensure_private(directory: Directory, name: str) -> None:
             pass  # another acode was faster
         found = directory.stat(name)
     if found is None or not stat.S_ISDIR(found.st_mode):
-        what = "nothing" if found is None else kind_in_words(found.st_mode)
+        what = "nothing" if found is None else describe_kind(found.st_mode)
         raise UnsafePath(f"{name} in {directory.rel} must be a directory and is {what}", path=name)
     if sys.platform != "win32":
         if found.st_uid != os.geteuid():

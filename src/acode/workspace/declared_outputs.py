@@ -1,9 +1,9 @@
-"""What lies at the paths that a step declares as its outputs.
+"""Find the files at the paths that a step declares as its outputs.
 
 A pattern is a glob from the workspace's root: `build/**`, `*.o` for the top level, `**/*.o` for all levels; a
 directory's name stands for all that is in it, and `!` takes paths out again. Ignore rules do not count: a .env that is
 matched is an output. Repositories inside the workspace are plain files. Never matched are acode's own directory, the
-workspace's own .git (a rollback must not take a person's commits back), and files being written by acode.
+workspace's own .git (a rollback must not undo a person's commits), and files being written by acode.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def matching_paths(
 ) -> Listing:
     """Every path that the patterns match now, and the directories above it; at most so many, where that is enough.
 
-    `empty`: also the empty directories in which a match could come to stand. Recorded before a step, they tell its new
-    directories from those that were there and empty.
+    `empty`: also the empty directories in which a match could come to stand. Recorded before a step, they distinguish
+    its new directories from those that existed and were empty.
     """
     matches = Patterns(patterns)
     found: set[str] = set()
@@ -64,7 +64,7 @@ def matching_paths(
 
 
 def outputs_in(patterns: Sequence[str]) -> list[str]:
-    """Where the outputs lie, as far as the patterns say so in so many words: each of these, or the nearest above it."""
+    """The directories of the outputs, as far as the patterns spell them out: each of these, or the nearest above it."""
     return [".", *Patterns(patterns).literal_directories()] if patterns else []
 
 

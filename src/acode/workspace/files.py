@@ -1,7 +1,7 @@
 """One file of the workspace: read it, hash it, replace it whole.
 
-What is hashed is what is used: both go through one descriptor. A file is replaced by a rename, so a crash leaves the
-old bytes or the new ones, never a mixture. Links are never followed, and nothing but a regular file is ever read.
+The hashed bytes are the used bytes: both go through one descriptor. A file is replaced by a rename, so a crash leaves
+the old bytes or the new ones, never a mixture. Links are never followed, and nothing but a regular file is ever read.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from types import TracebackType
 
 from acode.disk.fsync import FULL_SYNC, hand_over, sync_file, write_all
 from acode.disk.open_beneath import Directory, Root
-from acode.disk.own_files import kind_in_words
+from acode.disk.own_files import describe_kind
 from acode.disk.path_names import below, bytes_of, parent_of, parts_of, visible
-from acode.disk.write_errors import naming_what_failed
+from acode.disk.write_errors import refusing_write_errors
 from acode.errors import BlobDamaged, FileModified, FileTooLarge, NotWritable, UnsafePath
 from acode.events.types import FileState
 
@@ -35,7 +35,7 @@ _MODE_NEW_FILE = 0o644  # less the umask
 
 
 def look(root: Root, rel: str) -> os.stat_result | None:
-    """What stands at the path by a single stat, links not followed; None: nothing."""
+    """The file at the path by a single stat, links not followed; None: there is none."""
     try:
         with root.at(rel) as (directory, name):
             return directory.stat(name)
@@ -44,9 +44,8 @@ def look(root: Root, rel: str) -> os.stat_result | None:
 
 
 def read_file(root: Root, rel: str, bytes_max: int, *, expected_sha256: str | None = None) -> tuple[bytes, FileState]:
-    """The file's bytes and what they were; with `expected_sha256`, only if they are the ones that were validated.
-
-    OSError where it cannot be opened: whoever wanted the file says what that means.
+    """The file's bytes and their status; with `expected_sha256`, only if they are the validated ones. OSError where it
+    cannot be opened: the caller knows what that means.
     """
     with root.at(rel) as (directory, name), open_regular(directory, name) as (descriptor, before):
         if before.st_size > bytes_max:
@@ -73,7 +72,7 @@ def read_file(root: Root, rel: str, bytes_max: int, *, expected_sha256: str | No
 
 
 def hash_file(root: Root, rel: str) -> FileState:
-    """What stands at the path, with the hash of its content; nothing there is a state, not an error."""
+    """The file at the path, with the hash of its content; an absent file is a state, not an error."""
     try:
         with root.at(rel) as (directory, name):
             return state_at(directory, name, rel)
@@ -98,7 +97,8 @@ def state_at(
         digest = hashlib.sha256(chunk)
         if each_chunk is not None:
             each_chunk(chunk)
-        if len(chunk) != size or not size:  # all of it in one go needs no look for more: the stat behind it tells
+        # file read in one call needs no second read: the stat after it shows its end
+        if len(chunk) != size or not size:
             for chunk in chunks_of(descriptor, size):
                 digest.update(chunk)
                 if each_chunk is not None:
@@ -107,7 +107,7 @@ def state_at(
 
 
 def hash_of_link(target: str) -> str:
-    """Told apart from a file that holds the same text."""
+    """It differs from the hash of a file that holds the same text."""
     return hashlib.sha256(b"symbolic link\0" + bytes_of(target)).hexdigest()
 
 
@@ -154,7 +154,7 @@ def chunks_of(descriptor: int, size: int) -> Iterator[bytes]:
 def same_stat(recorded: FileState, found: os.stat_result) -> bool:
     """Whether the stat alone proves that the recorded file still stands there.
 
-    The change time cannot be set back by whoever sets the modification time back, so both count.
+    A process that sets the modification time back cannot set the change time back, so both count.
     """
     return (
         recorded.ctime_ns != 0
@@ -204,25 +204,25 @@ def _too_large(rel: str, size: int, bytes_max: int) -> FileTooLarge:
 
 
 def _not_a_file(rel: str, mode: int) -> UnsafePath:
-    return UnsafePath(f"{visible(rel)} is {kind_in_words(mode)}, not a file", path=rel)
+    return UnsafePath(f"{visible(rel)} is {describe_kind(mode)}, not a file", path=rel)
 
 
 # Writing.
 
 
 def sync_paths(root: Root, paths: Iterable[str]) -> None:
-    """What others have written at these paths survives a power cut, its bytes and its names.
+    """Sync the files that others have written at these paths, bytes and names, so that they survive a power cut.
 
     Each file is handed to the drive, and the drive empties its cache once, behind the last: that is what takes long.
     """
     directories = {"."}
     for rel in paths:
         directories.add(parent_of(rel))
-        with naming_what_failed(f"{visible(rel)} cannot be brought to the disk"), suppress(FileNotFoundError):
+        with refusing_write_errors(f"{visible(rel)} cannot be brought to the disk"), suppress(FileNotFoundError):
             found = look(root, rel)
             if found is not None and stat.S_ISREG(found.st_mode):
                 _hand_over(root, rel)
-    with naming_what_failed("what a command has left cannot be brought to the disk"):
+    with refusing_write_errors("what a command has left cannot be brought to the disk"):
         for rel in sorted(directories):
             with suppress(FileNotFoundError), root.directory(rel) as directory:
                 directory.sync()
@@ -257,7 +257,10 @@ def temp_name(rel: str, token: str) -> str:
 def remove_temp(root: Root, rel: str, token: str) -> bool:
     """Take away what a killed writer left; whether there was something."""
     try:
-        with root.at(temp_name(rel, token)) as (directory, name), naming_what_failed(f"{visible(rel)}: its leftover"):
+        with (
+            root.at(temp_name(rel, token)) as (directory, name),
+            refusing_write_errors(f"{visible(rel)}: its leftover"),
+        ):
             if directory.stat(name) is None:
                 return False
             directory.unlink(name)
@@ -273,7 +276,7 @@ def write_atomic(root: Root, rel: str, data: bytes, mode: int | None, temp_token
     `mode` None keeps the mode of the file that stood there. A file with several hard links loses this one: the other
     names keep the old bytes, because writing through would change files that no step declared.
     """
-    with naming_what_failed(f"{visible(rel)} cannot be written"):
+    with refusing_write_errors(f"{visible(rel)} cannot be written"):
         root.make_directories(parent_of(rel))
         with root.at(rel) as (directory, name):
             found = directory.stat(name)

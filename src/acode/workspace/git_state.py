@@ -8,7 +8,6 @@ run them. Every question is bounded in time and size, and gets foreign text only
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +15,7 @@ CALL_SECONDS_MAX: Final = 5.0
 OUTPUT_BYTES_MAX: Final = 16 * 1024 * 1024
 OPTIONS: Final = (
     "--no-pager",
-    "--no-optional-locks",  # else git writes the index anew, and a kill meanwhile leaves it locked
+    "--no-optional-locks",  # else git rewrites the index, and a kill meanwhile leaves it locked
     "-c",
     "core.fsmonitor=false",
     "-c",
@@ -40,8 +39,8 @@ def look(root: Path, *arguments: str, seconds: float = CALL_SECONDS_MAX) -> tupl
 def look_at_files(root: Path, *arguments: str, seconds: float = CALL_SECONDS_MAX) -> tuple[int, bytes] | None:
     """The same for a question that compares files with the index: for this git would run the repository's filters.
 
-    They are switched off one by one, since git has no switch for all. A file that only its filter makes equal to what
-    is committed counts as changed then.
+    They are switched off one by one, since git has no switch for all. A file that equals its commit only through its
+    filter counts as changed then.
     """
     listed = _run(root, ("config", "--null", "--name-only", "--get-regexp", r"^filter\."), {}, seconds)
     if listed is None or listed[0] > 1:
@@ -61,6 +60,8 @@ def _without_filters(listed: bytes) -> dict[str, str]:
 
 
 def _run(root: Path, arguments: tuple[str, ...], variables: dict[str, str], seconds: float) -> tuple[int, bytes] | None:
+    import subprocess
+
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         ended = subprocess.run(

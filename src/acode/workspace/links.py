@@ -1,7 +1,7 @@
 """Where a link in the workspace leads: from name to name, by their text, and never out of it.
 
-Nothing is opened through a link. Each path on the way is one of the workspace's own, so whoever watches all of them
-notices another link as well as another content at its end.
+Nothing is opened through a link. Each path on the way is one of the workspace's own, so a check of all of them notices
+another link as well as another content at its end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LINKS_MAX = 40  # as many as Linux follows
 
 
 def way_of(root: Root, rel: str) -> tuple[str, ...]:
-    """The path, and where it is a link, the paths to what stands at its end; that may be nothing.
+    """The path, and where it is a link, the paths to its target, which may not exist.
 
     UnsafePath where the way leaves the workspace, enters acode's own directory, or does not end.
     """
@@ -43,8 +43,9 @@ def _target(root: Root, rel: str) -> str | None:
 
 
 def _beneath(root: Root, link: str, target: str) -> str:
-    """The target as a path of the workspace. What goes down and up again is not judged by its text: the way down may
-    lead through another link, and then the way up ends elsewhere."""
+    """The target as a path of the workspace. A path that goes down and up again is not judged by its text: the way down
+    may lead through another link, and then the way up ends elsewhere.
+    """
     top = text_of(os.fsencode(root.path)).rstrip("/") + "/"
     start, rest = ("", target.removeprefix(top)) if target.startswith(top) else (parent_of(link), target)
     names = [name for name in rest.split("/") if name not in ("", ".")]

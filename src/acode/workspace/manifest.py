@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from acode.disk.open_beneath import Directory, Root
-from acode.disk.own_files import kind_in_words
+from acode.disk.own_files import describe_kind
 from acode.disk.path_names import parts_of, visible
 from acode.errors import EnvironmentInvalid, UnsafePath
 from acode.events.types import FileState
@@ -62,10 +62,10 @@ def changed(
 
 
 def restat(root: Root, manifest: Mapping[str, FileState]) -> tuple[FileState, ...]:
-    """The entries to record anew after a step, because the file or only its stat changed.
+    """The entries to record again after a step, because the file or only its stat changed.
 
     The step touched the content only where `sha256` or `mode` differ from the manifest's. An entry that was too fresh
-    to be proved by its stat comes back as soon as the stat proves it, so it is hashed once more and not for ever.
+    to be proved by its stat comes back as soon as the stat proves it, so it is hashed once more and not every time.
     """
     differing = _differing_stats(root, manifest, lambda: False, lambda chunk: None)
     return tuple(
@@ -81,7 +81,7 @@ def _differing_stats(
     deadline: Callable[[], bool],
     each_chunk: Callable[[bytes], object],
 ) -> Iterator[tuple[FileState, FileState]]:
-    """The entries that their stat does not prove, each with what is there now.
+    """The entries that their stat does not prove, each with the present file.
 
     One directory is opened for all its files: that is quick, and none of them is reached through a link.
     """
@@ -103,7 +103,7 @@ def _differing_stats(
 
 def _by_directory(manifest: Mapping[str, FileState]) -> dict[str, list[tuple[str, FileState]]]:
     grouped: dict[str, list[tuple[str, FileState]]] = {}
-    for path, recorded in manifest.items():
+    for path, recorded in tuple(manifest.items()):  # at once: another step in flight may add to it meanwhile
         parent, _, name = path.rpartition("/")
         if name in ("", ".", ".."):
             parts_of(path)  # says what is wrong with it; the directory is checked when it is opened
@@ -123,7 +123,7 @@ def _directory(root: Root, rel: str) -> Directory | None:
 def _now(
     directory: Directory | None, name: str, recorded: FileState, each_chunk: Callable[[bytes], object]
 ) -> FileState | None:
-    """What is there now; None: the stat proves that it is what was recorded."""
+    """The present file; None: the stat proves that it is the recorded one."""
     found = None if directory is None else directory.stat(name)
     if directory is None or found is None:
         return None if recorded.sha256 is None else FileState(path=recorded.path)
@@ -148,7 +148,7 @@ def _change(recorded: FileState, now: FileState, patterns: tuple[str, ...]) -> C
     return ChangedFile(
         path=recorded.path,
         change=change,
-        modified_at=_in_words(now.mtime_ns) if now.mtime_ns else None,
+        modified_at=_describe(now.mtime_ns) if now.mtime_ns else None,
         expected_hash=recorded.sha256,
         found_hash=now.sha256 or None,
         suspicious=hints,
@@ -156,19 +156,19 @@ def _change(recorded: FileState, now: FileState, patterns: tuple[str, ...]) -> C
 
 
 def _hints(recorded: FileState, now: FileState) -> tuple[str, ...]:
-    """What the hash does not show: another kind of thing stands there, or it can be executed now."""
+    """Changes that the hash does not show: another kind of file, or an executable one."""
     if now.sha256 is None:
         return ()
     if stat.S_IFMT(now.mode):
         if recorded.sha256 is not None and stat.S_IFMT(recorded.mode) == stat.S_IFMT(now.mode):
             return ()
-        return (kind_in_words(now.mode) if not stat.S_ISREG(now.mode) else "unreadable",)
+        return (describe_kind(now.mode) if not stat.S_ISREG(now.mode) else "unreadable",)
     if recorded.sha256 and not stat.S_IFMT(recorded.mode) and (now.mode & 0o111) and not (recorded.mode & 0o111):
         return ("made executable",)
     return ()
 
 
-def _in_words(time_ns: int) -> str:
+def _describe(time_ns: int) -> str:
     moment = datetime.fromtimestamp(time_ns // 1_000_000_000, UTC).replace(microsecond=time_ns % 1_000_000_000 // 1000)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

@@ -1,9 +1,8 @@
-"""Pre-images: what stands at a path before a step touches it, kept so that it can be put back.
+"""Pre-images: the state of a path before a step touches it, kept so that it can be restored.
 
 Small files come back as bytes, for the transaction that starts the step; larger ones are durable before this returns,
-and become blobs with that transaction. What does not fit the budget is named, never left out in silence: a rollback
-would take it for new.
-Owners, access lists and extended attributes are not kept.
+and become blobs with that transaction. A file over the budget is named, never left out in silence: a rollback would
+take it for new. Owners, access lists and extended attributes are not kept.
 """
 
 from __future__ import annotations
@@ -27,27 +26,26 @@ from acode.workspace.files import CHUNK_BYTES, chunks_of, hash_of_link, open_reg
 INLINE_BYTES_MAX = 65_536
 
 Keep = Callable[[int, os.stat_result], tuple[str | None, str | None]]
-"""What is done with an open file's bytes: returns their hash and the name they are stored under."""
+"""Stores an open file's bytes: returns their hash and the name they are stored under."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Captured:
-    """The pre-images of a step's outputs. Not complete: a rollback can promise nothing, and says so beforehand."""
+    """The pre-images of a step's outputs. Not complete: a rollback can promise nothing, and reports that beforehand."""
 
     images: tuple[PreImage, ...]
     inline: dict[str, bytes]
     complete: bool
-    skipped: tuple[str, ...]  # what cannot be put back: over the budget, unreadable, or a FIFO, socket or device
+    skipped: tuple[str, ...]  # paths that cannot be restored: over the budget, unreadable, or a FIFO, socket or device
     astray: tuple[str, ...] = ()  # links: what a step writes through them lands where nothing is captured
 
 
 def capture(
     root: Root, rel: str, *, blobs: Blobs, inline_bytes_max: int = INLINE_BYTES_MAX, sensitive: bool = False
 ) -> tuple[PreImage, bytes | None]:
-    """What stands at the path. The bytes of a small file are returned: the caller stores them under their hash.
-
-    The time is not kept: a source that is put back gets a new one, so that build tools see that it changed. Outputs
-    get theirs back, because a build tool that finds an old output with a new time takes it for up to date.
+    """The file at the path. The bytes of a small file are returned: the caller stores them under their hash. The time
+    is not kept: a restored source gets a new one, so that build tools see that it changed. Outputs get theirs back,
+    because a build tool that finds an old output with a new time takes it for up to date.
     """
     keeper = _Keeper(blobs, inline_bytes_max, None, sensitive)
     image = msgspec.structs.replace(image_at(root, rel, keeper.keep), mtime_ns=0)
@@ -90,7 +88,7 @@ def capture_outputs(
             pass  # below a link, which was seen first
         else:
             if images[rel].kind == "link":
-                # What the step writes through it lands where nothing is captured, because links are not followed.
+                # Bytes that the step writes through it land where nothing is captured, because links are not followed.
                 skipped.append(rel)
                 complete = False
     ordered = tuple(images[rel] for rel in sorted(images))
@@ -109,7 +107,7 @@ def _leads_astray(root: Root, rel: str, matches: Patterns) -> bool:
 
 
 def missing_parents(root: Root, rel: str) -> tuple[PreImage, ...]:
-    """The directories that a write to the path will have to make: taking the write back takes them back too."""
+    """The directories that a write to the path will have to make: a rollback of the write removes them too."""
     missing: list[PreImage] = []
     while (rel := parent_of(rel)) != "." and _stands_nothing_at(root, rel):
         missing.append(PreImage(path=rel, kind="absent"))
@@ -117,7 +115,7 @@ def missing_parents(root: Root, rel: str) -> tuple[PreImage, ...]:
 
 
 def image_now(root: Root, rel: str) -> PreImage:
-    """What stands at the path now, hashed but not stored."""
+    """The file at the path now, hashed but not stored."""
     return image_at(root, rel, lambda descriptor, found: (_hash(descriptor, found), None))
 
 

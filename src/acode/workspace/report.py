@@ -1,4 +1,4 @@
-"""What a person needs to decide about changed files: a report with a recommendation, and the difference itself.
+"""The report about changed files, for a person's decision: a recommendation, and the difference itself.
 
 Text from files is shown with its control characters spelled out, so it can neither steer the terminal nor hide.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from acode.disk.open_beneath import Root
-from acode.disk.own_files import kind_in_words
+from acode.disk.own_files import describe_kind
 from acode.disk.path_names import visible
 from acode.workspace.files import CHUNK_BYTES, look, open_regular
 from acode.workspace.manifest import ChangedFile
@@ -69,13 +69,13 @@ def diff(root: Root, rel: str, old: bytes) -> str:
     """The difference between the bytes that the session knows and the file as it is, for a person to read."""
     found = look(root, rel)
     if found is None:
-        return _difference(rel, old, b"", "deleted")
+        return difference(rel, old, b"", before="recorded", after="deleted")
     if not stat.S_ISREG(found.st_mode):
-        return f"{visible(rel)}: {kind_in_words(found.st_mode)} stands there now\n"
+        return f"{visible(rel)}: {describe_kind(found.st_mode)} stands there now\n"
     with root.at(rel) as (directory, name), open_regular(directory, name) as (descriptor, found):
         if max(found.st_size, len(old)) > DIFF_FILE_BYTES_MAX:
             return f"{visible(rel)}: too large to compare, {len(old):,} bytes before, {found.st_size:,} now\n"
-        return _difference(rel, old, _read(descriptor, DIFF_FILE_BYTES_MAX), "now")
+        return difference(rel, old, _read(descriptor, DIFF_FILE_BYTES_MAX), before="recorded", after="now")
 
 
 def _read(descriptor: int, bytes_max: int) -> bytes:
@@ -85,11 +85,12 @@ def _read(descriptor: int, bytes_max: int) -> bytes:
     return data
 
 
-def _difference(rel: str, old: bytes, new: bytes, after: str) -> str:
+def difference(rel: str, old: bytes, new: bytes, *, before: str, after: str) -> str:
+    """A unified diff of two contents of a file; `before` and `after` say of which moments."""
     if b"\0" in old or b"\0" in new:
         return f"{visible(rel)}: binary, {len(old):,} bytes before, {len(new):,} {after}\n"
     name = visible(rel)
-    lines = _unified(_lines(old), _lines(new), f"{name} (recorded)", f"{name} ({after})")
+    lines = _unified(_lines(old), _lines(new), f"{name} ({before})", f"{name} ({after})")
     return "".join(f"{line}\n" for line in _bounded(lines))
 
 

@@ -1,9 +1,9 @@
-"""Putting pre-images back.
+"""Restore pre-images.
 
-`put_back` undoes the partial effects of a step in flight, `restore` takes one path of a finished step back if nobody
-has touched it since. No byte is destroyed that is not stored first: everything is saved and every pre-image verified
-before the first change. A crash anywhere is finished by running the same call again. Links are never followed; a hard
-link is broken, so other names of the file keep their bytes.
+`restore_outputs` undoes the partial effects of a step in flight, `restore` restores one path of a finished step if
+nobody has touched it since. No byte is destroyed that is not stored first: everything is saved and every pre-image
+verified before the first change. A crash anywhere is finished by running the same call again. Links are never followed;
+a hard link is broken, so other names of the file keep their bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Literal
 from acode.disk.fsync import sync_file
 from acode.disk.open_beneath import Root
 from acode.disk.path_names import parent_of, parts_of, visible
-from acode.disk.write_errors import naming_what_failed
+from acode.disk.write_errors import refusing_write_errors
 from acode.errors import BlobDamaged, UnsafePath
 from acode.events.types import FileState, PreImage
 from acode.workspace.files import hash_file, look, open_regular, replace_file, temp_name
@@ -34,19 +34,19 @@ Announce = Callable[[tuple[PreImage, ...]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PutBack:
-    """What a rollback did."""
+class RestoredOutputs:
+    """The result of a rollback."""
 
     restored: tuple[str, ...]
     saved: tuple[PreImage, ...]  # what stood there, its bytes stored
-    kept: tuple[str, ...]  # what could not be put back and was left alone
+    kept: tuple[str, ...]  # paths that could not be restored and were left alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Difference:
     want: PreImage
     now: PreImage
-    seen: tuple[int, ...]  # tells whether it changed again between being saved and being replaced
+    seen: tuple[int, ...]  # shows whether it changed again between being saved and being replaced
     listed: bool
 
     @property
@@ -61,7 +61,7 @@ class _Difference:
         return self.want.kind == "absent" or (self.want.kind == "directory") != (self.now.kind == "directory")
 
 
-def put_back(
+def restore_outputs(
     root: Root,
     images: Iterable[PreImage],
     present: Iterable[str],
@@ -70,11 +70,11 @@ def put_back(
     *,
     complete: bool = True,
     announce: Announce | None = None,
-) -> PutBack:
-    """The declared paths as they were before the step.
+) -> RestoredOutputs:
+    """Restore the declared paths as they were before the step.
 
     `present` are the paths that the declaration matches now: those without a pre-image did not exist and go, unless
-    the pre-images are not `complete`. `announce` is told what was saved before the first change.
+    the pre-images are not `complete`. `announce` gets the saved files before the first change.
     """
     before = {image.path: image for image in images}
     differences, kept = _survey(root, before, sorted({*before, *present}), complete=complete)
@@ -84,9 +84,9 @@ def put_back(
     if announce is not None and differences:
         announce(tuple(saved))
     rollback = _Rollback(root, read_blob, save, announce)
-    with naming_what_failed("the rollback cannot go on"):
+    with refusing_write_errors("the rollback cannot continue"):
         rollback.apply(differences)
-    return PutBack(
+    return RestoredOutputs(
         restored=tuple(sorted(rollback.restored)),
         saved=(*saved, *rollback.saved_late),
         kept=tuple(sorted({*kept, *rollback.kept})),
@@ -103,7 +103,7 @@ def restore(
     _verify(difference, read_blob)
     # The bytes that go are the step's own, which the session knows how to make again, so they need no saving.
     rollback = _Rollback(root, read_blob, save=None)
-    with naming_what_failed(f"{visible(pre.path)} cannot be put back"):
+    with refusing_write_errors(f"{visible(pre.path)} cannot be restored"):
         rollback.apply([difference])
     return "restored" if rollback.restored and not rollback.kept else "kept"
 
@@ -114,7 +114,7 @@ def is_back(root: Root, pre: PreImage) -> bool:
 
 
 def needs_of(root: Root, pre: PreImage, post: FileState) -> Literal["content", "nothing", "kept"]:
-    """What `restore` needs of one path: the bytes that stood there, nothing, or it is somebody else's and stays."""
+    """The needs of `restore` for one path: the old bytes, nothing, or the file is another person's and stays."""
     difference = _to_restore(root, pre, post)
     if not isinstance(difference, _Difference):
         return difference
@@ -122,9 +122,9 @@ def needs_of(root: Root, pre: PreImage, post: FileState) -> Literal["content", "
 
 
 def _to_restore(root: Root, pre: PreImage, post: FileState) -> _Difference | Literal["nothing", "kept"]:
-    """Three-way: what the step left is to go; what is as before, or somebody else's, is not touched."""
+    """Three-way: a file as the step left it is restored; one as before, or changed by others, is not touched."""
     try:
-        with naming_what_failed(f"{visible(pre.path)} cannot be compared"):
+        with refusing_write_errors(f"{visible(pre.path)} cannot be compared"):
             seen, now, state = _seen(root, pre.path), image_now(root, pre.path), hash_file(root, pre.path)
     except UnsafePath:
         return "kept"
@@ -146,7 +146,7 @@ def _survey(
         listed = path in before
         want = before.get(path, PreImage(path=path, kind="absent"))
         try:
-            with naming_what_failed(f"{visible(path)} cannot be compared"):
+            with refusing_write_errors(f"{visible(path)} cannot be compared"):
                 seen, now = _seen(root, path), image_now(root, path)
         except UnsafePath:
             # A directory above it became a link. That link goes first, and then there is nothing here.
@@ -207,11 +207,11 @@ def _verify(difference: _Difference, read_blob: ReadBlob) -> None:
             for chunk in _chunks(read_blob, difference.want):
                 digest.update(chunk)
         except BlobDamaged as error:
-            reason = f"what stood in {visible(path)} before cannot be put back: {error.message}; nothing was put back"
+            reason = f"the old content of {visible(path)} cannot be restored: {error.message}; nothing was restored"
             raise BlobDamaged(reason, hint=error.hint, path=path) from error
         if digest.hexdigest() != difference.want.sha256:
             raise BlobDamaged(
-                f"the stored bytes of {visible(path)} are not those that were recorded; nothing was put back",
+                f"the stored bytes of {visible(path)} are not those that were recorded; nothing was restored",
                 hint="Look with: acode session verify",
                 path=path,
                 expected=difference.want.sha256,
@@ -272,7 +272,8 @@ class _Rollback:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.EISDIR):
                 raise
-            # Files that no pattern matches lie in it: it was there for them. Only a directory known to be new is told.
+            # Files that no pattern matches lie in it: it was there for them. Only a directory known to be new is
+            # reported.
             if difference.listed:
                 self.kept.add(path)
             return
@@ -280,7 +281,7 @@ class _Rollback:
 
     def _make_directory(self, difference: _Difference) -> None:
         path = difference.want.path
-        self._make_way_to(path)
+        self._make_parents_of(path)
         with self.root.at(path) as (directory, name):
             if directory.stat(name) is None:
                 directory.mkdir(name, 0o700)
@@ -293,7 +294,7 @@ class _Rollback:
         except FileNotFoundError:
             pass  # one that had to go, and was opened up for that
 
-    def _make_way_to(self, path: str) -> None:
+    def _make_parents_of(self, path: str) -> None:
         self.root.make_directories(parent_of(path))
         self._open_up(parent_of(path))
 
@@ -310,7 +311,7 @@ class _Rollback:
         want = difference.want
         if not self._may_go(difference):
             return
-        self._make_way_to(want.path)
+        self._make_parents_of(want.path)
         with self.root.at(want.path) as (directory, name):
             temp = parts_of(temp_name(want.path, TEMP_TOKEN))[-1]
             if want.kind == "link":

@@ -32,7 +32,7 @@ class PatternSearch:
         self._end = window[-_OVERLAP_BYTES:]
 
     def take(self) -> tuple[str, ...]:
-        """What was found since the last call, in the list's order; the next chunk begins another file."""
+        """The findings since the last call, in the list's order; the next chunk begins another file."""
         found = tuple(pattern for pattern in PATTERNS if pattern in self._found)
         self._found.clear()
         self._end = b""

@@ -31,7 +31,7 @@ def in_full(number: float) -> str:
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Whose text it is: the name shown in messages, and the class of error that a mistake in it is.
+    """The origin of a text: the name shown in messages, and the class of error for a mistake in it.
 
     `gathered`: None where the first mistake ends the reading; a list where the reader collects all of them.
     """
@@ -49,7 +49,7 @@ class Source(msgspec.Struct, frozen=True):
         return self.error(f"{place}: {inside}{text}", hint=hint, **details)
 
     def refuse(self, problem: AcodeError) -> None:
-        """Raise the error; where errors are gathered, keep it and let the reader go on with the next value."""
+        """Raise the error; where errors are gathered, keep it and let the reader continue with the next value."""
         if self.gathered is None or len(self.gathered) >= ERRORS_MAX:
             raise problem
         self.gathered.append(problem)

@@ -13,8 +13,8 @@ from acode.yamlfile.scalars import checked_text, plain_value
 
 NESTING_DEPTH_MAX = 20
 
-# All but what YAML 1.2 allows in a stream: control characters, surrogates, no characters at all. Compiled on first use,
-# because that takes longer than the rest of the import and most starts have no file to parse.
+# Characters that YAML 1.2 does not allow in a stream: control characters, surrogates, no characters at all. Compiled on
+# first use, because that takes longer than the rest of the import and most starts have no file to parse.
 _FORBIDDEN = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 _BYTE_ORDER_MARK = "\ufeff"
 
@@ -164,5 +164,5 @@ class _Builder:
             top.elements.append(node)
             return
         assert top.key is not None, "a value comes after its key"
-        top.entries.setdefault(top.key, node)  # of a key that is there twice, the reader goes on with the first
+        top.entries.setdefault(top.key, node)  # the reader continues with the first of two equal keys
         top.key = None

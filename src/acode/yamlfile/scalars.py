@@ -1,4 +1,4 @@
-"""What a bare word means, by the core schema of YAML 1.2, and which texts and numbers no file may hold."""
+"""The value of a bare word, by the core schema of YAML 1.2, and the texts and numbers that no file may hold."""
 
 from __future__ import annotations
 

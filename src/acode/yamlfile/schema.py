@@ -1,4 +1,4 @@
-"""What the methods of `Node` accept, as JSON Schema (draft 2020-12): one function for each of them.
+"""The values that the methods of `Node` accept, as JSON Schema (draft 2020-12): one function for each of them.
 
 A schema says less than a reader: ids that are there twice, cycles and paths through links are known only to the reader.
 It must never refuse what the reader accepts, or an editor marks a good file as wrong.

@@ -39,7 +39,7 @@ PLAUSIBLE: dict[str, tuple[int, ...]] = {
 }
 
 
-HELPERS = (b"/keeper.py\0", b"git\0")  # in the command line of who works for acode
+HELPERS = (b"/keeper.py\0", b"/keeper_server.py\0", b"git\0")  # in the command line of who works for acode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,14 @@
 """The tools of an agent: each call is a step, found on record or done once.
 
-A call is known by its place, its tool and its arguments; the provider's id for it counts for nothing. What the model is
-told comes from the record, live and in every later run.
+A call is known by its place, its tool and its arguments; the provider's id for it does not count. The model's answer
+comes from the record, live and in every later run.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from acode.agent.context import Job
+from acode.agent.context import Context
 from acode.agent.messages import Call
 from acode.agent.permission import question_for
 from acode.agent.tool_schemas import EditFile, Misunderstood, Understood, told, understand
@@ -33,28 +33,28 @@ TOOLS: dict[str, Tool] = {
 }
 
 
-def use(job: Job, name: str, call: Call) -> Answer:
-    """What came of the call; `name` is its place in the session. Whether it is allowed was decided before."""
+def use(context: Context, name: str, call: Call) -> Answer:
+    """The result of the call; `name` is its place in the session. The permission was decided before."""
     understood = understand(call.tool, call.arguments)
-    begun = offered(job, name, call, understood)
+    begun = offered(context, name, call, understood)
     if begun.found:
-        return from_record(job, begun, call.tool, understood)
+        return from_record(context, begun, call.tool, understood)
     if isinstance(understood, Misunderstood):
-        return looked(job, begun, Answer(text=understood.reason, error=True, malformed=understood.malformed))
-    return TOOLS[call.tool].do(job, begun, understood.arguments)
+        return looked(context, begun, Answer(text=understood.reason, error=True, malformed=understood.malformed))
+    return TOOLS[call.tool].do(context, begun, understood.arguments)
 
 
-def refuse(job: Job, name: str, call: Call, reason: str) -> Answer:
-    """The call is not made; on record already, it is told what came of it then, whatever is thought of it today."""
+def refuse(context: Context, name: str, call: Call, reason: str) -> Answer:
+    """The call is not made; one that is on record already gets its recorded result, whatever the settings say today."""
     understood = understand(call.tool, call.arguments)
-    begun = offered(job, name, call, understood)
+    begun = offered(context, name, call, understood)
     if begun.found:
-        return from_record(job, begun, call.tool, understood)
-    return looked(job, begun, Answer(text=f"Refused: {reason}.", error=True))
+        return from_record(context, begun, call.tool, understood)
+    return looked(context, begun, Answer(text=f"Refused: {reason}.", error=True))
 
 
-def offered(job: Job, name: str, call: Call, understood: Understood | Misunderstood) -> Begun:
-    clean = job.world.redactor.text
+def offered(context: Context, name: str, call: Call, understood: Understood | Misunderstood) -> Begun:
+    clean = context.world.redactor.text
     if isinstance(understood, Understood) and isinstance(understood.arguments, EditFile):
         # No excerpts, which a person is shown when asked: a password without the word before it looks like any text.
         shown = f"Edit {visible(understood.arguments.path)}?"
@@ -62,10 +62,10 @@ def offered(job: Job, name: str, call: Call, understood: Understood | Misunderst
         shown = question_for(understood.arguments, clean)
     else:
         shown = visible(clean(call.arguments)[:SHOWN_CHARACTERS_MAX])
-    return job.bench.offer(name, [call.tool, understood.identity], shown=shown[:SHOWN_CHARACTERS_MAX])
+    return context.steps.offer(name, [call.tool, understood.identity], shown=shown[:SHOWN_CHARACTERS_MAX])
 
 
-def from_record(job: Job, begun: Begun, name: str, understood: Understood | Misunderstood) -> Answer:
+def from_record(context: Context, begun: Begun, name: str, understood: Understood | Misunderstood) -> Answer:
     answer = on_record(begun)
     if answer is not None:
         return answer
@@ -74,4 +74,4 @@ def from_record(job: Job, begun: Begun, name: str, understood: Understood | Misu
         return command.reply(begun.result)
     if tool is None or tool.recount is None or isinstance(understood, Misunderstood):
         return Answer(text=BY_HAND)
-    return tool.recount(job, begun.completed, understood.arguments)  # type: ignore[no-any-return]
+    return tool.recount(context, begun.completed, understood.arguments)  # type: ignore[no-any-return]

@@ -1,13 +1,13 @@
-"""run_command, git_commit and ask_user: what reaches beyond the files.
+"""run_command, git_commit and ask_user: the tools that reach beyond the files.
 
-A command runs under a keeper, in the workspace; whether it may be repeated after a crash is said by the settings and
-by nobody else. A commit carries its key. What a person answers is recorded with the question.
+A command runs under a keeper, in the workspace; only the settings say whether it may be repeated after a crash. A
+commit carries its key. A person's answer is recorded with the question.
 """
 
 from __future__ import annotations
 
-from acode.agent.context import Job
-from acode.agent.gates import answered_in_words
+from acode.agent.context import Context
+from acode.agent.gates import answered_with_text
 from acode.agent.permission import is_read_only
 from acode.agent.tool_schemas import AskUser, GitCommit, RunCommand
 from acode.agent.tools.interface import BY_HAND, Answer, Ending, ending_of, execute
@@ -21,19 +21,19 @@ SHOWN_TAIL_BYTES = 12_288
 # run_command.
 
 
-def run(job: Job, begun: Begun, asked: RunCommand) -> Answer:
-    settings = job.world.config.settings
+def run(context: Context, begun: Begun, asked: RunCommand) -> Answer:
+    settings = context.world.config.settings
     limit_s = asked.timeout_s if isinstance(asked.timeout_s, int | float) else settings.steps.timeout_seconds
     repeatable = is_read_only(asked.command, settings.tools)
-    done = execute(job, begun, Run(command=asked.command), idempotent=repeatable, timeout_s=limit_s)
-    return done if isinstance(done, Answer) else ran(job, done, asked)
+    done = execute(context, begun, Run(command=asked.command), idempotent=repeatable, timeout_s=limit_s)
+    return done if isinstance(done, Answer) else ran(context, done, asked)
 
 
-def ran(job: Job, completed: ev.StepCompleted, asked: RunCommand) -> Answer:
+def ran(context: Context, completed: ev.StepCompleted, asked: RunCommand) -> Answer:
     if completed.output is None and completed.settled:
         return Answer(text=f"{BY_HAND} What it printed was not kept.")
-    ending = ending_of(job, completed)
-    output = shortened(job.bench.output(completed))
+    ending = ending_of(context, completed)
+    output = shortened(context.steps.output(completed))
     if completed.output is not None and completed.output.truncated:
         output += f"\n[it printed {completed.output.bytes:,} bytes, of which only the first were kept]"
     return Answer(text="\n".join(filter(None, [output, f"[{how_it_ended(ending)}]"])), error=ending is not None)
@@ -59,15 +59,15 @@ def shortened(text: str) -> str:
 # git_commit.
 
 
-def commit(job: Job, begun: Begun, asked: GitCommit) -> Answer:
-    done = execute(job, begun, Commit(message=asked.message, paths=asked.paths))
-    return done if isinstance(done, Answer) else committed(job, done, asked)
+def commit(context: Context, begun: Begun, asked: GitCommit) -> Answer:
+    done = execute(context, begun, Commit(message=asked.message, paths=asked.paths))
+    return done if isinstance(done, Answer) else committed(context, done, asked)
 
 
-def committed(job: Job, completed: ev.StepCompleted, asked: GitCommit) -> Answer:
-    ending = ending_of(job, completed)
+def committed(context: Context, completed: ev.StepCompleted, asked: GitCommit) -> Answer:
+    ending = ending_of(context, completed)
     if ending is not None:
-        output = shortened(job.bench.output(completed))
+        output = shortened(context.steps.output(completed))
         return Answer(text="\n".join(filter(None, [output, f"[not committed: {ending.message}]"])), error=True)
     found = completed.result if isinstance(completed.result, dict) else {}
     note = found.get("note")
@@ -79,8 +79,8 @@ def committed(job: Job, completed: ev.StepCompleted, asked: GitCommit) -> Answer
 # ask_user.
 
 
-def ask(job: Job, begun: Begun, asked: AskUser) -> Answer:
-    return reply(answered_in_words(job, begun, asked.question))
+def ask(context: Context, begun: Begun, asked: AskUser) -> Answer:
+    return reply(answered_with_text(context, begun, asked.question))
 
 
 def reply(said: object) -> Answer:

@@ -1,6 +1,6 @@
 """write_file and edit_file: a file is replaced whole, by the engine; the hashes before and after are on record.
 
-An edit is computed from what stands in the file now. If somebody changes the file before it is replaced, nothing is
+An edit is computed from the file's present content. If somebody changes the file before it is replaced, nothing is
 written: the model made its edit for another text.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import stat
 
-from acode.agent.context import Job
+from acode.agent.context import Context
 from acode.agent.tool_schemas import CONTENT_BYTES_MAX, EditFile, WriteFile
 from acode.agent.tools.interface import BY_HAND, Answer, ending_of, execute, refused, root_of, text_in, why
 from acode.agent.tools.read import FILE_BYTES_MAX
-from acode.disk.own_files import kind_in_words
+from acode.disk.own_files import describe_kind
 from acode.errors import FileTooLarge, UnsafePath
 from acode.events import types as ev
 from acode.events.definition import Write
@@ -23,28 +23,28 @@ from acode.workspace import look, read_file, visible
 # write_file.
 
 
-def write(job: Job, begun: Begun, asked: WriteFile) -> Answer:
+def write(context: Context, begun: Begun, asked: WriteFile) -> Answer:
     size = len(asked.content.encode())
     if size > CONTENT_BYTES_MAX:
-        return refused(job, begun, f"The content has {size:,} bytes, over the limit of {CONTENT_BYTES_MAX:,}.")
+        return refused(context, begun, f"The content has {size:,} bytes, over the limit of {CONTENT_BYTES_MAX:,}.")
     try:
-        found = look(root_of(job), asked.path)
+        found = look(root_of(context), asked.path)
     except (UnsafePath, OSError) as error:
-        return refused(job, begun, why(error, asked.path))
+        return refused(context, begun, why(error, asked.path))
     if found is not None and not stat.S_ISREG(found.st_mode):
-        return refused(job, begun, f"{visible(asked.path)} is {kind_in_words(found.st_mode)}, not a file.")
-    done = execute(job, begun, Write(path=asked.path, content=asked.content))
-    return done if isinstance(done, Answer) else written(job, done, asked)
+        return refused(context, begun, f"{visible(asked.path)} is {describe_kind(found.st_mode)}, not a file.")
+    done = execute(context, begun, Write(path=asked.path, content=asked.content))
+    return done if isinstance(done, Answer) else written(context, done, asked)
 
 
-def written(job: Job, completed: ev.StepCompleted, asked: WriteFile) -> Answer:
+def written(context: Context, completed: ev.StepCompleted, asked: WriteFile) -> Answer:
     data = asked.content.encode()
-    return told(job, completed, asked.path, hashlib.sha256(data).hexdigest(), f"Wrote {visible(asked.path)}")
+    return told(context, completed, asked.path, hashlib.sha256(data).hexdigest(), f"Wrote {visible(asked.path)}")
 
 
-def told(job: Job, completed: ev.StepCompleted, path: str, sha256: str | None, what: str) -> Answer:
+def told(context: Context, completed: ev.StepCompleted, path: str, sha256: str | None, what: str) -> Answer:
     """From the record: what stands there now may have been made by a later step."""
-    ending = ending_of(job, completed)
+    ending = ending_of(context, completed)
     if ending is not None:
         return Answer(text=f"Not written: {ending.message}.", error=True)
     state = next((one for one in completed.files if one.path == path), None)
@@ -56,22 +56,22 @@ def told(job: Job, completed: ev.StepCompleted, path: str, sha256: str | None, w
 # edit_file.
 
 
-def edit(job: Job, begun: Begun, asked: EditFile) -> Answer:
+def edit(context: Context, begun: Begun, asked: EditFile) -> Answer:
     try:
-        data, state = read_file(root_of(job), asked.path, FILE_BYTES_MAX)
+        data, state = read_file(root_of(context), asked.path, FILE_BYTES_MAX)
     except (FileTooLarge, UnsafePath, OSError) as error:
-        return refused(job, begun, why(error, asked.path))
+        return refused(context, begun, why(error, asked.path))
     text = text_in(data)
     if text is None:
-        return refused(job, begun, f"{visible(asked.path)} is a binary file and cannot be edited.", state)
+        return refused(context, begun, f"{visible(asked.path)} is a binary file and cannot be edited.", state)
     wrong = problem_of(text, asked)
     if wrong is not None:
-        return refused(job, begun, f"Nothing was changed in {visible(asked.path)}: {wrong}", state)
+        return refused(context, begun, f"Nothing was changed in {visible(asked.path)}: {wrong}", state)
     content = text.replace(asked.old, asked.new)
     if len(content.encode()) > FILE_BYTES_MAX:
-        return refused(job, begun, f"The file would have more than {FILE_BYTES_MAX:,} bytes.", state)
-    done = execute(job, begun, Write(path=asked.path, content=content), expected_sha256=state.sha256)
-    return done if isinstance(done, Answer) else edited(job, done, asked)
+        return refused(context, begun, f"The file would have more than {FILE_BYTES_MAX:,} bytes.", state)
+    done = execute(context, begun, Write(path=asked.path, content=content), expected_sha256=state.sha256)
+    return done if isinstance(done, Answer) else edited(context, done, asked)
 
 
 def problem_of(text: str, asked: EditFile) -> str | None:
@@ -87,5 +87,5 @@ def problem_of(text: str, asked: EditFile) -> str | None:
     return None
 
 
-def edited(job: Job, completed: ev.StepCompleted, asked: EditFile) -> Answer:
-    return told(job, completed, asked.path, None, f"Edited {visible(asked.path)}")
+def edited(context: Context, completed: ev.StepCompleted, asked: EditFile) -> Answer:
+    return told(context, completed, asked.path, None, f"Edited {visible(asked.path)}")

@@ -1,7 +1,7 @@
-"""What every tool has: its words for the model, the work, and a way to tell from the record what came of it.
+"""The interface of a tool: its description for the model, the work, and the answer that is made from the record.
 
-A tool that only looks records what the model is told. A tool that does something is executed by the engine, and what
-the model is told is made from the record of that alone: a later run tells it the same, whatever the world has become.
+A tool that only reads records its answer. A tool with effects is executed by the engine, and its answer is made from
+that record alone: a later run gives the same answer, whatever has changed since.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from typing import Any
 import msgspec
 
 from acode.agent import messages
-from acode.agent.context import Job
+from acode.agent.context import Context
 from acode.errors import OF_THE_MACHINE, AcodeError, UnsafePath
 from acode.events import types as ev
 from acode.events.definition import Action, Call
 from acode.library.declarations import Begun
+from acode.library.deferred_steps import DeferredSteps
 from acode.workspace import Root, visible
 
 BY_HAND = "A person said that this took effect; nothing more is known of it."
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the model is told of its call. `error`: it was not done, or ended badly; `malformed`: not understood."""
+    """The answer to the model's call. `error`: it was not done, or ended badly; `malformed`: not understood."""
 
     text: str
     error: bool = False
@@ -32,19 +33,19 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
     told: messages.Tool
-    do: Callable[[Job, Begun, Any], Answer]
-    recount: Callable[[Job, ev.StepCompleted, Any], Answer] | None = None  # None: it only looks
+    do: Callable[[Context, Begun, Any], Answer]
+    recount: Callable[[Context, ev.StepCompleted, Any], Answer] | None = None  # None: it only looks
 
 
-def looked(job: Job, begun: Begun, answer: Answer, *files: ev.FileState) -> Answer:
+def looked(context: Context, begun: Begun, answer: Answer, *files: ev.FileState) -> Answer:
     """Nothing was changed: what was found, or why nothing was done, is the step's result."""
     tool = begun.id.rpartition(".")[2].partition("-")[0]
-    job.bench.answer(begun, Call(function=tool), msgspec.to_builtins(answer), files=files)
+    context.steps.answer(begun, Call(function=tool), msgspec.to_builtins(answer), files=files)
     return answer
 
 
-def refused(job: Job, begun: Begun, text: str, *files: ev.FileState) -> Answer:
-    return looked(job, begun, Answer(text=text, error=True), *files)
+def refused(context: Context, begun: Begun, text: str, *files: ev.FileState) -> Answer:
+    return looked(context, begun, Answer(text=text, error=True), *files)
 
 
 def on_record(begun: Begun) -> Answer | None:
@@ -54,7 +55,7 @@ def on_record(begun: Begun) -> Answer | None:
 
 
 def execute(
-    job: Job,
+    context: Context,
     begun: Begun,
     action: Action,
     *,
@@ -64,13 +65,13 @@ def execute(
 ) -> ev.StepCompleted | Answer:
     """Have the engine do it; an Answer where the place turned out to be one that must not be touched."""
     try:
-        return job.bench.execute(
+        return context.steps.execute(
             begun, action, idempotent=idempotent, timeout_s=timeout_s, expected_sha256=expected_sha256
         )
     except UnsafePath as error:
         if begun.started is not None:
             raise
-        return refused(job, begun, f"Refused: {error.message}.")
+        return refused(context, begun, f"Refused: {error.message}.")
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -81,20 +82,24 @@ class Ending(msgspec.Struct, frozen=True):
     message: str
 
 
-def ending_of(job: Job, completed: ev.StepCompleted) -> Ending | None:
-    found = job.bench.result(completed)
+def ending_of(context: Context, completed: ev.StepCompleted) -> Ending | None:
+    return ending_in(context.steps, completed)
+
+
+def ending_in(steps: DeferredSteps, completed: ev.StepCompleted) -> Ending | None:
+    found = steps.result(completed)
     return msgspec.convert(found, Ending) if isinstance(found, dict) and "reason" in found else None
 
 
 # Looking.
 
 
-def root_of(job: Job) -> Root:
-    return job.bench.run.root
+def root_of(context: Context) -> Root:
+    return context.steps.run.root
 
 
 def raise_if_of_the_machine(error: Exception) -> None:
-    """A sick disk or a limit ends the run: a model that is told so takes it for the state of the work."""
+    """A failing disk or a limit ends the run: a model would take the error for the state of the work."""
     if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
         raise error
 

@@ -1,8 +1,8 @@
-"""read_file: show a text, by lines. What was read is recorded with its hash, so that a resume sees that it changed."""
+"""read_file: show a text, by lines. The content is recorded with its hash, so that a resume notices a change."""
 
 from __future__ import annotations
 
-from acode.agent.context import Job
+from acode.agent.context import Context
 from acode.agent.tool_schemas import ReadFile
 from acode.agent.tools.interface import Answer, looked, refused, root_of, text_in, why
 from acode.errors import FileTooLarge, UnsafePath
@@ -14,28 +14,28 @@ SHOWN_BYTES_MAX = 65_536
 SHOWN_BYTES_MIN = 4_096
 
 
-def show(job: Job, begun: Begun, asked: ReadFile) -> Answer:
+def show(context: Context, begun: Begun, asked: ReadFile) -> Answer:
     try:
-        data, state = read_file(root_of(job), asked.path, FILE_BYTES_MAX)
+        data, state = read_file(root_of(context), asked.path, FILE_BYTES_MAX)
     except FileTooLarge as error:
-        return refused(job, begun, f"{error.message}. Use search, or a command that shows a part of it.")
+        return refused(context, begun, f"{error.message}. Use search, or a command that shows a part of it.")
     except (UnsafePath, OSError) as error:
-        return refused(job, begun, why(error, asked.path))
+        return refused(context, begun, why(error, asked.path))
     text = text_in(data)
     if text is None:
-        return refused(job, begun, f"{visible(asked.path)} is a binary file of {len(data):,} bytes.", state)
+        return refused(context, begun, f"{visible(asked.path)} is a binary file of {len(data):,} bytes.", state)
     if not text:
-        return looked(job, begun, Answer(text=f"[{visible(asked.path)} is empty]"), state)
+        return looked(context, begun, Answer(text=f"[{visible(asked.path)} is empty]"), state)
     lines = lines_of(text)
     if asked.offset_lines > len(lines):
-        return refused(job, begun, f"{visible(asked.path)} has only {len(lines):,} lines.", state)
-    text = part(lines, asked.offset_lines, asked.limit_lines, shown_bytes_max(job))
-    return looked(job, begun, Answer(text=text), state)
+        return refused(context, begun, f"{visible(asked.path)} has only {len(lines):,} lines.", state)
+    text = part(lines, asked.offset_lines, asked.limit_lines, shown_bytes_max(context))
+    return looked(context, begun, Answer(text=text), state)
 
 
-def shown_bytes_max(job: Job) -> int:
-    """About an eighth of what the model can take in: a token is some four bytes."""
-    return max(SHOWN_BYTES_MIN, min(SHOWN_BYTES_MAX, job.world.config.settings.model.context_tokens // 2))
+def shown_bytes_max(context: Context) -> int:
+    """About an eighth of the model's context: a token is some four bytes."""
+    return max(SHOWN_BYTES_MIN, min(SHOWN_BYTES_MAX, context.world.config.settings.model.context_tokens // 2))
 
 
 def lines_of(text: str) -> list[str]:
@@ -61,6 +61,6 @@ def part(lines: list[str], first: int, count: int, bytes_max: int) -> str:
     shown = "".join(taken)
     if (first, last) == (1, len(lines)):
         return shown
-    more = f"; go on with offset_lines={last + 1}" if last < len(lines) else ""
+    more = f"; continue with offset_lines={last + 1}" if last < len(lines) else ""
     between = "" if shown.endswith("\n") else "\n"
     return f"{shown}{between}[lines {first:,} to {last:,} of {len(lines):,}{more}]"

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from acode.agent.context import Job
+from acode.agent.context import Context
 from acode.agent.permission import may_be_shown
 from acode.agent.tool_schemas import ListFiles, Search
 from acode.agent.tools.interface import Answer, looked, raise_if_of_the_machine, refused, root_of, text_in, why
 from acode.agent.tools.tree import ENTRIES_MAX, Names, Walk
-from acode.disk.own_files import kind_in_words
+from acode.disk.own_files import describe_kind
 from acode.errors import AcodeError, UnsafePath
 from acode.events import types as ev
 from acode.library.declarations import Begun
@@ -31,15 +31,15 @@ REGEX_MEMORY_BYTES_MAX = 16 * 1_048_576
 # list_files.
 
 
-def list_files(job: Job, begun: Begun, asked: ListFiles) -> Answer:
-    walk = Walk(root_of(job), asked.path)
+def list_files(context: Context, begun: Begun, asked: ListFiles) -> Answer:
+    walk = Walk(root_of(context), asked.path)
     try:
         names = Names(asked.pattern, asked.path)
         listed, room, more = list[str](), LISTED_BYTES_MAX, False
         for entry in walk.files():
             if not names(entry.path):
                 continue
-            kind = "" if stat.S_ISREG(entry.mode) else f" ({kind_in_words(entry.mode)})"
+            kind = "" if stat.S_ISREG(entry.mode) else f" ({describe_kind(entry.mode)})"
             line = visible(entry.path) + kind
             room -= len(line.encode()) + 1
             if len(listed) >= LISTED_FILES_MAX or room < 0:
@@ -47,12 +47,12 @@ def list_files(job: Job, begun: Begun, asked: ListFiles) -> Answer:
                 break
             listed.append(line)
     except (UnsafePath, OSError) as error:
-        return refused(job, begun, why(error, asked.path))
+        return refused(context, begun, why(error, asked.path))
     except ValueError as error:
-        return looked(job, begun, bad_pattern(asked.pattern, error))
+        return looked(context, begun, bad_pattern(asked.pattern, error))
     notes = [f"{len(listed):,} shown, there are more: name a path or a pattern"] if more else []
     text = "\n".join([*listed, *in_brackets([*notes, *left_out(walk)])])
-    return looked(job, begun, Answer(text=text or "[no files]"))
+    return looked(context, begun, Answer(text=text or "[no files]"))
 
 
 def bad_pattern(pattern: str, error: Exception) -> Answer:
@@ -73,7 +73,7 @@ def in_brackets(notes: list[str]) -> list[str]:
 
 
 class Results:
-    """What is found, up to the limits."""
+    """The matches, up to the limits."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -103,33 +103,33 @@ class Wanted(NamedTuple):
     names: Names
 
 
-def search(job: Job, begun: Begun, asked: Search) -> Answer:
+def search(context: Context, begun: Begun, asked: Search) -> Answer:
     try:
         wanted = Wanted(test_of(asked), Names(asked.pattern, asked.path))
     except ValueError as error:
-        return looked(job, begun, bad_pattern(asked.text if asked.regex else asked.pattern, error))
-    walk, results = Walk(root_of(job), asked.path), Results()
-    tools = job.world.config.settings.tools
+        return looked(context, begun, bad_pattern(asked.text if asked.regex else asked.pattern, error))
+    walk, results = Walk(root_of(context), asked.path), Results()
+    tools = context.world.config.settings.tools
     try:
         for entry in walk.files():
             if not stat.S_ISREG(entry.mode) or not wanted.names(entry.path):
                 continue
             if may_be_shown(entry.path, tools):
-                search_file(job, entry.path, wanted.holds, results)
+                search_file(context, entry.path, wanted.holds, results)
             else:
                 results.withheld += 1
             if results.full or results.read_bytes > SEARCHED_BYTES_MAX:
                 break
     except (UnsafePath, OSError) as error:
-        return refused(job, begun, why(error, asked.path))
+        return refused(context, begun, why(error, asked.path))
     found = results.lines or ["[nothing found]"]
     text = "\n".join([*found, *in_brackets([*results.notes(), *left_out(walk)])])
-    return looked(job, begun, Answer(text=text), *results.files)
+    return looked(context, begun, Answer(text=text), *results.files)
 
 
-def search_file(job: Job, path: str, holds: Callable[[str], bool], results: Results) -> None:
+def search_file(context: Context, path: str, holds: Callable[[str], bool], results: Results) -> None:
     try:
-        data, state = read_file(root_of(job), path, SEARCHED_FILE_BYTES_MAX)
+        data, state = read_file(root_of(context), path, SEARCHED_FILE_BYTES_MAX)
     except (AcodeError, OSError) as error:
         raise_if_of_the_machine(error)
         results.not_text += 1
@@ -164,7 +164,7 @@ def _found_by(regex: Callable[[str], object], line: str) -> bool:
 
 
 def compiled(pattern: str, *, ignore_case: bool) -> Callable[[str], object]:
-    """A regular expression that takes linear time: one of a model's may be meant to take for ever."""
+    """A regular expression that takes linear time: an expression of a model may be meant to take forever."""
     try:
         import re2
     except ImportError:

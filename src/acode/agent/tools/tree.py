@@ -143,7 +143,7 @@ def _is_pattern(line: str) -> bool:
 
 
 def ignored(path: str, is_directory: bool, rules: Rules) -> bool:
-    """The last word of the innermost rules that say anything about the path."""
+    """The result of the last matching rule among the innermost rules that match the path."""
     verdict = False
     for directory, spec in rules:
         inside = path if directory == "." else path[len(directory) + 1 :]

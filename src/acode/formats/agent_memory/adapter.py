@@ -1,7 +1,7 @@
-"""An agent-memory run as acode carries it: read again before every step, told of every outcome in its own events.
+"""Continue an agent-memory run: read it again before every step, record every outcome in its own events.
 
-The run has no lock of its own; acode's lock on the run keeps two of us apart. Other actors may go on writing their own
-files meanwhile, so nothing is remembered from one step to the next but what acode itself began.
+The run has no lock of its own; acode's lock on the run keeps two of us apart. Other actors may write their own files
+meanwhile, so acode remembers from one step to the next only the steps it began.
 """
 
 from __future__ import annotations
@@ -88,15 +88,17 @@ def _diagnosed(world: World, value: memory.Run) -> memory.Findings:
 
 
 def read_whole(path: str) -> memory.Run:
-    """The run, for whoever will write by it. A part of it may say the opposite of the whole: it is refused by name."""
+    """The run, for a caller that will write to it. A part of a run may contradict the whole, so a partial read is
+    refused.
+    """
     value = memory.read(path)
     if value.unread:
         raise unread(value.run_id, value.unread)
     return value
 
 
-def mend(world: World, run: Run, options: Options) -> tuple[str, ...]:
-    """Nothing to repair: this format is mended by running the steps whose artifacts are missing."""
+def repair_by_rules(world: World, run: Run, options: Options) -> tuple[str, ...]:
+    """Nothing to repair: running the steps whose artifacts are missing repairs this format."""
     return ()
 
 
@@ -127,11 +129,11 @@ def approve(world: World, run: Run, *, note: str, asked: dict[str, Any] | None) 
     return f"the plan is approved, phase {number_of(numbering, EXECUTION)} may begin ({where})"
 
 
-# Carrying.
+# Continuing the run.
 
 
 @contextmanager
-def carried(world: World, run: Run, options: Options) -> Iterator[MemoryRun]:
+def activate(world: World, run: Run, options: Options) -> Iterator[MemoryRun]:
     yield MemoryRun(world, run)
 
 
@@ -164,7 +166,7 @@ class MemoryRun:
         for warning in findings.warnings:
             held.warn(warning)
         if findings.ending is None:
-            unbound = findings.stage == EXECUTION and approval_in_force(value.story) is None
+            unbound = findings.stage == EXECUTION and approval_in_force(value.run_events) is None
             approved = digests_of(value) if unbound else None
             stamp = self._stamp(self.world.new_id())
             self._append(held, (memory.session_resumed(stamp, findings, approved=approved),))
@@ -199,7 +201,7 @@ class MemoryRun:
             self._append(held, events)
 
     def record(self, held: Held, origin: dict[str, Any], outcome: Outcome) -> AcodeError | None:
-        if memory.already_said(self.path, outcome.key, began=held.session.created_at):
+        if memory.already_recorded(self.path, outcome.key, began=held.session.created_at):
             return None
         stamp = self._stamp(outcome.key, outcome.finished)
         if "gate" in origin:
@@ -214,8 +216,8 @@ class MemoryRun:
         return self._record_success(held, action, stamp)
 
     def _record_success(self, held: Held, action: memory.NextAction, stamp: memory.Stamp) -> AcodeError | None:
-        """The driver ended with success; what it wrote into the run is its more exact word."""
-        match memory.told_by_driver(read_whole(self.path), action):
+        """The driver ended with success; the events that it wrote into the run are more exact than its exit status."""
+        match memory.driver_outcome(read_whole(self.path), action):
             case None:
                 self._append(held, memory.events_on_success(stamp, action))
                 return None
@@ -225,8 +227,8 @@ class MemoryRun:
                 reason = f"the driver ended with success, but {action.artifact} is not there"
                 self._append(held, memory.events_on_failure(stamp, action, reason=reason))
             case "failed":
-                reason = f"the driver ended with success, but it told the run that {action.task} failed"
-        return StepFailed(reason, hint="Mend the cause, then resume the run.", task=action.task or action.do)
+                reason = f"the driver ended with success, but it recorded in the run that {action.task} failed"
+        return StepFailed(reason, hint="Fix the cause, then resume the run.", task=action.task or action.do)
 
     def _stamp(self, event_id: str, now: datetime | None = None) -> memory.Stamp:
         return memory.Stamp(run_id=self.run_id, event_id=event_id, now=now or self.world.clock())

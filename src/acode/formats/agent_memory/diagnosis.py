@@ -1,7 +1,7 @@
-"""Where a run stands and what comes next, by the format's own rules, which stand above every other resume rule for it.
+"""Diagnose a run: its state and its next action, by the format's own rules, which precede every other resume rule.
 
-Pure: a `Run` and the time go in, findings come out. Only events and core artifacts are asked; whatever else lies in the
-run's folder (a manifest, notes, instructions) has no say.
+Pure: a `Run` and the time go in, findings come out. Only events and core artifacts are read; other files in the run's
+folder (a manifest, notes, instructions) do not count.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import msgspec
 
 from acode.formats.agent_memory import graph as graphs
 from acode.formats.agent_memory.dialect import moment
-from acode.formats.agent_memory.messages import resume_report, shown
 from acode.formats.agent_memory.phase_numbers import (
     EXECUTION,
     PLANNING,
@@ -31,11 +30,12 @@ from acode.formats.agent_memory.values import (
     Ending,
     Mark,
     Run,
-    Story,
+    RunEvents,
     Task,
     TaskRecord,
     TaskState,
 )
+from acode.formats.messages import resume_report, shown
 
 STALE_AFTER_DAYS = 7
 NAMED_TASKS_MAX = 5
@@ -66,7 +66,7 @@ class NextAction(msgspec.Struct, frozen=True, kw_only=True):
     artifact: str | None = None
     to_phase: int | None = None
     approve_after: bool = False
-    """A plan made anew is not the one that was approved: the run goes back to the gate of phase 1 once it is there."""
+    """A new plan is not the one that was approved: the run returns to the gate of phase 1 once the plan exists."""
     numbering: Numbering = "seed"
     """`phase` and `to_phase` are stages; this says which numbers the run's own events have for them."""
 
@@ -81,7 +81,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     phase: int
     """The run's own number."""
     stage: int | None
-    """What it means: one of the five that the rules know; None where that is unclear."""
+    """The stage that the number means: one of the five that the rules know; None where that is unclear."""
     tasks: dict[str, TaskState]
     """Tasks of the graph in its order, then those that only events know."""
     done: int
@@ -107,7 +107,7 @@ def diagnose(run: Run, now: datetime, *, stale_after_days: float = STALE_AFTER_D
     states = task_states(run)
     runnable = runnable_tasks(run, states)
     missing = missing_artifacts(run, at.stage)
-    ending = ended(run.story)
+    ending = ended(run.run_events)
     active = last_activity(run)
     stale = active is not None and now - active > timedelta(days=stale_after_days)
     remake = () if ending else tuple(_remake(name, at) for name in _MAKES if name in missing)
@@ -133,7 +133,7 @@ def diagnose(run: Run, now: datetime, *, stale_after_days: float = STALE_AFTER_D
             *(f"{name} has changed since the plan was approved" for name in changed_since_approval(run)),
             *_graph_warnings(run),
             *run.warnings,
-            *run.story.warnings,
+            *run.run_events.warnings,
         ),
     )
 
@@ -153,7 +153,9 @@ def as_json(findings: Findings) -> dict[str, Any]:
 
 
 def report(findings: Findings, *, waits_for: str | None = None) -> str:
-    """The format's resume report. What a person must do first is the reason to wait, if the caller knows none."""
+    """The format's resume report. The reason to wait is the action that a person must take, unless the caller names
+    one.
+    """
     action = findings.next_action
     if waits_for is None and not action.automatic:
         waits_for = {"wait_for_approval": "the plan's approval", "nothing": "nothing: the run has ended"}.get(
@@ -173,7 +175,7 @@ def report(findings: Findings, *, waits_for: str | None = None) -> str:
 
 
 def repair(findings: Findings) -> tuple[NextAction, ...]:
-    """This format is mended by re-running the steps whose artifacts are missing, never by editing its files."""
+    """Re-running the steps whose artifacts are missing repairs this format; its files are never edited."""
     return findings.remake
 
 
@@ -187,18 +189,20 @@ def rfc3339(when: datetime | None) -> str | None:
 # What the events say.
 
 
-def ended(story: Story) -> Ending | None:
-    """How the run ended; None while it goes on, or where work was taken up again after the end."""
-    if story.end is None or (story.reopened is not None and story.reopened.order > story.end.mark.order):
+def ended(run_events: RunEvents) -> Ending | None:
+    """How the run ended; None while it lasts, or where work continued after the end."""
+    if run_events.end is None or (
+        run_events.reopened is not None and run_events.reopened.order > run_events.end.mark.order
+    ):
         return None
-    return story.end.ending
+    return run_events.end.ending
 
 
 def task_state(record: TaskRecord) -> TaskState:
     """The task's latest event decides; `verified` confirms a completion, and is one where nobody says `completed`.
 
-    Asked of the task alone: actors of two dialects may work on one run, and a word about one task must not turn
-    another, which is done, back.
+    Only the task's own events count: actors of two dialects may work on one run, and an event about one task must not
+    reopen another one that is done.
     """
     words: tuple[tuple[Mark | None, TaskState], ...] = (
         (record.started, "in_progress"),
@@ -214,14 +218,16 @@ def task_state(record: TaskRecord) -> TaskState:
 
 
 def task_states(run: Run) -> dict[str, TaskState]:
-    heard = {record.id: task_state(record) for record in run.story.tasks}
+    heard = {record.id: task_state(record) for record in run.run_events.tasks}
     states: dict[str, TaskState] = {task.id: heard.pop(task.id, "pending") for task in _graph_tasks(run)}
     return {**states, **heard}
 
 
-def approval_in_force(story: Story) -> ApprovalMark | None:
-    """The approved bytes, unless the run was moved on or back by another actor since: then that actor's word counts."""
-    approval, moved = story.approval, story.moved_by_others
+def approval_in_force(run_events: RunEvents) -> ApprovalMark | None:
+    """The approved bytes, unless another actor has moved the run forward or back since: then that actor's events
+    decide.
+    """
+    approval, moved = run_events.approval, run_events.moved_by_others
     if approval is None or (moved is not None and moved.order > approval.mark.order):
         return None
     return approval
@@ -235,7 +241,7 @@ def digests_of(run: Run) -> dict[str, str] | None:
 
 
 def changed_since_approval(run: Run) -> tuple[str, ...]:
-    approval, digests = approval_in_force(run.story), digests_of(run)
+    approval, digests = approval_in_force(run.run_events), digests_of(run)
     if approval is None or digests is None:
         return ()
     return tuple(name for name in APPROVED_ARTIFACTS if digests[name] != approval.digests[name])
@@ -252,13 +258,13 @@ def runnable_tasks(run: Run, states: dict[str, TaskState]) -> tuple[Task, ...]:
 
 def last_activity(run: Run) -> datetime | None:
     """The latest event's time; where no event has one, the newest file's."""
-    at_us = run.story.last_activity_us if run.story.last_activity_us is not None else run.files_touched_us
+    at_us = run.run_events.last_activity_us if run.run_events.last_activity_us is not None else run.files_touched_us
     return None if at_us is None else moment(at_us)
 
 
 def last_completed(run: Run, states: dict[str, TaskState]) -> Completed | None:
     finished = []
-    for record in run.story.tasks:
+    for record in run.run_events.tasks:
         mark = record.completed or record.verified
         if mark is not None and states[record.id] == "done":
             finished.append((mark.order, record.id, record.title))
@@ -270,10 +276,10 @@ def last_completed(run: Run, states: dict[str, TaskState]) -> Completed | None:
 
 
 def missing_artifacts(run: Run, stage: int | None) -> tuple[str, ...]:
-    """What earlier phases should have left, or an event says was made, and is not there (or cannot be used)."""
+    """The artifacts that earlier phases should have left, or that an event names, and that are absent or unusable."""
     if stage is None:
         return ()
-    due = set(run.story.made)
+    due = set(run.run_events.made)
     if stage >= 1:
         due.add("prd.md")
     if stage >= 2:
@@ -284,8 +290,10 @@ def missing_artifacts(run: Run, stage: int | None) -> tuple[str, ...]:
 
 
 def is_damaged(run: Run) -> bool:
-    story = run.story
-    return story.lines_skipped > 0 or any("cannot be read" in text for text in (*story.warnings, *run.warnings))
+    run_events = run.run_events
+    return run_events.lines_skipped > 0 or any(
+        "cannot be read" in text for text in (*run_events.warnings, *run.warnings)
+    )
 
 
 # What comes next.
@@ -304,7 +312,7 @@ def _next_action(
         how = {"completed": "is complete", "failed": "was given up as failed", "cancelled": "was cancelled"}[ending]
         return _step("nothing", at, f"Nothing: the run {how}", automatic=False)
     if at.stage is None:
-        why = f"acode cannot tell what comes next in phase {at.phase}, so a person must take the run on: {at.unclear}"
+        why = f"acode cannot determine the next action in phase {at.phase}, so a person must take it: {at.unclear}"
         return _step("wait_for_person", at, why, automatic=False)
     if _has_no_approval(run, at):
         return _wait_for_approval(at, "Wait for approval: no event says that the plan was approved before phase 2")
@@ -330,11 +338,11 @@ def _step(do: Do, at: Position, summary: str, *, automatic: bool = True, **more:
 
 def _has_no_approval(run: Run, at: Position) -> bool:
     """In execution by its number alone. Where phases are counted from 0 to 6, this number is that of the planning."""
-    story = run.story
-    worked = any(record.started or record.completed or record.verified for record in story.tasks)
-    said_so = story.phase is not None and (story.phase.by_person or story.phase.stage is not None)
+    run_events = run.run_events
+    worked = any(record.started or record.completed or record.verified for record in run_events.tasks)
+    said_so = run_events.phase is not None and (run_events.phase.by_person or run_events.phase.stage is not None)
     by_number = at.numbering == "seed" and at.stage == EXECUTION and digests_of(run) is not None
-    return by_number and "constitution.md" not in run.artifacts and not (worked or said_so or 1 in story.gates)
+    return by_number and "constitution.md" not in run.artifacts and not (worked or said_so or 1 in run_events.gates)
 
 
 def _left_behind(at: Position, undone: list[Task], states: dict[str, TaskState]) -> NextAction:
@@ -354,9 +362,9 @@ def _in_planning(run: Run, at: Position) -> NextAction:
     for name in APPROVED_ARTIFACTS:
         if name not in run.artifacts:
             return _make(name, at)
-    story = run.story
-    entered = story.phase.mark.order if story.phase else None
-    passed = [mark for number, mark in story.gates.items() if stage_of(at.numbering, number) == PLANNING]
+    run_events = run.run_events
+    entered = run_events.phase.mark.order if run_events.phase else None
+    passed = [mark for number, mark in run_events.gates.items() if stage_of(at.numbering, number) == PLANNING]
     if any(entered is None or mark.order > entered for mark in passed):
         return _enter(EXECUTION, at)
     return _wait_for_approval(at, "Wait for approval of plan.md and task-graph.json; nothing is executed before it")
@@ -398,7 +406,7 @@ def _hindrance(task: Task, states: dict[str, TaskState]) -> str:
 
 
 def _enter(stage: int, at: Position) -> NextAction:
-    summary = f"Go on to phase {number_of(at.numbering, stage)}: {PHASE_NAMES[stage].lower()}"
+    summary = f"Continue with phase {number_of(at.numbering, stage)}: {PHASE_NAMES[stage].lower()}"
     return _step("enter_phase", at, summary, to_phase=stage)
 
 
@@ -424,14 +432,14 @@ def _time_warnings(active: datetime | None, now: datetime, *, stale: bool, stale
     if stale:
         days = (now - active).days
         ago = f"{days} day{'s' if days != 1 else ''} ago (stale after {stale_after_days:g})"
-        return [f"the last activity was {ago}; review the plan and the workspace before going on"]
+        return [f"the last activity was {ago}; review the plan and the workspace before you continue"]
     if active - now > CLOCK_SKEW:
         return [f"the last event is dated in the future ({rfc3339(active)}); its clock or this one is wrong"]
     return []
 
 
 def _phase_warnings(run: Run, at: Position) -> list[str]:
-    worked = [record.id for record in run.story.tasks if record.started or record.completed]
+    worked = [record.id for record in run.run_events.tasks if record.started or record.completed]
     if at.stage in (0, PLANNING) and worked:
         return [f"task {worked[0]} was begun, but no event says that the run left phase {at.phase}"]
     if at.unclear:
@@ -448,7 +456,7 @@ def _graph_warnings(run: Run) -> list[str]:
         for task, name in unknown[: graphs.GRAPH_WARNINGS_MAX]
     ]
     known = {task.id for task in tasks}
-    strays = [record.id for record in run.story.tasks if record.id not in known]
+    strays = [record.id for record in run.run_events.tasks if record.id not in known]
     if tasks and strays:
         named = ", ".join(strays[:NAMED_TASKS_MAX]) + (" …" if len(strays) > NAMED_TASKS_MAX else "")
         told.append(f"events name tasks that are not in task-graph.json, they are not run: {named}")

@@ -1,4 +1,4 @@
-"""One line of an event file becomes one `Said`, whichever of the format's three dialects it is written in.
+"""One line of an event file becomes one `LineEvent`, whichever of the format's three dialects it is written in.
 
 Pure. The dialects differ in the key (`type` or `event_type`), in the spelling (`task_started`, `task-started`) and in
 where the details stand; an odd type of a single field never loses the rest of the event.
@@ -67,7 +67,7 @@ _FILE_OF_CREATION = {
 }
 
 
-class Said(msgspec.Struct, gc=False):
+class LineEvent(msgspec.Struct, gc=False):
     """An event as the line has it. `details` stays raw: most events are never asked for theirs."""
 
     type: str | None = None
@@ -86,7 +86,7 @@ class Said(msgspec.Struct, gc=False):
         return self.event_type or self.type or ""
 
 
-_strict = msgspec.json.Decoder(Said)
+_strict = msgspec.json.Decoder(LineEvent)
 _any = msgspec.json.Decoder()
 
 
@@ -94,7 +94,7 @@ class Unreadable(msgspec.Struct, frozen=True):
     reason: str
 
 
-def parse(line: bytes) -> Said | Unreadable | None:
+def parse(line: bytes) -> LineEvent | Unreadable | None:
     """The event on this line; None for a blank line; the reason where there is no event on it."""
     line = line.removeprefix(BOM).strip()
     if not line:
@@ -110,7 +110,7 @@ def parse(line: bytes) -> Said | Unreadable | None:
     return said if said.spelled else Unreadable("an object without `type` or `event_type`")
 
 
-def _parse_oddly_typed(line: bytes) -> Said | Unreadable:
+def _parse_oddly_typed(line: bytes) -> LineEvent | Unreadable:
     try:
         found = _any.decode(line)
     except (msgspec.MsgspecError, ValueError):
@@ -119,7 +119,7 @@ def _parse_oddly_typed(line: bytes) -> Said | Unreadable:
         return Unreadable("nested too deeply")
     if not isinstance(found, dict):
         return Unreadable("no JSON object")
-    said = Said(
+    said = LineEvent(
         type=_text(found.get("type")),
         event_type=_text(found.get("event_type")),
         event_id=_text(found.get("event_id")),
@@ -138,7 +138,7 @@ def folded(spelled: str) -> str:
     return spelled.strip().lower().replace("_", "-")
 
 
-def task_id_of(said: Said) -> str | None:
+def task_id_of(said: LineEvent) -> str | None:
     """The task's id, where it is one that can be used as a name."""
     return usable_id(said.task_id)
 
@@ -152,7 +152,7 @@ def usable_id(value: object) -> str | None:
     return value if 0 < len(value) <= TASK_ID_CHARS_MAX and value.isprintable() else None
 
 
-def details_of(said: Said) -> dict[str, Any]:
+def details_of(said: LineEvent) -> dict[str, Any]:
     raw = bytes(said.details)
     if not raw:
         return {}
@@ -163,7 +163,7 @@ def details_of(said: Said) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def phase_of(said: Said) -> int | None:
+def phase_of(said: LineEvent) -> int | None:
     """The workflow phase that the event names, at its top or in its details; None for anything but 0 to 11."""
     for value in (said.to_phase, said.phase):
         if value is not None:
@@ -177,7 +177,7 @@ def is_newer(name: str) -> bool:
     return name.startswith(("bootstrap-", "dependency-", "development-", "unified-"))
 
 
-def artifact_made(name: str, said: Said) -> str | None:
+def artifact_made(name: str, said: LineEvent) -> str | None:
     """The file name that a creation event names, cut down to its last component: it is only compared, never opened."""
     if name in _FILE_OF_CREATION:
         return _FILE_OF_CREATION[name]
@@ -185,7 +185,7 @@ def artifact_made(name: str, said: Said) -> str | None:
     return re.split(r"[/\\]", path)[-1] if isinstance(path, str) else None
 
 
-def approved_digests(said: Said) -> dict[str, str] | None:
+def approved_digests(said: LineEvent) -> dict[str, str] | None:
     """The SHA-256 of each approved file, where the event names them all."""
     found = details_of(said).get("approved")
     if not isinstance(found, dict) or set(found) != set(APPROVED_ARTIFACTS):

@@ -19,12 +19,12 @@ from acode.errors import AcodeError, UnknownSession
 from acode.formats.agent_memory import diagnosis
 from acode.formats.agent_memory.dialect import file_time_us, moment
 from acode.formats.agent_memory.disk import Folder, OpenFile
-from acode.formats.agent_memory.event_fold import Telling
+from acode.formats.agent_memory.event_fold import EventFold
 from acode.formats.agent_memory.graph import count_tasks
-from acode.formats.agent_memory.messages import shown
 from acode.formats.agent_memory.phase_numbers import position
 from acode.formats.agent_memory.read_run import Notes, event_files, opened_files, read_folder
-from acode.formats.agent_memory.values import EVENT_LINE_BYTES_MAX, GRAPH_BYTES_MAX, RUNS_MAX, Ending, Story
+from acode.formats.agent_memory.values import EVENT_LINE_BYTES_MAX, GRAPH_BYTES_MAX, RUNS_MAX, Ending, RunEvents
+from acode.formats.messages import shown
 from acode.formats.unreadable import machine_refused
 
 RUNS_FOLDER = (".agent-memory", "runs")
@@ -71,7 +71,7 @@ class Located(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FreshStart(msgspec.Struct, frozen=True):
-    """No incomplete run: there is nothing to go on with."""
+    """No incomplete run: there is nothing to continue."""
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -164,22 +164,22 @@ def _look(folder: Folder, name: str, budget: int) -> tuple[Found, int]:
         weight = sum(file.size_bytes for _, file in opened_files(folder, files, notes))
         if weight <= budget:
             return _exactly(folder, name), weight
-    telling = Telling()
+    fold = EventFold()
     touched_us: list[int] = []
     for item, file in opened_files(folder, files, notes):
         touched_us.append(file.touched_us)
         try:
-            telling.hear_file(item.shown_as, item.actor, _last_lines(file))
+            fold.fold_file(item.shown_as, item.actor, _last_lines(file))
         except OSError as error:
             notes.cannot_read(item.shown_as, error)
-    story = telling.story()
-    found = _found(folder.path, name, story, touched_us=max(touched_us, default=None), total=_tasks_total(folder))
+    run_events = fold.run_events()
+    found = _found(folder.path, name, run_events, touched_us=max(touched_us, default=None), total=_tasks_total(folder))
     return _with_problem(found, notes.unread), max(0, budget)  # once a run is too heavy the rest is not even weighed
 
 
 def _unreadable(path: str, name: str, problem: str) -> Found:
     """Listed, never dropped: a run that is left out would be taken for one that is not there."""
-    found = _found(path, name, Telling().story(), touched_us=None, total=None)
+    found = _found(path, name, EventFold().run_events(), touched_us=None, total=None)
     return msgspec.structs.replace(found, problem=problem)
 
 
@@ -188,7 +188,7 @@ def _exactly(folder: Folder, name: str) -> Found:
     states = diagnosis.task_states(run)
     counted = diagnosis.counted_tasks(run, states)
     found = msgspec.structs.replace(
-        _found(folder.path, name, run.story, touched_us=run.files_touched_us, total=len(counted)),
+        _found(folder.path, name, run.run_events, touched_us=run.files_touched_us, total=len(counted)),
         tasks_done=sum(states[task] == "done" for task in counted),
         phase=position(run).phase,
         exact=True,
@@ -197,20 +197,20 @@ def _exactly(folder: Folder, name: str) -> Found:
 
 
 def _with_problem(found: Found, unread: Sequence[str]) -> Found:
-    """A run that seems to have ended may have been taken up again in what cannot be read: it is not called ended."""
+    """A run that seems to have ended may continue in an event file that cannot be read: it is not called ended."""
     return msgspec.structs.replace(found, ending=None, problem=unread[0]) if unread else found
 
 
-def _found(path: str, name: str, story: Story, *, touched_us: int | None, total: int | None) -> Found:
+def _found(path: str, name: str, run_events: RunEvents, *, touched_us: int | None, total: int | None) -> Found:
     created_us = file_time_us(name)
-    updated_us = story.last_activity_us if story.last_activity_us is not None else touched_us
+    updated_us = run_events.last_activity_us if run_events.last_activity_us is not None else touched_us
     return Found(
         run_id=name,
         path=path,
         title=title_of(name),
         created_at=None if created_us is None else moment(created_us),
         updated_at=None if updated_us is None else moment(updated_us),
-        ending=diagnosis.ended(story),
+        ending=diagnosis.ended(run_events),
         tasks_total=total,
         tasks_done=None,
         phase=None,
@@ -241,7 +241,7 @@ def _tasks_total(folder: Folder) -> int | None:
 
 
 def _link_warning(opened: list[Folder]) -> tuple[str, ...]:
-    """O_NOFOLLOW answers "not a directory" for a link too: tell the user why his linked folder is not looked into."""
+    """O_NOFOLLOW answers "not a directory" for a link too: the warning says why a linked folder is not searched."""
     depth = len(opened) - 1
     if 0 <= depth < len(RUNS_FOLDER):
         name = RUNS_FOLDER[depth]

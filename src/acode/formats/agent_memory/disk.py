@@ -1,7 +1,7 @@
 """Look at a foreign run on disk: folders and files opened one below the other, never through a link, never blocking.
 
 A folder is held by its descriptor, so that an attacker who swaps a component for a link between the look and the use
-changes nothing. What is written, `own_events` writes.
+changes nothing. Only `own_events` writes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Folder(OpenDirectory):
         return self.below(name)
 
     def entries(self) -> list[Entry]:
-        """What lies in it, by name. More than FOLDER_ENTRIES_MAX are cut: the caller has lower limits and says so."""
+        """Its entries, by name. More than FOLDER_ENTRIES_MAX are cut: the caller has lower limits and reports them."""
         found: list[Entry] = []
         with os.scandir(self.path if self._fd is None else self._fd) as scan:
             for item in scan:
@@ -90,7 +90,7 @@ class Folder(OpenDirectory):
 
 
 class OpenFile:
-    """A regular file opened for reading; its size is taken once: a living writer cannot hold a reader for ever."""
+    """A regular file opened for reading; its size is taken once: a live writer cannot hold a reader forever."""
 
     def __init__(self, descriptor: int, size_bytes: int, touched_us: int) -> None:
         self._descriptor = descriptor

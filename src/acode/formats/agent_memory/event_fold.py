@@ -1,4 +1,4 @@
-"""Fold the lines of all event files into one `Story`.
+"""Fold the lines of all event files into one `RunEvents`.
 
 Every answer is a maximum over the sort key (timestamp, event id, actor, file, line). A maximum needs neither the events
 in memory nor the files in any order, so that a log of any length is read in memory bounded by the number of tasks, and
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from acode.formats.agent_memory import dialect
-from acode.formats.agent_memory.messages import shown
 from acode.formats.agent_memory.values import (
     CORE_ARTIFACTS,
     DUPLICATES_TRACKED_MAX,
@@ -25,9 +24,10 @@ from acode.formats.agent_memory.values import (
     EndMark,
     Mark,
     PhaseMark,
-    Story,
+    RunEvents,
     TaskRecord,
 )
+from acode.formats.messages import shown
 
 Order = tuple[int, str, str, str, int]
 Point = tuple[Order, str, "int | None"]
@@ -39,7 +39,7 @@ UNKNOWN_TYPES_SHOWN_MAX = 10
 _ENDINGS: dict[str, Ending] = {"run-failed": "failed", "run-cancelled": "cancelled"}
 
 
-class Telling:
+class EventFold:
     """The fold in progress: mutable inside this module, a frozen Story outside."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Telling:
         if len(self._warnings) < SKIPPED_RANGES_MAX:
             self._warnings.append(shown(message, chars_max=500))
 
-    def hear_file(
+    def fold_file(
         self, file: str, folder_actor: str, lines: Iterable[tuple[bytes | None, bool]], first_line: int = 1
     ) -> None:
         """All lines of one event file, as (bytes, ended with a newline); None stands for a line over the limit."""
@@ -95,14 +95,14 @@ class Telling:
                     self._last_activity_us = at_us
             place = order
             self._count(said, line or b"")
-            self._hear(said, order, at_us, ours=folder_actor == OUR_ACTOR)
+            self._fold(said, order, at_us, ours=folder_actor == OUR_ACTOR)
         if untimed:
             self.warn(
                 f"{file} line {first_untimed}: {untimed} event{'s' if untimed > 1 else ''} without a usable timestamp;"
                 " each takes its place after the line before it"
             )
 
-    def _count(self, said: dialect.Said, line: bytes) -> None:
+    def _count(self, said: dialect.LineEvent, line: bytes) -> None:
         self.events_read += 1
         key = hash(said.event_id) if said.event_id else hash(line.strip())
         if key in self._seen:
@@ -119,13 +119,13 @@ class Telling:
                 self._kinds[spelled] = known
         return known
 
-    def _hear(self, said: dialect.Said, order: Order, at_us: int | None, *, ours: bool) -> None:
+    def _fold(self, said: dialect.LineEvent, order: Order, at_us: int | None, *, ours: bool) -> None:
         name, kind = self._kind(said.spelled)
         point: Point = (order, name, at_us)
         if kind in dialect.TASK_KINDS:
-            self._hear_task(said, kind, point, ours=ours)
+            self._fold_task(said, kind, point, ours=ours)
         elif kind in {"phase", "phase_done", "gate"}:
-            self._hear_phase(said, kind, point, ours=ours)
+            self._fold_phase(said, kind, point, ours=ours)
         elif kind == "made":
             made = dialect.artifact_made(name, said)
             if made in CORE_ARTIFACTS:
@@ -135,13 +135,13 @@ class Telling:
                 self._latest["ended"], self._ending = point, _ENDINGS.get(name, "completed")
         elif kind == "resumed":
             self._keep_latest("reopened", point)
-            self._hear_approval(said, point, ours=ours)
+            self._fold_approval(said, point, ours=ours)
         elif dialect.is_newer(name):
             self._newer = True
         elif name.startswith("task-") and len(self._unknown_task_types) < UNKNOWN_TYPES_SHOWN_MAX:
             self._unknown_task_types.add(name)
 
-    def _hear_task(self, said: dialect.Said, kind: str, point: Point, *, ours: bool) -> None:
+    def _fold_task(self, said: dialect.LineEvent, kind: str, point: Point, *, ours: bool) -> None:
         task = dialect.task_id_of(said)
         order = point[0]
         if task is None:
@@ -158,34 +158,34 @@ class Telling:
         if _later(point, marks.get(kind)):
             marks[kind] = point
         if kind == "created":
-            self._hear_title(task, said, order)
+            self._fold_title(task, said, order)
             return
         if kind == "failed" and (task not in self._failures or order > self._failures[task][0]):
             text = bytes(said.details)[:FAILURE_CHARS_MAX].decode("utf-8", "replace")
             self._failures[task] = (order, "" if text == "null" else text)
         if kind == "completed" and not ours:
-            # Only the others' word counts: acode's own completion must not turn their later `verified` back.
+            # Only the events of others count: acode's own completion must not cancel their later `verified`.
             self._completed_by_others.add(task)
         self._keep_latest("reopened", point)
 
-    def _hear_title(self, task: str, said: dialect.Said, order: Order) -> None:
+    def _fold_title(self, task: str, said: dialect.LineEvent, order: Order) -> None:
         title = dialect.details_of(said).get("title")
         if isinstance(title, str) and title and (task not in self._titles or order > self._titles[task][0]):
             self._titles[task] = (order, title[:500])
 
-    def _hear_approval(self, said: dialect.Said, point: Point, *, ours: bool) -> None:
+    def _fold_approval(self, said: dialect.LineEvent, point: Point, *, ours: bool) -> None:
         """Which bytes are approved stands in acode's own events only."""
         digests = dialect.approved_digests(said) if ours else None
         if digests is not None and (self._approval is None or point[0] > self._approval[0][0]):
             self._approval = (point, digests)
 
-    def _hear_phase(self, said: dialect.Said, kind: str, point: Point, *, ours: bool) -> None:
+    def _fold_phase(self, said: dialect.LineEvent, kind: str, point: Point, *, ours: bool) -> None:
         phase = dialect.phase_of(said)
         order = point[0]
         if phase is None:
             self._skip(order[3], order[4], f"a {point[1]} event without a phase from 0 to {PHASE_NUMBER_MAX}")
             return
-        self._hear_approval(said, point, ours=ours)
+        self._fold_approval(said, point, ours=ours)
         if not ours and (kind == "gate" or point[1] == "phase-transition"):
             self._keep_latest("moved_by_others", point)
         self._newer = self._newer or (not ours and phase > LAST_PHASE)
@@ -227,12 +227,12 @@ class Telling:
             told.append(f"events of unknown types change no task: {names}")
         return (*told, *self._warnings)
 
-    def story(self) -> Story:
+    def run_events(self) -> RunEvents:
         ended = self._latest.get("ended")
         reopened, moved = self._latest.get("reopened"), self._latest.get("moved_by_others")
         phase, phase_done = self._phases.get("phase"), self._phases.get("phase_done")
         by_first = sorted(self._tasks.items(), key=lambda item: (item[1]["first"][0], item[0]))
-        return Story(
+        return RunEvents(
             tasks=tuple(self._task(task, marks) for task, marks in by_first),
             phase=phase[1] if phase else None,
             phase_done=phase_done[1] if phase_done else None,
@@ -267,7 +267,7 @@ class Telling:
         )
 
 
-def _phase_mark(said: dialect.Said, phase: int, point: Point, *, ours: bool) -> PhaseMark:
+def _phase_mark(said: dialect.LineEvent, phase: int, point: Point, *, ours: bool) -> PhaseMark:
     """Where acode wrote no name of the phase, it counted as the resume rules do."""
     stage = None
     if ours:

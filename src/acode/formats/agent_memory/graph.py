@@ -1,4 +1,4 @@
-"""task-graph.json: read in both of its shapes, put in order, and looked through for what can never run.
+"""Read task-graph.json in both of its shapes, order its tasks, and find the tasks that can never run.
 
 Pure. Both shapes share `tasks[].id` and `tasks[].dependencies`; the first also has plan phases.
 """
@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from acode.formats.agent_memory.dialect import BOM, usable_id
-from acode.formats.agent_memory.messages import shown
 from acode.formats.agent_memory.values import TASKS_MAX, Graph, Task
+from acode.formats.messages import shown
 
 CYCLES_REPORTED_MAX = 20
 GRAPH_WARNINGS_MAX = 100

@@ -27,7 +27,7 @@ from acode.formats.agent_memory.values import EVENT_LINE_BYTES_MAX, LAST_PHASE, 
 
 OwnEvent = dict[str, Any]
 Digests = Mapping[str, str]
-Told = Literal["completed", "failed", "blocked", "not_made"]
+DriverOutcome = Literal["completed", "failed", "blocked", "not_made"]
 REASON_CHARS_MAX = 2_000
 
 
@@ -105,14 +105,14 @@ def plan_approved(
 
 
 def events_on_start(stamp: Stamp, action: NextAction, *, attempt: int = 1) -> tuple[OwnEvent, ...]:
-    """What to append before a driver is started for this action."""
+    """The events to append before a driver is started for this action."""
     if action.do == "run_task" and action.task is not None:
         return (task_started(stamp, action.task, attempt=attempt),)
     return ()
 
 
 def events_on_success(stamp: Stamp, action: NextAction) -> tuple[OwnEvent, ...]:
-    """What to append once this action is done, in the run's own terms."""
+    """The events to append once this action is done, in the run's own terms."""
     if action.do == "run_task" and action.task is not None:
         return (task_completed(stamp, action.task),)
     if action.do == "enter_phase" and action.to_phase is not None:
@@ -141,8 +141,9 @@ def events_on_failure(stamp: Stamp, action: NextAction, *, reason: str) -> tuple
     return (own_event(stamp, "execution_error", details=details),)
 
 
-def told_by_driver(run: Run, action: NextAction) -> Told | None:
-    """What the run, read again, says about an action whose driver ended with success; None: its exit status stands.
+def driver_outcome(run: Run, action: NextAction) -> DriverOutcome | None:
+    """The outcome that the run, read again, records for an action whose driver ended with success; None: the exit
+    status counts.
 
     A driver may write events of its own: one that says `task-blocked` and exits with 0 has not completed the task.
     And a step that should have made an artifact has not succeeded while the artifact is not there.
@@ -151,7 +152,7 @@ def told_by_driver(run: Run, action: NextAction) -> Told | None:
         return None if action.artifact in run.artifacts else "not_made"
     if action.task is None:
         return None
-    words: dict[str, Told] = {"done": "completed", "failed": "failed", "blocked": "blocked"}
+    words: dict[str, DriverOutcome] = {"done": "completed", "failed": "failed", "blocked": "blocked"}
     return words.get(task_states(run).get(action.task, "pending"))
 
 
@@ -171,7 +172,7 @@ def append(run_path: str | os.PathLike[str], events: Iterable[OwnEvent], *, bega
     return f"{EVENTS_FOLDER}/{OUR_ACTOR}/{name}"
 
 
-def already_said(run_path: str | os.PathLike[str], event_id: str, *, began: datetime) -> bool:
+def already_recorded(run_path: str | os.PathLike[str], event_id: str, *, began: datetime) -> bool:
     """Whether an event of this id stands in the file that `append` writes to; a torn line says nothing."""
     wanted = msgspec.json.encode(event_id)
     try:
@@ -207,11 +208,12 @@ def _append(run_path: str, name: str, data: bytes) -> None:
         opened.callback(os.close, descriptor)
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-            # A second name for somebody else's log would let acode change what is not its own.
+            # A hard link to somebody else's log would let acode change a file that is not its own.
             raise UnsafePath(f"{EVENTS_FOLDER}/{OUR_ACTOR}/{name} is no file of acode's own; nothing is written there")
         size = status.st_size
         if not size:
-            # Or a power cut takes the new names away together with the events. Who made them may have failed here.
+            # Otherwise a power cut removes the new names together with the events. The process that made them may have
+            # failed here.
             for folder in folders:
                 folder.sync()
         # A crash of ours may have torn the last line: without a break the new event would be lost with it.

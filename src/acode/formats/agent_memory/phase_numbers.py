@@ -11,8 +11,8 @@ from typing import Any, Literal
 import msgspec
 
 from acode.formats.agent_memory.dialect import BOM, time_us
-from acode.formats.agent_memory.messages import shown
 from acode.formats.agent_memory.values import PhaseMark, Run, WorkflowState
+from acode.formats.messages import shown
 
 Numbering = Literal["seed", "newer", "long"]
 
@@ -38,7 +38,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     stage: int | None
     numbering: Numbering
     unclear: str = ""
-    """Why no stage can be told from the number."""
+    """Why the number shows no stage."""
 
 
 def number_of(numbering: Numbering, stage: int) -> int:
@@ -51,9 +51,11 @@ def stage_of(numbering: Numbering, number: int) -> int | None:
 
 
 def position(run: Run) -> Position:
-    """By the latest event. workflow-state.json tells a newer run, and has to agree unless acode moved it on since."""
+    """By the latest event. workflow-state.json marks a newer run, and has to agree unless acode has moved the run
+    since.
+    """
     state, said = run.workflow, _latest(run)
-    if state is None and not run.story.newer:
+    if state is None and not run.run_events.newer:
         number = min(said.phase, 4) if said is not None else 0
         return Position(phase=number, stage=number, numbering="seed")
     if state is not None and state.problem:
@@ -68,10 +70,10 @@ def position(run: Run) -> Position:
 
 def _latest(run: Run) -> PhaseMark | None:
     """The latest transition. A dialect without transitions only says which phase it completed last."""
-    story = run.story
-    if story.phase is not None or story.phase_done is None:
-        return story.phase
-    done = story.phase_done
+    run_events = run.run_events
+    if run_events.phase is not None or run_events.phase_done is None:
+        return run_events.phase
+    done = run_events.phase_done
     return msgspec.structs.replace(done, phase=done.phase + 1, stage=None)
 
 

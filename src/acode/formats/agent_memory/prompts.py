@@ -1,4 +1,4 @@
-"""What a driver is told: one action of a run, with everything it needs to take it and nothing it has to guess.
+"""The prompt of a driver: one action of a run, with everything that the driver needs and nothing that it has to guess.
 
 Pure. The texts of the run are quoted as what they are, material of the run; control characters are taken out, and the
 whole has a limit.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 
 from acode.formats.agent_memory.diagnosis import Findings, NextAction
-from acode.formats.agent_memory.messages import shown, shown_block
 from acode.formats.agent_memory.values import PHASE_NAMES, Run
+from acode.formats.messages import shown, shown_block
 
 PROMPT_BYTES_MAX = 256 * 1024
 QUOTED_CHARS_MAX = 24_000
@@ -67,7 +67,7 @@ def _heading(run: Run, findings: Findings, action: NextAction) -> str:
 
 def _task_part(run: Run, findings: Findings, task_id: str) -> str:
     task = next((task for task in (run.graph.tasks if run.graph else ()) if task.id == task_id), None)
-    record = next((record for record in run.story.tasks if record.id == task_id), None)
+    record = next((record for record in run.run_events.tasks if record.id == task_id), None)
     lines = [f"Carry out task {task_id}" + (f": {shown(task.title)}" if task and task.title else "") + "."]
     state = findings.tasks.get(task_id)
     if state == "in_progress":

@@ -12,9 +12,8 @@ import msgspec
 
 from acode.errors import AcodeError, FileTooLarge, UnknownSession, UnsafePath
 from acode.formats.agent_memory.disk import Entry, Folder, OpenFile, lines
-from acode.formats.agent_memory.event_fold import Telling
+from acode.formats.agent_memory.event_fold import EventFold
 from acode.formats.agent_memory.graph import parse_graph
-from acode.formats.agent_memory.messages import shown
 from acode.formats.agent_memory.phase_numbers import parse_state
 from acode.formats.agent_memory.values import (
     APPROVED_ARTIFACTS,
@@ -30,6 +29,7 @@ from acode.formats.agent_memory.values import (
     Run,
     WorkflowState,
 )
+from acode.formats.messages import shown
 from acode.formats.unreadable import machine_refused, needed, reason
 
 EVENTS_FOLDER = "events"
@@ -55,7 +55,7 @@ class EventFile(msgspec.Struct, frozen=True):
 
 
 class Notes:
-    """What a look could not use, and what of it the machine refused: that part may hold anything."""
+    """The parts of a run that could not be used, and those that the machine refused: these may hold anything."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
@@ -73,7 +73,7 @@ class Notes:
 
 
 def read(path: str | os.PathLike[str]) -> Run:
-    """The run in this folder. What cannot be read of it is named in the value; no folder at all is an error."""
+    """The run in this folder. The value names the parts that cannot be read; no folder at all is an error."""
     path = os.fspath(path)
     try:
         with needed(shown(path, chars_max=500)), Folder.at(path) as folder:
@@ -112,14 +112,14 @@ def read_folder(folder: Folder) -> Run:
         if artifact is not None:
             artifacts[name] = artifact
     graph = _graph(artifacts, notes)
-    telling = Telling()
-    hear_all(folder, event_files(folder, notes), telling, notes, touched_us)
+    fold = EventFold()
+    fold_all(folder, event_files(folder, notes), fold, notes, touched_us)
     return Run(
         run_id=os.path.basename(os.path.abspath(folder.path)),
         path=folder.path,
         artifacts=artifacts,
         graph=graph,
-        story=telling.story(),
+        run_events=fold.run_events(),
         workflow=_workflow(folder, entries.get(_NEWER_STATE_FILE), notes),
         files_touched_us=max(touched_us, default=None),
         warnings=tuple(notes.warnings),
@@ -231,7 +231,7 @@ def _collect(folder: Folder, above: tuple[str, ...], files: list[EventFile], not
         notes.warn(f"{here}/ holds {unread} other file{'s' if unread > 1 else ''} than .jsonl; not read")
 
 
-def hear_all(run: Folder, files: tuple[EventFile, ...], telling: Telling, notes: Notes, touched_us: list[int]) -> None:
+def fold_all(run: Folder, files: tuple[EventFile, ...], fold: EventFold, notes: Notes, touched_us: list[int]) -> None:
     """Stream every event file into the telling. Half a log could say the opposite of it: too much is an error."""
     left = EVENT_BYTES_PER_RUN_MAX
     for item, file in opened_files(run, files, notes):
@@ -241,7 +241,7 @@ def hear_all(run: Folder, files: tuple[EventFile, ...], telling: Telling, notes:
             raise FileTooLarge(f"the event files of {where} are over {EVENT_BYTES_PER_RUN_MAX} bytes")
         touched_us.append(file.touched_us)
         try:
-            telling.hear_file(item.shown_as, item.actor, lines(file, line_bytes_max=EVENT_LINE_BYTES_MAX))
+            fold.fold_file(item.shown_as, item.actor, lines(file, line_bytes_max=EVENT_LINE_BYTES_MAX))
         except OSError as error:
             notes.cannot_read(item.shown_as, error)
 

@@ -16,7 +16,7 @@ Ending = Literal["completed", "failed", "cancelled"]
 OUR_ACTOR = "acode"
 CORE_ARTIFACTS = ("constitution.md", "prd.md", "plan.md", "task-graph.json")
 APPROVED_ARTIFACTS = ("plan.md", "task-graph.json")
-"""What a person says yes to at the gate: a yes is for their bytes."""
+"""The files that a person approves at the gate: an approval is for their bytes."""
 PHASE_NAMES = (
     "Intake and validation",
     "Planning",
@@ -81,7 +81,7 @@ class PhaseMark(msgspec.Struct, frozen=True, kw_only=True):
     """The number as the event has it; what it means depends on how the run counts (see `numbering`)."""
     mark: Mark
     stage: int | None = None
-    """What acode meant by the number; only its own events say so."""
+    """The stage that acode meant by the number; only its own events state it."""
     by_person: bool = False
     """The event names a person's approval as its trigger."""
 
@@ -92,14 +92,14 @@ class EndMark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApprovalMark(msgspec.Struct, frozen=True, kw_only=True):
-    """What was approved, by the SHA-256 of each file, as acode wrote it down."""
+    """The approved files, by the SHA-256 of each, as acode recorded them."""
 
     digests: dict[str, str]
     mark: Mark
 
 
-class Story(msgspec.Struct, frozen=True, kw_only=True):
-    """What all event files together say. The same whatever order the files are read in."""
+class RunEvents(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of all event files together. It does not depend on the order in which the files are read."""
 
     tasks: tuple[TaskRecord, ...] = ()
     """In order of first appearance in the logs, by sort key."""
@@ -119,7 +119,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     """Core artifacts that an event says were created."""
     end: EndMark | None = None
     reopened: Mark | None = None
-    """The latest event that shows work going on; after `end` it means that the run was taken up again."""
+    """The latest event that shows work; after `end` it means that the run continued."""
     last_activity_us: int | None = None
     events_read: int = 0
     duplicates: int = 0
@@ -136,7 +136,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     plan_phase: int = 0
     dependencies: tuple[str, ...] = ()
     contract: str = ""
-    """The entry as the file has it, as indented JSON: what a driver is told about the task."""
+    """The entry as the file has it, as indented JSON: the driver's prompt quotes it."""
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +155,7 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkflowState(msgspec.Struct, frozen=True, kw_only=True):
-    """What workflow-state.json, which newer versions of the pack keep, says about the phase."""
+    """The phase by workflow-state.json, which newer versions of the pack keep."""
 
     phase: int = 0
     stage: int | None = None
@@ -174,10 +174,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The core artifacts that are there and not empty, by file name."""
     graph: Graph | None
     """None: no task-graph.json, or none that can be used (a warning says which)."""
-    story: Story
+    run_events: RunEvents
     workflow: WorkflowState | None = None
     files_touched_us: int | None = None
     """The newest modification time of any file of the run, for runs whose events carry no time."""
     warnings: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
-    """What the machine refused to give, and why: the value is a part of the run, and nothing may be decided by it."""
+    """The files that the machine refused, and why: the value is a part of the run, and no decision may rest on it."""

@@ -1,8 +1,8 @@
-"""Arc runs: checkpoints under .claude/arc, found, migrated to schema 19, diagnosed, repaired, claimed and carried on.
+"""Arc runs: checkpoints under .claude/arc, found, migrated to schema 19, diagnosed, repaired, claimed and continued.
 
-The way of a resume is: `locate`, `read`, `look`, `diagnose` (a dry run ends here, and nothing was written), then under
-`claim`: `look` and `diagnose` again, `clean_up`, `repair`, `write`, `settle_contexts`, and for each phase
-`clean_before_phase`, `begin_phase`, `prompt_for_phase`, the driver, `record_phase`, each value put back with `write`.
+The order of a resume is: `locate`, `read`, `look`, `diagnose` (a dry run ends here, and nothing was written), then
+under `claim`: `look` and `diagnose` again, `clean_up`, `repair`, `write`, `settle_contexts`, and for each phase
+`clean_before_phase`, `begin_phase`, `prompt_for_phase`, the driver, `record_phase`, each value stored with `write`.
 """
 
 from acode.formats.arc.checkpoint import Checkpoint, shown

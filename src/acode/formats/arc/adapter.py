@@ -1,6 +1,6 @@
-"""An arc run as acode carries it: claimed, repaired once, then one phase after the other.
+"""Continue an arc run: claim it, repair it once, then drive one phase after the other.
 
-The hashes of finished phases are checked when a run is taken up, not between its phases: a later phase may rewrite what
+The hashes of finished phases are checked when a run is resumed, not between its phases: a later phase may rewrite what
 an earlier one made, and the run's own rules check at a resume only.
 """
 
@@ -109,16 +109,16 @@ def _diagnosed(world: World, run: Run) -> tuple[arc.Checkpoint, Facts, arc.Diagn
     facts = arc.look(checkpoint, config_dir=arc.resolve_config_dir(world.env), own_pid=os.getpid())
     try:
         facts = replace(facts, owner=owner_of(checkpoint.raw, let_go_by(checkpoint.path)))
-    except OSError as problem:  # whoever may only look at the run is shown it all the same
+    except OSError as problem:  # a user who may only read the run still sees it
         facts = replace(facts, lock_refused=reason(problem))
     return checkpoint, facts, arc.diagnose(checkpoint, world.clock(), facts)
 
 
-# Carrying.
+# Continuing the run.
 
 
 @contextmanager
-def carried(world: World, run: Run, options: Options) -> Iterator[ArcRun]:
+def activate(world: World, run: Run, options: Options) -> Iterator[ArcRun]:
     """The run, claimed; what is refused is refused before anything is written."""
     one = ArcRun(world, run, accept_stale=accepts_stale(world, options))
     one.refuse(_diagnosed(world, run)[2])
@@ -131,10 +131,10 @@ def accepts_stale(world: World, options: Options) -> bool:
     return said == "continue" or options.force
 
 
-def mend(world: World, run: Run, options: Options) -> tuple[str, ...]:
+def repair_by_rules(world: World, run: Run, options: Options) -> tuple[str, ...]:
     """Claim, clean up and repair. Suspended tasks stay as they are: their contexts belong to the next dispatch."""
     told: list[str] = []
-    with carried(world, run, options) as one:
+    with activate(world, run, options) as one:
         before = arc.read(one.path).raw
         notes: list[Raw] = []
         diagnosis, problems = one.repair(notes.append, dispatch=False)
@@ -246,7 +246,7 @@ class ArcRun:
         if status == "completed" and told in ("skipped", "failed"):
             status = told  # the driver's own word in the checkpoint is more exact than its exit status
         artifact, sha256 = self._artifact(checkpoint, phase, entry) if status == "completed" else (None, None)
-        failure = told_failed(phase) if outcome.status == "completed" and status == "failed" else None
+        failure = driver_failed(phase) if outcome.status == "completed" and status == "failed" else None
         if status == "completed" and artifact is None:
             place = arc.expected_artifact(value, phase, run_id=self.run_id)
             status, failure = "failed", not_made(phase, place)
@@ -266,7 +266,7 @@ class ArcRun:
         return failure
 
     def _artifact(self, checkpoint: arc.Checkpoint, phase: str, entry: Raw) -> tuple[str | None, str | None]:
-        """The artifact that the driver named in the checkpoint, else the one at the place that it was told.
+        """The artifact that the driver named in the checkpoint, else the one at the path in its prompt.
 
         Bytes that the phase was demoted for are no artifact: recorded again, a change would pass for the original.
         """
@@ -282,14 +282,14 @@ class ArcRun:
         return None, None
 
 
-def told_failed(phase: str) -> StepFailed:
+def driver_failed(phase: str) -> StepFailed:
     return StepFailed(f"the driver ended with success, but it recorded the phase {phase} as failed", phase=phase)
 
 
 def not_made(phase: str, place: str) -> StepFailed:
     return StepFailed(
         f"the driver ended with success, but it wrote no artifact of the phase {phase} to {place}",
-        hint="Mend the driver: it has to write that file anew. Then resume the run.",
+        hint="Fix the driver: it has to write that file again. Then resume the run.",
         phase=phase,
     )
 

@@ -26,7 +26,7 @@ EPOCH_MS_MAX: Final = 253_402_300_799_000  # the last second of the year 9999
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What stands in one checkpoint.json: kept whole, unknown fields included."""
+    """The content of one checkpoint.json, kept whole, unknown fields included."""
 
     root: Path
     relative: str

@@ -44,7 +44,7 @@ def claim(path: Path, *, own_pid: int, config_dir: str, now: datetime) -> Iterat
 
 
 def let_go_by(path: Path) -> int | None:
-    """The acode that had this run last and has let it go; None where one has it now, or none ever had.
+    """The acode process that held this run last and released it; None where one holds it now, or none ever did.
 
     Its number may still be in the checkpoint, and a process of that number may be alive: it is on its way out, or the
     number was used again.
@@ -91,9 +91,9 @@ def owner_of(value: Raw, let_go: int | None) -> Process:
 
 @contextmanager
 def _locked(holder: disk.Directory, own_pid: int) -> Iterator[int | None]:
-    """The lock, and who signed it before.
+    """The lock, and the process that signed it before.
 
-    The file is never deleted: a lock on an unlinked file keeps nobody out who opens the name anew.
+    The file is never deleted: a lock on an unlinked file keeps out nobody who opens the name again.
     """
     with disk.translated(os.path.join(holder.path, LOCK_NAME)):
         fd = holder.open_file(LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)

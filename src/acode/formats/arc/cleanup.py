@@ -55,7 +55,7 @@ def clean_before_phase(
 
 
 def release_and_remove(config_dir: str, teams: Sequence[str], *, sleep: Sleep, record: Record) -> list[str]:
-    """Release the registrations, remove the directories, release once more: a dying worker may have written it anew."""
+    """Release the registrations, remove the directories, release once more: a dying worker may write them again."""
     if not teams:
         return []
     warnings = _retried(teams, lambda team: _release(config_dir, team), sleep=sleep)

@@ -1,7 +1,7 @@
-"""Bring the saved contexts of suspended tasks to the state that the repaired checkpoint says they have.
+"""Write the saved contexts of suspended tasks in the state that the repaired checkpoint records.
 
 The checkpoint is written first and names both contents of each context, before and after its count grew. So a crash
-between the two writes is told apart from tampering, and no resume is counted twice.
+between the two writes differs from tampering, and no resume is counted twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def settle_contexts(root: Path, value: Raw, *, run_id: str) -> tuple[dict[str, s
 
 
 def _settled(root: Path, path: str, entry: Raw) -> bytes | str:
-    """The context with its raised count, or why it cannot be used. What the machine refuses is no cold start."""
+    """The context with its raised count, or why it cannot be used. A file that the machine refuses is no cold start."""
     try:
         with needed(path), disk.parent_of(root, path) as (holder, name):
             data, status = disk.read_bounded(holder, name, TEXT_BYTES_MAX)

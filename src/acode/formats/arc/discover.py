@@ -1,6 +1,6 @@
 """Find arc runs and read one of them. Nothing here writes, and nothing here follows a link.
 
-The newest run is the one whose own content says so: modification times are reordered by every copy and checkout.
+Its own content decides which run is the newest: every copy and checkout reorders modification times.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def read(path: Path) -> Checkpoint:
         if machine_refused(problem):  # it may be as good as ever: no case for a backup
             raise MachineRefused(f"{relative} cannot be read: {reason_of(problem)}") from problem
         reason = f"{relative} cannot be read: {problem.strerror}."
-    raise ForeignUnreadable(reason, **_ways_out(root, relative))
+    raise ForeignUnreadable(reason, **_backup_hint(root, relative))
 
 
 def _read_file(root: Path, relative: str) -> Checkpoint:
@@ -162,12 +162,12 @@ def _read_file(root: Path, relative: str) -> Checkpoint:
     return Checkpoint(root=root, relative=relative, raw=decode(data, name=relative), mtime=status.st_mtime)
 
 
-def _ways_out(root: Path, relative: str) -> dict[str, Any]:
+def _backup_hint(root: Path, relative: str) -> dict[str, Any]:
     backup = newest_backup(root, relative)
     if backup is None:
         hint = "There is no backup that can be read. Start the run afresh; nothing was changed or deleted."
         return {"hint": hint, "backup": None, "next_action": "fresh_start"}
-    hint = f"Put back the newest backup that can be read: {backup}. Or start the run afresh; nothing was deleted."
+    hint = f"Restore the newest backup that can be read: {backup}. Or start the run afresh; nothing was deleted."
     return {"hint": hint, "backup": backup, "next_action": "fresh_start"}
 
 

@@ -1,6 +1,6 @@
-"""What the world looked like when a run was diagnosed: plain values, gathered by `look`, judged by `diagnose`.
+"""The facts that a diagnosis uses: plain values about the machine, gathered by `look`, judged by `diagnose`.
 
-`refused` is what the machine said where it kept something back: such a thing is neither there nor absent.
+`refused` is the machine's reason for refusing a file: such a file is neither present nor absent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ArtifactKind = Literal["file", "directory", "missing", "unsafe", "unreadable", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """Whoever a file names as its owner. `pid` is None where nothing usable is recorded."""
+    """The process that a file names as its owner. `pid` is None where nothing usable is recorded."""
 
     pid: int | None = None
     alive: bool = False
@@ -34,7 +34,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Team:
-    """What lies under teams/ and tasks/ of the config directory for one team name."""
+    """The directories under teams/ and tasks/ of the config directory for one team name."""
 
     teams: Kind = "absent"
     tasks: Kind = "absent"
@@ -76,7 +76,7 @@ class Facts:
     own_pid: int
     own_config_dir: str
     own_parent: int | None = None
-    """Who started acode: a session that resumes its run through a command of its own is no stranger to it."""
+    """The process that started acode: a session may resume its own run through a command of its own."""
     current_branch: str | None = None
     recorded_config_dir: str | None = None
     owner: Process = field(default_factory=Process)
@@ -91,7 +91,7 @@ class Facts:
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """Everything that the machine kept back: a run is shown without it, and never carried on."""
+        """Everything that the machine refused: a run is shown without it, and never continued."""
         found = [
             *(f"{path}: {one.refused}" for path, one in self.artifacts.items() if one.refused),
             *(f"{path}: {one.refused}" for path, one in self.contexts.items() if one.refused),

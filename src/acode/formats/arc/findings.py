@@ -1,4 +1,4 @@
-"""What a diagnosis found: plain values that a person is shown and that a repair obeys."""
+"""The findings of a diagnosis: plain values that a person is shown and that a repair follows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RefusalKind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why the run may not be carried on now; showing it is always allowed."""
+    """Why the run may not be continued now; showing it is always allowed."""
 
     kind: RefusalKind
     message: str
@@ -54,7 +54,7 @@ class Demotion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """A team that a dead session left behind. `resets` tells whether its phase starts over."""
+    """A team that a dead session left behind. `resets`: whether its phase starts over."""
 
     phase: str
     team: str

@@ -179,7 +179,7 @@ def _is_file_reference(path: str) -> bool:
 
 
 def identifiers(plan: TextFile) -> list[str]:
-    """Names of code that a plan quotes; a name that is gone from the code tells that the code has moved on."""
+    """Names of code that a plan quotes; a name that is gone from the code shows that the code has changed."""
     named = dict.fromkeys(QUOTED.findall(_text(plan)))
     return [
         name for name in named if IDENTIFIER.fullmatch(name) and name not in STOPWORDS and not _is_file_reference(name)

@@ -1,4 +1,4 @@
-"""What git knows about the workspace of a run: the files that differ, and how far the repository has moved."""
+"""The git state of a run's workspace: the files that differ, and the commits since the run began."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def _text(ended: tuple[int, bytes] | None) -> str | None:
 
 
 def modified_files(root: Path) -> frozenset[str] | None:
-    """The tracked files that differ from the last commit; None where git cannot tell.
+    """The tracked files that differ from the last commit; None where git gives no answer.
 
-    Asked of `status`, because `diff` rewrites the index even when it is told to take no optional locks.
+    Asked of `status`, because `diff` rewrites the index even with optional locks switched off.
     """
     if _answer(root, "rev-parse", "--verify", "--quiet", "HEAD") is None:
         return None
@@ -34,7 +34,7 @@ def modified_files(root: Path) -> frozenset[str] | None:
 
 
 def current_branch(root: Path) -> str | None:
-    """The branch that is checked out; empty for a detached head, None where git cannot tell."""
+    """The branch that is checked out; empty for a detached head, None where git gives no answer."""
     answer = _answer(root, "branch", "--show-current")
     return None if answer is None else answer.strip()
 

@@ -119,7 +119,7 @@ def v4_to_v5(value: Raw) -> Raw:
 
 
 def v5_to_v6(value: Raw) -> Raw:
-    """The tier is not selected anew: that would judge by the git state of today, not of the run."""
+    """The tier is not selected again: that would judge by the git state of today, not of the run."""
     value, convergence = _object_in(value, "convergence")
     convergence = _added(convergence, tier=dict(STANDARD_TIER))
     if not _under_way(convergence):

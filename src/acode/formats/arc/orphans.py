@@ -1,6 +1,6 @@
-"""What a session that died left behind: teams, open phases, state files. Step 6 of the format's own resume, foreseen.
+"""Find the leftovers of a dead session: teams, open phases, state files. Step 6 of the format's own resume, foreseen.
 
-A live session's things are never an orphan's, however old they look.
+Files of a live session are never orphans, however old they look.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""May this run be carried on, here, by us? Steps 2b and 2c of the format's own resume, and the limits of newer ones."""
+"""Decide whether this run may be continued here. Steps 2b and 2c of the format's own resume, and the limits of newer
+ones.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from acode.formats.arc.migrations import Migrated
 NONCE: Final = re.compile(r"[0-9a-f]{12}")
 NEWER_NONCE: Final = re.compile(r"[0-9a-f]{12}|[0-9a-f]{32}")
 UNREAD_SHOWN_MAX: Final = 5
-UNREAD_HINT: Final = "Mend the disk or the file's permissions, then resume the run."
+UNREAD_HINT: Final = "Repair the disk or the file's permissions, then resume the run."
 CONFIG_DIR_HINT: Final = "Resume with CLAUDE_CONFIG_DIR set to that directory."
 
 
@@ -25,7 +27,7 @@ def refusals_of(value: Raw, migrated: Migrated, freshness: Freshness, facts: Fac
     found.append(_newer_refusal(value, migrated))
     if freshness.stale:
         message = "The plan is stale: the repository has moved on since it was written. " + " ".join(freshness.warnings)
-        hint = "Write the plan anew, or accept it as it is: acode resume --changed-files continue"
+        hint = "Write the plan again, or accept it as it is: acode resume --changed-files continue"
         found.append(Refusal(kind="stale_plan", message=message, hint=hint))
     return [refusal for refusal in found if refusal is not None]
 
@@ -35,16 +37,16 @@ def nonce_refusal(value: Raw, *, newer: bool = False) -> Refusal | None:
     if isinstance(nonce, str) and (NEWER_NONCE if newer else NONCE).fullmatch(nonce):
         return None
     message = f"The checkpoint's session_nonce {shown(nonce, 60)} is not 12 hexadecimal digits: possible tampering."
-    hint = "Look at the file and its backups. Put a good one back, or start the run afresh; nothing was changed."
+    hint = "Look at the file and its backups. Restore a good one, or start the run again; nothing was changed."
     return Refusal(kind="tampered", message=message, hint=hint)
 
 
 def unread_refusal(facts: Facts) -> Refusal | None:
-    """What the machine kept back may be an artifact that changed, a stale plan, or a live session's team."""
+    """A file that the machine refused may be an artifact that changed, a stale plan, or a live session's team."""
     if not facts.unread:
         return None
     named = "; ".join(shown(text) for text in facts.unread[:UNREAD_SHOWN_MAX])
-    message = f"The run is not carried on from a part of its record. What cannot be read: {named}."
+    message = f"The run is not continued from a part of its record. These files cannot be read: {named}."
     return Refusal(kind="unread", message=message, hint=UNREAD_HINT)
 
 
@@ -96,7 +98,7 @@ def branch_warnings(value: Raw, facts: Facts) -> list[str]:
 def _newer_refusal(value: Raw, migrated: Migrated) -> Refusal | None:
     if not migrated.newer:
         return None
-    hint = "Carry the run on with the tool that wrote it, or upgrade acode."
+    hint = "Continue the run with the tool that wrote it, or upgrade acode."
     if migrated.schema_from > p.SCHEMA_NEWEST_KNOWN:
         message = f"Schema {migrated.schema_from} is newer than any that acode knows ({p.SCHEMA_NEWEST_KNOWN})."
         return Refusal(kind="unknown_phases", message=message, hint=hint)

@@ -1,4 +1,4 @@
-"""Carry a run on, phase by phase: what the next phase is told, and how its beginning and end are recorded.
+"""Record a run phase by phase: the prompt of the next phase, and the record of its beginning and end.
 
 Pure. Recording an outcome twice is the same as recording it once, because a crash may come between the recording and
 the knowledge of it.

@@ -91,7 +91,7 @@ def with_suspended_settled(value: Raw, verdicts: tuple[Verdict, ...], now: datet
 
 
 def _task_record(verdict: Verdict, now: datetime) -> Raw:
-    """What the host tool's own task list would say: free to be taken again, or failed for good."""
+    """The entry for the host tool's own task list: free to be started again, or failed for good."""
     record: Raw = {"suspended": False, "action": verdict.action, "reason": verdict.reason, "at": stamp(now)}
     record |= {"suspended_because": verdict.suspended_because, "context_path": verdict.context_path}
     if verdict.action == "permanently_failed":
@@ -104,7 +104,7 @@ def _task_record(verdict: Verdict, now: datetime) -> Raw:
 
 
 def with_records(value: Raw, diagnosis: Diagnosis, now: datetime) -> Raw:
-    """What was demoted and which teams were released, for whoever asks later."""
+    """Record the demoted phases and the released teams, for a later audit."""
     at = stamp(now)
     demoted = [_demotion_record(one, at) for one in diagnosis.demoted]
     released = [{"phase": o.phase, "team": o.team, "at": at} for o in diagnosis.orphans if o.removed]
@@ -135,5 +135,5 @@ def with_owner(value: Raw, *, own_pid: int, config_dir: str) -> Raw:
 
 
 def recovered_state(document: Raw, now: datetime) -> Raw:
-    """A state file whose session crashed, closed in the words of the host tool."""
+    """A state file whose session crashed, closed in the host tool's own terms."""
     return {**document, "status": "completed", "completed": stamp(now), "crash_recovered": True}

@@ -1,4 +1,4 @@
-"""Put a checkpoint back on disk: whole or not at all, with what was there kept beside it.
+"""Write a checkpoint: whole or not at all, with the old content kept beside it.
 
 Only the holder of the run's lock may write. Backups of the last three contents rotate; the one from before a schema
 change stays, because no later version of the file can be turned back into it.

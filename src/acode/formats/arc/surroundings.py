@@ -178,7 +178,7 @@ def team(config_dir: str, name: str) -> Team:
 
 
 def _kind_in(config_dir: str, shelf: str, name: str) -> disk.Kind:
-    """What cannot be looked at counts as there: the clean-up tries to remove it, and says why it could not."""
+    """A path that cannot be examined counts as present: the clean-up tries to remove it, and reports a failure."""
     try:
         with disk.directory(config_dir, shelf) as holder:
             return holder.kind(name)
@@ -189,7 +189,7 @@ def _kind_in(config_dir: str, shelf: str, name: str) -> disk.Kind:
 
 
 def state_files(root: Path) -> list[StateFile]:
-    """The state files of all sub-commands of the host tool, whoever owns them."""
+    """The state files of all sub-commands of the host tool, of every owner."""
     try:
         with disk.directory(root, "tmp") as holder:
             names = [name for name in holder.names(TMP_ENTRIES_MAX) if _is_state_name(name)]

@@ -31,7 +31,9 @@ COUNT_LINE: Final = re.compile(rb"^(resume_count:[ \t]*)([0-9]{1,6})(?=[ \t\r\n]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What happens to one suspended task, and why. The two hashes tie the decision to the very bytes it was made on."""
+    """The decision about one suspended task, and its reason. The two hashes tie the decision to the very bytes it was
+    made on.
+    """
 
     task: str
     action: Action
@@ -189,7 +191,7 @@ def with_resume_count(data: bytes, count: int) -> bytes:
     return counted[: place.start(2)] + fresh.encode("ascii") + counted[place.end(2) :]
 
 
-# What the next worker reads.
+# The text for the next worker.
 
 
 def prepared(value: Raw) -> dict[str, Raw]:
@@ -205,7 +207,7 @@ def prepared(value: Raw) -> dict[str, Raw]:
 
 
 def injection(task: str, entry: Raw, data: bytes) -> str:
-    """The context of one task as data: preamble, fence, content, fence, and where to go on from."""
+    """The context of one task as data: preamble, fence, content, fence, and the action to continue from."""
     head = parse_head(data) or {}
     span = head_span(data)
     body = data[span[2] :] if span else data
@@ -228,5 +230,5 @@ def injection(task: str, entry: Raw, data: bytes) -> str:
         f"Files modified so far: {files}.\n"
         f"Continue from: {last_action}.\n"
         f"[[end saved context {mark}]]\n"
-        "RE-ANCHOR: the saved context ends here. Check the files themselves, then go on with the task from there.\n"
+        "RE-ANCHOR: the saved context ends here. Check the files themselves, then continue the task from there.\n"
     )

@@ -1,4 +1,4 @@
-"""The capability that makes an agent durable: where its runs stand in the session, and what it must refuse."""
+"""The capability that makes an agent durable: the place of its runs in the session, and the features it must refuse."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class AcodeDurability(BaseDurabilityCapability[AgentDepsT]):
     """Make an agent durable: inside `acode.session`, its model requests and tool calls are steps.
 
     Give it to the agent: `Agent(…, name="support", capabilities=[AcodeDurability()])`. Killed anywhere and run again,
-    the agent is given the responses and results on record, and goes on where it stood. Outside of a session it changes
-    nothing.
+    the agent is given the responses and results on record, and continues where it stood. Outside of a session it
+    changes nothing.
 
     idempotent: the names of tools that may be repeated when the program was killed inside them. All others are effects:
-    the next run raises `OutcomeUnknown`, and somebody decides. A tool can say it itself, with
-    `metadata={"acode": {"idempotent": True}}`; `metadata={"acode": False}` makes it no step at all. name: the agent's
-    name in the steps, if not its own. models: further models by name, for `run(model=…)`. event_stream_handler: is
-    shown what the model streams while it streams; it is no step, and is told of tool calls again on a resume.
+    the next run raises `OutcomeUnknown`, and a person decides. A tool can say it itself, with `metadata={"acode":
+    {"idempotent": True}}`; `metadata={"acode": False}` makes it no step at all. name: the agent's name in the steps, if
+    not its own. models: further models by name, for `run(model=…)`. event_stream_handler: receives the model's stream
+    as it arrives; it is no step, and receives tool calls again on a resume.
     """
 
     engine_spec = DurabilityEngineSpec(
@@ -80,7 +80,7 @@ class AcodeDurability(BaseDurabilityCapability[AgentDepsT]):
     def for_agent(self, agent: AbstractAgent[AgentDepsT, Any]) -> AbstractCapability[AgentDepsT]:
         """Bind it to the agent; one with tools that would escape it is refused."""
         for toolset in agent.toolsets:
-            toolset.apply(refuse_what_escapes)
+            toolset.apply(refuse_escaping_features)
         return super().for_agent(agent)
 
     def get_durable_operation_backend(self) -> Steps:
@@ -151,7 +151,7 @@ class AcodeDurability(BaseDurabilityCapability[AgentDepsT]):
         return conversation_id_from_run_id(run_id) if self.in_durable_context else None
 
     async def get_run_start_time(self, run_id: str) -> datetime | None:
-        """When the run first began, so that its time-out counts from there; asked only for a run with a time-out."""
+        """When the run first began, so that its timeout counts from there; asked only for a run with a timeout."""
         here = CURRENT.get()
         if here is None:
             return None
@@ -162,7 +162,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def refuse_what_escapes(toolset: AbstractToolset[Any]) -> None:
+def refuse_escaping_features(toolset: AbstractToolset[Any]) -> None:
     """Tools of these kinds become steps, or are executed by nobody; those of any other would run again on a resume."""
     if isinstance(toolset, FunctionToolset | DynamicToolset | ExternalToolset | WrapperToolset):
         return

@@ -1,8 +1,8 @@
-"""What an agent asks for, as a step is known: its name by its place in the run, and its arguments in one form.
+"""The identity of an agent's requests as steps: a name by the place in the run, and arguments in one form.
 
 Names and arguments are compared with what earlier runs recorded, so they are compatibility data: a change here makes
-every session that is under way ask for something else. Whatever differs from run to run without meaning anything, such
-as time stamps and the ids that a provider gives to its calls, has no part in them.
+every session that is under way ask for something else. They leave out values that differ from run to run without
+meaning, such as time stamps and a provider's ids for its calls.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _ordered = msgspec.json.Encoder(order="deterministic")
 
 
 class Run:
-    """One run of an agent, and how often it has asked for what."""
+    """One run of an agent, and the count of each of its requests."""
 
     def __init__(self) -> None:
         self._counters: dict[str, int] = {}
@@ -122,7 +122,7 @@ def in_a_name(text: str) -> str:
 
 
 def arguments_of(operation: DurableOperationId, params: Any) -> tuple[Any, ...]:
-    """What a later run must ask for again; each part stands for itself, so that it shows which of them has changed."""
+    """The arguments that a later run must repeat, each part by itself, so that a mismatch names the changed part."""
     if isinstance(operation, ModelRequestId) and isinstance(params, ModelRequestParams):
         return arguments_of_request(operation, params)
     if isinstance(operation, ToolsetCallToolId | ToolsetValidateToolArgumentsId):
@@ -145,7 +145,7 @@ def arguments_of_request(operation: ModelRequestId, params: ModelRequestParams) 
 
 
 def shown_prompt(parts: Sequence[Any]) -> str:
-    """The latest that the model was told, for people, cut short."""
+    """The latest message to the model, for people, cut short."""
     words = []
     for part in parts:
         if isinstance(part, UserPromptPart):
@@ -157,7 +157,7 @@ def shown_prompt(parts: Sequence[Any]) -> str:
 
 
 def plain_message(message: ModelMessage) -> Any:
-    """What was said. All else about a message is bookkeeping, which a later run keeps anew."""
+    """The content of a message. All else is bookkeeping, which a later run makes again."""
     return [message.kind, [canonical(part) for part in message.parts]]
 
 

@@ -1,7 +1,8 @@
-"""What the agent framework has executed for it, as steps of the open session: begun, ended, and given back on a resume.
+"""The calls of the agent framework as steps of the open session: begun, ended, and returned from the record on a
+resume.
 
 A model request may be repeated. A tool call is an effect, and is repeated only where it was declared to be harmless, or
-where somebody decided so. What is recorded is the JSON of Pydantic AI's own adapters.
+where somebody decided so. The record is the JSON of Pydantic AI's own adapters.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ class AsStep(BoundDurableOperation[Any, Any, Any]):
     async def __call__(self, params: Any, *, config: Any = None) -> Any:
         asked = self._operation.operation_id
         if isinstance(asked, EventStreamHandlerId):
-            return await self._operation.handler(params)  # it shows what happens, and is told again on a resume
+            # t shows events as they happen, and gets them again on a resume
+            return await self._operation.handler(params)
         session, run = current(), RUN.get()
         name = step_name(asked, params, run or Run())
         if run is None:
@@ -144,12 +146,12 @@ class AsStep(BoundDurableOperation[Any, Any, Any]):
             raise NotStorable(
                 f"what is recorded for step {name} is no {self._operation.config_role} result that this version of"
                 f" pydantic-ai can read: {error}",
-                hint="Use the version that recorded it; or begin anew under another key.",
+                hint="Use the version that recorded it; or begin again under another key.",
             ) from error
 
 
 def repeatable(asked: DurableOperationId) -> bool:
-    """Whether nothing can come of doing it again. What is not known here is an effect."""
+    """Whether repeating it is harmless. A call of an unknown kind is an effect."""
     return isinstance(
         asked,
         ModelRequestId
@@ -162,7 +164,7 @@ def repeatable(asked: DurableOperationId) -> bool:
 
 
 def declared_of(tool: object | None, name: str) -> Declared | Literal[False]:
-    """What the tool's own metadata say."""
+    """The declarations in the tool's own metadata."""
     known = tool.tool_def.metadata if isinstance(tool, ToolsetTool) else None
     declared = (known or {}).get(METADATA, {})
     if declared is False:

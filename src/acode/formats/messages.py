@@ -1,4 +1,4 @@
-"""What people and drivers get to read about a run: text without control characters, the resume report, the prompts.
+"""The texts about a run for people and drivers: text without control characters, the resume report, the prompts.
 
 Pure. Must never claim more than the findings say, and never let a foreign file speak to the terminal.
 """
@@ -40,7 +40,7 @@ def resume_report(
 ) -> str:
     """The report that opens a resume, for runs of every source.
 
-    `waits_for` says why acode does not go on by itself (a gate, no driver); the last line is then truthful about it.
+    `waits_for` says why acode does not continue by itself (a gate, no driver); the last line then names it.
     """
     completed = "none yet"
     if last_completed is not None:

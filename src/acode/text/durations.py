@@ -1,4 +1,4 @@
-"""Times, durations and counts in words."""
+"""Times, durations and counts as texts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def span(text: str) -> timedelta | None:
 
 
 def shortened(text: str, chars_max: int = STEP_SHOWN_CHARS_MAX) -> str:
-    """A long command by its two ends: the program, and what it works on. Only for text that is redacted already."""
+    """A long command by its two ends: the program, and its last arguments. Only for text that is redacted already."""
     if len(text) <= chars_max:
         return text
     tail = max((chars_max - 1) // 3, 0)

@@ -1,0 +1,440 @@
+"""The server behind `acode ui`: routes, what each one reads, and the stream that tells a page that the log has grown.
+
+Every request reads the verified log in this process; nothing is kept between requests but the guards. Answers are the
+functions of the commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from acode import seal
+from acode.engine.preview import Preview, preview, verify
+from acode.engine.session_list import rows
+from acode.engine.workspace_store import opened
+from acode.engine.world import Options, World
+from acode.errors import AcodeError, Stale
+from acode.events.definition import Approve, command_line, describe_in_full, execution_order
+from acode.plan import covered_by
+from acode.state import Session
+from acode.steps.keeper_notes import run_directory
+from acode.store.store import DATABASE, Store
+from acode.ui import answers, pages
+from acode.ui.axis import Axis
+from acode.ui.guards import HEADERS, IN_WORDS, Guards
+from acode.ui.log_window import last_events
+from acode.ui.pages import Listed, Remote, SessionPage, StepDetail
+from acode.ui.places import Places
+from acode.ui.report import end_of
+from acode.ui.step_window import WINDOW_ROWS, Outline
+from acode.ui.timeline import timeline_of
+from acode.ui.trail import trail_of
+from acode.ui.views import Words
+
+WATCH_EVERY_S = 0.1
+TICK_EVERY_S = 5.0
+TRAIL_EVENTS = 400
+TRAIL_SHOWN_MAX = 80
+STATIC = Path(__file__).parent / "static"
+STATIC_FILES = {"page.css": "text/css", "page.js": "text/javascript"}
+
+ListRemote = Callable[[], list[Remote]]
+
+
+class Server:
+    """The application of one `acode ui`."""
+
+    def __init__(self, places: Places, guards: Guards, list_remote: ListRemote | None = None) -> None:
+        self.places = places
+        self.guards = guards
+        self.list_remote = list_remote
+        session = "/w/{place}/s/{session}"
+        self.app = Guarded(
+            Starlette(
+                routes=[
+                    Route("/", self.sessions),
+                    Route("/live", self.live_list),
+                    Route("/static/{name}", self.static),
+                    Route("/favicon.ico", no_icon),
+                    Route(session, self.session),
+                    Route(f"{session}/live", self.live_session),
+                    Route(f"{session}/part", self.session_part),
+                    Route(f"{session}/rows", self.rows),
+                    Route(f"{session}/step", self.step),
+                    Route(f"{session}/preview", self.preview),
+                    Route(f"{session}/audit", self.audit),
+                    Route(f"{session}/answer", self.answer, methods=["POST"]),
+                ],
+                exception_handlers={AcodeError: refused},
+            ),
+            guards,
+        )
+
+    # The list.
+
+    async def sessions(self, request: Request) -> Response:
+        return await run_in_threadpool(self._sessions, request)
+
+    def _sessions(self, request: Request) -> Response:
+        query = request.query_params.get("q", "").strip()
+        here = self.places.world(self.places.here)
+        words, now = Words(here.redactor), here.clock()
+        listed, broken = [], []
+        for name, path in self.places.paths.items():
+            try:
+                listed += list(listed_of(name, self.places.world(name)))
+            except AcodeError as error:
+                broken.append(f"{path}: {error.message}")
+        remote, warning = self._remote({one.row.session_id for one in listed})
+        chosen = [one for one in listed if fits(one, query)]
+        page = pages.list_page(
+            chosen,
+            [one for one in remote if query.lower() in f"{one.title} {one.session_id} {one.state}".lower()],
+            words,
+            now,
+            query=query,
+            warning="; ".join(filter(None, [*broken, warning])),
+        )
+        return HTMLResponse(page)
+
+    def _remote(self, known: set[str]) -> tuple[list[Remote], str]:
+        if self.list_remote is None:
+            return [], ""
+        try:
+            return [one for one in self.list_remote() if one.session_id not in known], ""
+        except AcodeError as error:
+            return [], f"The shared server: {error.message}"
+
+    # One session.
+
+    async def session(self, request: Request) -> Response:
+        return await run_in_threadpool(self._session, request)
+
+    def _session(self, request: Request) -> Response:
+        with self._reading(request) as (world, store, found):
+            outline, words = Outline(store, found.session), Words(world.redactor)
+            page = msgspec.structs.replace(self._page(request, world, store, found), lines_total=len(outline.lines))
+            start = first_line(request, outline, found.session)
+            shown = outline.window(store, start, pages.RENDERED_WHOLE_MAX, words)
+            body = pages.session_page(page, shown, self.guards, words, now=world.clock(), start=start)
+            return HTMLResponse(body)
+
+    async def session_part(self, request: Request) -> Response:
+        """The live part alone: what the script puts in place of the old one."""
+        return await run_in_threadpool(self._session_part, request)
+
+    def _session_part(self, request: Request) -> Response:
+        with self._reading(request) as (world, store, found):
+            page = self._page(request, world, store, found)
+            return HTMLResponse(pages.live_part(page, self.guards, Words(world.redactor), world.clock()))
+
+    async def rows(self, request: Request) -> Response:
+        return await run_in_threadpool(self._rows, request)
+
+    def _rows(self, request: Request) -> Response:
+        with self._reading(request, quick=True) as (world, store, found):
+            outline, words = Outline(store, found.session), Words(world.redactor)
+            start = number_in(request, "from", 0, len(outline.lines))
+            page = self._page(request, world, store, found)
+            shown = outline.window(store, start, WINDOW_ROWS, words)
+            body = "".join(pages.line_of(row, page, start + n) for n, row in enumerate(shown))
+            return HTMLResponse(body, headers={"X-Total": str(len(outline.lines))})
+
+    def _page(self, request: Request, world: World, store: Store, found: Preview) -> SessionPage:
+        session = found.session
+        tail = list(last_events(store, session.session_id, session.seq, TRAIL_EVENTS))
+        timeline = timeline_of(tail)
+        now = world.clock()
+        end = now if found.lock.held else session.updated_at
+        axis = Axis(session.created_at, max(end, session.created_at), timeline.gaps if timeline is not None else ())
+        asked = answers.asked_now(found)
+        return SessionPage(
+            place=request.path_params["place"],
+            found=found,
+            asked=asked,
+            trail=trail_of(tail)[-TRAIL_SHOWN_MAX:],
+            axis=axis,
+            covers=covers_of(session),
+            outputs={one.target: live_output(world, session, one.target) for one in asked if one.kind == "unknown"},
+        )
+
+    @contextlib.contextmanager
+    def _reading(self, request: Request, *, quick: bool = False) -> Iterator[tuple[World, Store, Preview]]:
+        """The session that the address names, verified, with the store to read more of it."""
+        world = self.places.world(request.path_params["place"])
+        found = preview(
+            world, request.path_params["session"], Options(actor="system"), probes=False, environment=not quick
+        )
+        with opened(world, look_only=True) as store:
+            yield world, store, found
+
+    # Steps.
+
+    async def step(self, request: Request) -> Response:
+        return await run_in_threadpool(self._step, request)
+
+    def _step(self, request: Request) -> Response:
+        wanted = request.query_params.get("id", "")
+        with self._reading(request, quick=True) as (world, store, found):
+            outline, words = Outline(store, found.session), Words(world.redactor)
+            line = next((one for one in outline.lines if one.step == wanted), None)
+            if line is None:
+                return HTMLResponse(pages.message_page("No such step", wanted), status_code=404)
+            row = outline.row(store, line, words)
+            planned = outline.planned.get(wanted)
+            output = row.attempts[-1].output if row.attempts else None
+            text = end_of(store, found.session.session_id, output) if output is not None else ""
+            detail = StepDetail(
+                row=row,
+                definition=definition_of(planned[1]) if planned is not None else "",
+                output=text or live_output(world, found.session, wanted),
+                running=wanted in found.session.in_flight,
+            )
+        if request.query_params.get("part"):
+            return HTMLResponse(pages.step_body(detail, words))
+        return HTMLResponse(pages.step_page(request.path_params["place"], found.session.session_id, detail, words))
+
+    # Other views.
+
+    async def preview(self, request: Request) -> Response:
+        return await run_in_threadpool(self._preview, request)
+
+    def _preview(self, request: Request) -> Response:
+        world = self.places.world(request.path_params["place"])
+        found = preview(world, request.path_params["session"], Options(actor="system"), probes=False)
+        return HTMLResponse(pages.preview_page(request.path_params["place"], found, Words(world.redactor)))
+
+    async def audit(self, request: Request) -> Response:
+        return await run_in_threadpool(self._audit, request)
+
+    def _audit(self, request: Request) -> Response:
+        world = self.places.world(request.path_params["place"])
+        session_id, verified = verify(world, request.path_params["session"])
+        anchors = [
+            f"event {one.seq}, code {one.head}"
+            for one in seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace))
+            if one.session_id == session_id
+        ]
+        page = pages.audit_page(request.path_params["place"], session_id, verified, anchors, Words(world.redactor))
+        return HTMLResponse(page)
+
+    # Answers.
+
+    async def answer(self, request: Request) -> Response:
+        form = {key: value for key, value in (await request.form()).items() if isinstance(value, str)}
+        return await run_in_threadpool(self._answer, request, form)
+
+    def _answer(self, request: Request, form: dict[str, str]) -> Response:
+        """Recorded only if the nonce was made for exactly this, and what it was made for is still there."""
+        place, session_id = request.path_params["place"], request.path_params["session"]
+        back = pages.address_of(place, session_id)
+        act, _, nonce = form.get("answer", "").partition(" ")
+        kind = next((kind for kind, acts in answers.ACTS_OF.items() if act in acts), "")
+        shown = answers.Asked(kind=kind, target=form.get("target", ""), digest=form.get("digest", ""))  # type: ignore[arg-type]
+        if not kind or not self.guards.spend(nonce, shown.bound(session_id, act)):
+            text = "This answer was given already, or it was not made on this page. Look again, then answer."
+            return HTMLResponse(pages.message_page("Nothing was recorded", text, back=back), status_code=403)
+        world = msgspec.structs.replace(self.places.world(place), via="ui")
+        found = preview(world, session_id, Options(actor="system"), probes=False, environment=False)
+        now = answers.find(found, act, shown.target)
+        if now.digest != shown.digest:
+            raise Stale("what is asked has changed since it was shown")
+        answers.give(world, session_id, shown, {"act": act, "note": form.get("note", "")})
+        return RedirectResponse(back, status_code=303)
+
+    # The stream.
+
+    async def live_list(self, _request: Request) -> Response:
+        return stream(self._watch([self._database(name) for name in self.places.paths]))
+
+    async def live_session(self, request: Request) -> Response:
+        return stream(self._watch([self._database(request.path_params["place"])]))
+
+    def _database(self, place: str) -> Path:
+        return self.places.paths[place] / ".agent" / DATABASE if place in self.places.paths else Path(os.devnull)
+
+    async def _watch(self, databases: list[Path]) -> AsyncIterator[str]:
+        """A line when a database was written to, and now and then one that lets the page look who is alive."""
+        before, quiet_s = marks(databases), 0.0
+        yield "event: ready\ndata: 1\n\n"
+        while True:
+            await asyncio.sleep(WATCH_EVERY_S)
+            quiet_s += WATCH_EVERY_S
+            now = marks(databases)
+            if now != before or quiet_s >= TICK_EVERY_S:
+                yield f"event: {'change' if now != before else 'tick'}\ndata: 1\n\n"
+                before, quiet_s = now, 0.0
+
+    async def static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in STATIC_FILES:
+            return PlainTextResponse("not found", status_code=404)
+        return FileResponse(STATIC / name, media_type=STATIC_FILES[name])
+
+
+# What is read.
+
+
+def listed_of(place: str, world: World) -> Iterator[Listed]:
+    for row in rows(world):
+        yield Listed(place=place, workspace=os.fspath(world.workspace), row=row)
+
+
+def fits(one: Listed, query: str) -> bool:
+    session = one.row.session
+    told = f"{one.row.session_id} {one.workspace} {one.row.attention or ''}"
+    if session is not None:
+        told += f" {session.title} {session.state}"
+    return query.lower() in told.lower()
+
+
+def first_line(request: Request, outline: Outline, session: Session) -> int:
+    """Where the page begins: where it is asked to, else a little before the step that is open or comes next."""
+    if "from" in request.query_params:
+        return number_in(request, "from", 0, len(outline.lines))
+    if len(outline.lines) <= pages.RENDERED_WHOLE_MAX:
+        return 0
+    near = next(iter(session.in_flight), None) or session.last_attempted or ""
+    return max(min(outline.position(near) - 20, len(outline.lines) - pages.RENDERED_WHOLE_MAX), 0)
+
+
+def number_in(request: Request, name: str, least: int, most: int) -> int:
+    text = request.query_params.get(name, "")
+    return min(max(int(text), least), most) if text.isdecimal() and len(text) < 10 else least
+
+
+def covers_of(session: Session) -> tuple[str, ...]:
+    """The definitions of the steps that a grant at the open gate allows."""
+    if session.waiting_for is None or session.plan is None:
+        return ()
+    order = execution_order(session.plan)
+    wanted = session.waiting_for.step
+    gate = next((step for task in order for step in task.steps if step.id == wanted), None)
+    if gate is None or not isinstance(gate.action, Approve):
+        return ()
+    return tuple(f"{one.id}: {describe_in_full(one)}" for _, one in covered_by(order, gate))
+
+
+def definition_of(step: Any) -> str:
+    from acode.events.definition import Run
+
+    return command_line(step.action.command) if isinstance(step.action, Run) else ""
+
+
+def live_output(world: World, session: Session, step: str) -> str:
+    """What the command of an open step has printed so far, as its keeper keeps it."""
+    flight = session.in_flight.get(step)
+    if flight is None:
+        return ""
+    place = run_directory(world.agent_dir, flight.started.key) / "output"
+    try:
+        with place.open("rb") as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - 16_384, 0))
+            return file.read(16_384).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def marks(databases: list[Path]) -> tuple[tuple[int, int], ...]:
+    """Size and time of each database and its write-ahead log: they change with every commit."""
+    found = []
+    for path in databases:
+        for name in (path, path.with_name(f"{path.name}-wal")):
+            try:
+                seen = os.stat(name)
+                found.append((seen.st_size, seen.st_mtime_ns))
+            except OSError:
+                found.append((-1, -1))
+    return tuple(found)
+
+
+def stream(lines: AsyncIterator[str]) -> Response:
+    return StreamingResponse(lines, media_type="text/event-stream")
+
+
+async def no_icon(_request: Request) -> Response:
+    return Response(status_code=204)
+
+
+async def refused(_request: Request, error: Exception) -> Response:
+    """A refusal of the engine, as the commands say it."""
+    assert isinstance(error, AcodeError)
+    status = 409 if isinstance(error, Stale) else 404 if error.exit_code == 14 else 422
+    text = f"{error.message} [{error.code}] {error.hint}"
+    return HTMLResponse(pages.message_page("Nothing was changed", text), status_code=status)
+
+
+class Guarded:
+    """Every request passes the guards, and every response carries the headers that bind the browser."""
+
+    def __init__(self, app: ASGIApp, guards: Guards) -> None:
+        self.app = app
+        self.guards = guards
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request = Request(scope)
+        response = self._answer(request)
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        await (response or self.app)(scope, receive, with_headers)
+
+    def _answer(self, request: Request) -> Response | None:
+        """A refusal, or the exchange of the token for the cookie; None: the request is served."""
+        headers, cookies = request.headers, request.cookies
+        why = self.guards.refusal(request.method, headers, cookies)
+        token = request.query_params.get("token")
+        if why in (None, "cookie") and request.method == "GET" and token is not None:
+            cookie = self.guards.exchange(token)
+            if cookie is not None or why is None:
+                opened_page = RedirectResponse("/", status_code=303)
+                if cookie is not None:
+                    opened_page.set_cookie(self.guards.cookie_name, cookie, httponly=True, samesite="strict", path="/")
+                return opened_page
+        if why is None:
+            return None
+        return HTMLResponse(pages.message_page("Refused", IN_WORDS[why]), status_code=403)
+
+
+def remote_rows(world: World) -> list[Remote]:
+    from acode.sync.take_over import shared_sessions
+
+    return [
+        Remote(
+            session_id=one.session_id,
+            title=one.title,
+            state=str(one.state),
+            steps=f"{one.steps_done}/{one.steps_total}",
+            holder=one.holder if one.owner else "nobody",
+        )
+        for one in shared_sessions(world)
+    ]

@@ -1,0 +1,108 @@
+"""The steps of a session as rows that can be asked for in pieces: the outline in memory, the times from the log.
+
+The outline of a plan is the plan; that of a program is the index of its finished steps, followed by the steps that are
+open. Only the rows that are shown cost a read of the log each.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import NamedTuple
+
+from acode.events import types as ev
+from acode.events.definition import execution_order
+from acode.state import Session
+from acode.store.step_index import finished_steps
+from acode.store.store import Store
+from acode.ui.log_window import event_at
+from acode.ui.timeline import Attempt, Status, StepTimes
+from acode.ui.views import StepRow, Words, planned_steps, row_of
+
+WINDOW_ROWS = 100
+
+
+class Line(NamedTuple):
+    """One line of the outline: the heading of a task, or a step with the number of its last event."""
+
+    task: str  # the heading; empty for a step
+    step: str
+    seq: int | None
+
+
+class Outline:
+    """All lines of a session's steps in order."""
+
+    def __init__(self, store: Store, session: Session) -> None:
+        self.session = session
+        self.planned = planned_steps(session)
+        self.lines: list[Line] = list(self._of_plan()) if self.planned else list(self._of_program(store))
+
+    def _of_plan(self) -> list[Line]:
+        assert self.session.plan is not None
+        lines = []
+        for task in execution_order(self.session.plan):
+            lines.append(Line(task=task.title or task.id, step="", seq=None))
+            lines += [self._line(step.id) for step in task.steps]
+        return lines
+
+    def _of_program(self, store: Store) -> list[Line]:
+        """Finished ones as they ended, then those that failed or are open."""
+        lines = [Line(task="", step=step, seq=seq) for step, seq in finished_steps(store, self.session.session_id)]
+        known = {line.step for line in lines}
+        records = self.session.records.steps if self.session.records is not None else {}
+        open_steps = [*records, *self.session.in_flight]
+        return lines + [self._line(step) for step in dict.fromkeys(open_steps) if step not in known]
+
+    def _line(self, step: str) -> Line:
+        record = self.session.record(step)
+        return Line(task="", step=step, seq=record.seq if record is not None else None)
+
+    def window(self, store: Store, start: int, count: int, words: Words) -> list[str | StepRow]:
+        """The lines from `start` on: a heading as text, a step as a row."""
+        return [self._shown(store, line, words) for line in self.lines[start : start + count]]
+
+    def position(self, step: str) -> int:
+        return next((number for number, line in enumerate(self.lines) if line.step == step), 0)
+
+    def _shown(self, store: Store, line: Line, words: Words) -> str | StepRow:
+        if line.task:
+            return words.line(line.task)
+        return self.row(store, line, words)
+
+    def row(self, store: Store, line: Line, words: Words) -> StepRow:
+        times = self._times(store, line)
+        return row_of(self.session, line.step, self.planned.get(line.step), times, words)
+
+    def _times(self, store: Store, line: Line) -> StepTimes:
+        flight = self.session.in_flight.get(line.step)
+        if flight is not None:
+            started = flight.started
+            status: Status = "unknown" if flight.unknown is not None else "running"
+            open_attempt = Attempt(
+                number=started.attempt,
+                start=flight.at,
+                seq=flight.seq,
+                key=started.key,
+                status=status,
+                evidence=flight.unknown or "",
+            )
+            return StepTimes(
+                id=line.step, task=started.task, kind=started.kind, shown=started.shown, attempts=[open_attempt]
+            )
+        envelope = event_at(store, self.session.session_id, line.seq) if line.seq is not None else None
+        event = envelope.event if envelope is not None else None
+        if envelope is None or not isinstance(event, ev.StepCompleted | ev.StepFailed):
+            return StepTimes(id=line.step, task=line.step, kind="")
+        ended: Status = "failed" if isinstance(event, ev.StepFailed) else "applied" if event.settled else "completed"
+        attempt = Attempt(
+            number=event.attempt,
+            start=envelope.at - timedelta(milliseconds=event.duration_ms),
+            end=envelope.at,
+            seq=envelope.seq,
+            key=getattr(event, "key", ""),
+            status=ended,
+            evidence=event.message if isinstance(event, ev.StepFailed) else "",
+            output=event.output,
+            duration_ms=event.duration_ms,
+        )
+        return StepTimes(id=line.step, task=event.task, kind="", attempts=[attempt])

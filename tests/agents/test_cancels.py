@@ -1,0 +1,160 @@
+"""What becomes of a command that is cancelled, timed out or orphaned is the same with the front and without it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.agents import processes
+from tests.agents.client import NAMES, client_of, program
+from tests.agents.trial import AGENT_S_MAX, COMMAND_S_MAX, FIRST_PROMPT, Trial, install_acode, trial
+
+pytestmark = pytest.mark.agents
+
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGKILL")
+# Begins, waits two seconds, and leaves a mark: whoever ends it in between leaves none.
+PATIENT = "echo begun >> begun; sleep 2; echo x >> ledger\n"
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_signal_to_the_agent_ends_its_command_or_not_as_without_acode(name: str, number: str, tmp_path: Path) -> None:
+    ended = {acode: finishes(name, number, tmp_path / str(acode), acode=acode) for acode in (False, True)}
+    if name == "codex" and number in ("SIGTERM", "SIGHUP", "SIGKILL"):
+        # Codex has its shell ended by the death of its parent; the front lets a command finish that would be cut off.
+        assert ended[True] >= ended[False]
+    else:
+        assert ended[True] == ended[False]
+
+
+def finishes(name: str, number: str, directory: Path, *, acode: bool) -> bool:
+    """Whether the command reaches its end although the agent was signalled in the middle of it."""
+    client = client_of(name)
+    with trial(name, client, directory) as one:
+        (one.place.workspace / "deploy.sh").write_text(PATIENT)
+        if acode:
+            install_acode(one)
+        child = one.start(client.start(FIRST_PROMPT))
+        begun = one.place.workspace / "begun"
+        assert processes.wait_until(begun.exists, AGENT_S_MAX), one.log()
+        for found in one.agent_processes():
+            with suppress(ProcessLookupError):
+                os.kill(found.pid, getattr(signal, number))
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(COMMAND_S_MAX)
+        one.wait_for_quiet()
+        return one.effects() == 1
+
+
+# In a terminal.
+
+
+@contextmanager
+def terminal(one: Trial, words: list[str]) -> Iterator[list[str]]:
+    """The agent in a terminal of tmux, with a server of its own; what begins every command to that server."""
+    server = ["tmux", "-L", f"acode-{one.place.home.parent.name}-{os.getpid()}", "-f", "/dev/null"]
+    environment = {**one.variables, "TERM": "xterm-256color"}
+    line = [str(program(one.name, one.client)), *words]
+    size = ["-x", "150", "-y", "50"]
+    subprocess.run(
+        [*server, "new-session", "-d", *size, "-s", "agent", *line],
+        cwd=one.place.workspace,
+        env=environment,
+        check=True,
+    )
+    try:
+        yield server
+    finally:
+        subprocess.run([*server, "kill-server"], check=False, capture_output=True)
+
+
+def screen(server: list[str]) -> str:
+    done = subprocess.run([*server, "capture-pane", "-p", "-t", "agent"], check=False, capture_output=True, text=True)
+    return done.stdout
+
+
+def type_in(server: list[str], *keys: str) -> None:
+    subprocess.run([*server, "send-keys", "-t", "agent", *keys], check=True)
+
+
+def wait_for_prompt(one: Trial, server: list[str]) -> None:
+    """Until the screen has come to rest; questions of a first start are answered with what is offered."""
+    last, since = "", time.monotonic()
+    deadline = time.monotonic() + AGENT_S_MAX
+    while time.monotonic() < deadline:
+        shown = screen(server)
+        if shown != last or not shown.strip():
+            last, since = shown, time.monotonic()
+        elif time.monotonic() - since > 3:
+            if not any(words in shown for words in ("Enter to confirm", "Press enter to continue", "Yes, I trust")):
+                return
+            type_in(server, "Enter")
+            since = time.monotonic()
+        time.sleep(0.1)
+    raise AssertionError(f"{one.name} shows no prompt: {last}")
+
+
+def submit(server: list[str], text: str) -> None:
+    type_in(server, "-l", text)
+    time.sleep(0.5)  # what is typed at once with the text is taken for a part of it
+    type_in(server, "Enter")
+
+
+def wait_for(path: Path, server: list[str]) -> None:
+    assert processes.wait_until(path.exists, AGENT_S_MAX), screen(server)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_killed_in_its_terminal_and_resumed_there_it_does_the_command_once(name: str, tmp_path: Path) -> None:
+    client = client_of(name)
+    with trial(name, client, tmp_path / "trial") as one:
+        install_acode(one)
+        with terminal(one, client.interactive(resumes=False)) as server:
+            wait_for_prompt(one, server)
+            submit(server, FIRST_PROMPT)
+            wait_for(one.place.workspace / "ledger", server)
+            for found in one.agent_processes():
+                processes.kill([found])
+            one.wait_for_quiet()
+        before = len(one.server.requests)
+        with terminal(one, client.interactive(resumes=True)) as server:
+            wait_for_prompt(one, server)
+            submit(server, "Continue from where you left off.")
+
+            def answered() -> bool:
+                return any(request.tools and request.wanted is None for request in one.server.requests[before:])
+
+            assert processes.wait_until(answered, AGENT_S_MAX), screen(server)
+            one.wait_for_quiet()
+        assert one.effects() == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_escape_in_its_terminal_ends_the_command_or_not_as_without_acode(name: str, tmp_path: Path) -> None:
+    ended = {acode: escaped(name, tmp_path / str(acode), acode=acode) for acode in (False, True)}
+    assert ended[True] == ended[False]
+
+
+def escaped(name: str, directory: Path, *, acode: bool) -> bool:
+    client = client_of(name)
+    with trial(name, client, directory) as one:
+        (one.place.workspace / "deploy.sh").write_text(PATIENT)
+        if acode:
+            install_acode(one)
+        with terminal(one, client.interactive(resumes=False)) as server:
+            wait_for_prompt(one, server)
+            submit(server, FIRST_PROMPT)
+            wait_for(one.place.workspace / "begun", server)
+            type_in(server, "Escape")
+            if name == "opencode":  # which wants it twice
+                time.sleep(0.2)
+                type_in(server, "Escape")
+            time.sleep(4)
+            return one.effects() == 1
