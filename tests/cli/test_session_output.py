@@ -325,6 +325,8 @@ def test_a_dead_session_is_shown_as_crashed(acode: Acode, workspace: Path) -> No
     (row,) = acode("session", "list", "--json").json
     assert (row["state"], row["attention"]) == ("EXECUTING", "crashed")
     assert "crashed" in acode("session", "list").stdout and "EXECUTING" not in acode("session", "list").stdout
+    asked = (acode("resume"), acode("run", "plan.yml"))  # nobody can be asked, so both name it
+    assert all(one.exit_code == 10 and " - crashed - " in one.stderr for one in asked)
 
 
 # A result that a person gives.

@@ -16,7 +16,7 @@ from acode.cli.follow_run import Execution
 from acode.cli.plan_argument import STDIN, is_file, plan_meant, read_plan
 from acode.cli.prompts import choose
 from acode.cli.screen import Screen
-from acode.cli.session_picker import in_one_line, show_candidate
+from acode.cli.session_picker import glance, in_one_line, show_candidate
 from acode.cli.world import build_world
 from acode.engine import session_list
 from acode.engine.create import run_plan, same_plan
@@ -133,12 +133,12 @@ def refuse_second(world: World, planfile: PlanFile, known: frozenset[str] = froz
     """
     begun = first_of(world, (row for row in all_unfinished(world) if row.session_id not in known), planfile)
     if begun is not None:
-        raise begun_already(begun, "plan", planfile.path or STDIN)
+        raise begun_already(world, begun, "plan", planfile.path or STDIN)
 
 
-def begun_already(session: Session, what: str, name: str) -> InputRequired:
+def begun_already(world: World, session: Session, what: str, name: str) -> InputRequired:
     return InputRequired(
-        f"this {what} has an unfinished session here: {in_one_line(session)}",
+        f"this {what} has an unfinished session here: {in_one_line(glance(world, session.session_id))}",
         hint=f"Resume it: acode resume {short(session.session_id)}; or begin another one beside it: acode run --new"
         f" {shlex.quote(name)}",
         session_id=session.session_id,
@@ -148,7 +148,7 @@ def begun_already(session: Session, what: str, name: str) -> InputRequired:
 def resumes(world: World, screen: Screen, session: Session, name: str, what: str = "plan") -> bool:
     """Ask whether to resume it or to begin another one: acode does not assume that work may be done twice."""
     if not screen.can_ask:
-        raise begun_already(session, what, name)
+        raise begun_already(world, session, what, name)
     screen.insist(f"This {what} has an unfinished session here:")
     show_candidate(world, screen, session.session_id, "  ")
     try:

@@ -9,7 +9,7 @@ from acode.attention import state_in_words
 from acode.cli.positions import outline_of, titled_position
 from acode.cli.screen import Screen
 from acode.engine import hints
-from acode.engine.preview import Row, preview
+from acode.engine.preview import Preview, Row, preview
 from acode.engine.session_list import listed, lock_seen, most_recent, unfinished_glances
 from acode.engine.workspace_store import none_here, opened, resolve_id
 from acode.engine.world import Options, World, command_to_begin_again, short
@@ -43,11 +43,11 @@ def to_resume(world: World, screen: Screen, *, last: bool, yes: bool, asks: bool
         return _picked(world, screen, found)
     if last or yes:
         session = found[0]
-        screen.line(f"Taking the most recent session: {in_one_line(session)}")
+        screen.line(f"Taking the most recent session: {in_one_line(glance(world, session.session_id))}")
         return session.session_id
     raise InputRequired(
         f"{count(len(found), 'session')} can be resumed, and nobody can be asked which is meant: "
-        + "; ".join(in_one_line(one) for one in found[:LISTED_MAX]),
+        + "; ".join(in_one_line(glance(world, one.session_id)) for one in found[:LISTED_MAX]),
         hint=_how_to_name(world, found, verb),
         candidates=[one.session_id for one in found],
     )
@@ -65,7 +65,12 @@ def _how_to_name(world: World, found: list[Session], verb: str) -> str:
 
 def whole(world: World, session_id: str) -> Session:
     """With its first event, which a list does without."""
-    return preview(world, session_id, Options(), probes=False, environment=False).session
+    return glance(world, session_id).session
+
+
+def glance(world: World, session_id: str) -> Preview:
+    """Enough to tell what it is and what it needs: no probe is run, no file compared."""
+    return preview(world, session_id, Options(), probes=False, environment=False)
 
 
 def resumable_rows(world: World, screen: Screen) -> list[Session]:
@@ -160,12 +165,11 @@ def _picked(world: World, screen: Screen, found: list[Session]) -> str:
 
 def show_candidate(world: World, screen: Screen, session_id: str, lead: str) -> None:
     """A session as it is offered: what it is, where it stands, since when."""
-    found = preview(world, session_id, Options(), probes=False, environment=False)
+    found = glance(world, session_id)
     session = found.session
     word = {State.PAUSED: "Paused", State.AWAITING_APPROVAL: "Waiting"}.get(session.state, "Stopped")
     indent = " " * len(lead)
-    words = state_in_words(session, found.attention, running=found.lock.held)
-    screen.insist(f"{lead}{in_one_line(session, words)}")
+    screen.insist(f"{lead}{in_one_line(found)}")
     screen.insist(f"{indent}{word} at: {titled_position(session, outline_of(session), world.redactor)}")
     if found.lock.held and found.lock.holder is not None:
         screen.insist(f"{indent}Running now: pid {found.lock.holder.pid}")
@@ -173,9 +177,10 @@ def show_candidate(world: World, screen: Screen, session_id: str, lead: str) -> 
         screen.insist(f"{indent}{word}: {ago(stopped_at(session), world.clock())}")
 
 
-def in_one_line(session: Session, words: str = "") -> str:
-    """`words`: its state for people, where somebody has looked whether it runs."""
-    state = words or f"{session.state}{', escalated' if session.escalated else ''}"
+def in_one_line(found: Preview) -> str:
+    """With its state in the words for people: a dead session is not executing, whatever its last event says."""
+    session = found.session
+    state = state_in_words(session, found.attention, running=found.lock.held)
     return f'{short(session.session_id)} - {state} - "{one_line(session.title)}"'
 
 
