@@ -18,12 +18,16 @@ from acode.disk.fsync import write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, NoReturn
+
+    Handled = tuple[int, bytes, bytes, Callable[[], None] | None]
 
 DEADLINE_S = 20.0
 CONNECT_S = 2.0
 PAYLOAD_BYTES_MAX = 64 * 1024 * 1024
 BLOCKED = 2
+SAID = b"."
 
 
 def main(doors: str) -> NoReturn:
@@ -32,13 +36,14 @@ def main(doors: str) -> NoReturn:
         data = read_all(0, PAYLOAD_BYTES_MAX + 1)
         answered = ask_resident(doors, data)
         if answered is not None:
-            os._exit(say(*answered))
+            os._exit(answered)
         import site
 
         site.main()
-        status = say(*handled(doors, data, dict(os.environ), os.getppid()))
+        status = answer(*handled(doors, data, dict(os.environ), os.getppid()))
     except BaseException as error:
-        os._exit(say(BLOCKED, b"", refusal(error)))
+        say(b"", refusal(error))
+        os._exit(BLOCKED)
     leave_resident(doors)
     os._exit(status)
 
@@ -46,20 +51,23 @@ def main(doors: str) -> NoReturn:
 def run(doors: str, parent: int) -> int:
     """The same from the command line, which has everything loaded; its exit status."""
     try:
-        return say(*handled(doors, read_all(0, PAYLOAD_BYTES_MAX + 1), dict(os.environ), parent))
+        return answer(*handled(doors, read_all(0, PAYLOAD_BYTES_MAX + 1), dict(os.environ), parent))
     except BaseException as error:
-        return say(BLOCKED, b"", refusal(error))
+        say(b"", refusal(error))
+        return BLOCKED
 
 
-def handled(doors: str, data: bytes, env: dict[str, str], parent: int) -> tuple[int, bytes, bytes]:
-    """The exit status, and what is printed."""
+def handled(doors: str, data: bytes, env: dict[str, str], parent: int) -> Handled:
+    """The exit status, what is printed, and what records that it was."""
     _set_deadline()
     from acode.observed.doors import at
     from acode.observed.hook import handle
     from acode.observed.hook_answer import printed
 
-    out = printed(*handle(data, env, at(doors), parent))
-    return out.status, out.stdout.encode("utf-8", "backslashreplace"), out.stderr.encode("utf-8", "backslashreplace")
+    event, answer = handle(data, env, at(doors), parent)
+    out = printed(event, answer)
+    stdout, stderr = (text.encode("utf-8", "backslashreplace") for text in (out.stdout, out.stderr))
+    return out.status, stdout, stderr, answer.once_said
 
 
 def refusal(error: BaseException) -> bytes:
@@ -67,13 +75,30 @@ def refusal(error: BaseException) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def say(status: int, out: bytes, err: bytes) -> int:
+def answer(status: int, out: bytes, err: bytes, once_said: Callable[[], None] | None) -> int:
+    """Print first, then record that it was printed: killed in between, the next hook says it once more."""
+    if say(out, err) and once_said is not None:
+        record_said(once_said)
+    return status
+
+
+def say(out: bytes, err: bytes) -> bool:
+    """False: nobody listens any more."""
+    taken = True
     for number, text in ((1, out), (2, err)):
         try:
             write_all(number, text)
-        except OSError:  # nobody listens any more
-            continue
-    return status
+        except OSError:
+            taken = False
+    return taken
+
+
+def record_said(once_said: Callable[[], None]) -> None:
+    """Where it fails, the same is said once more."""
+    try:
+        once_said()
+    except BaseException:
+        return
 
 
 def read_all(descriptor: int, bytes_max: int) -> bytes:
@@ -102,8 +127,8 @@ def resident_name() -> str:
     return "resident-" + digest(f"{pid_namespace()} {os.path.abspath(__file__)} {sys.version}".encode())[:16]
 
 
-def ask_resident(doors: str, data: bytes) -> tuple[int, bytes, bytes] | None:
-    """Its answer; None where there is none, or it died before it gave a whole one."""
+def ask_resident(doors: str, data: bytes) -> int | None:
+    """Print its answer; the exit status, or None where there is no resident, or it died before it gave a whole one."""
     connection = _connected(doors)
     if connection is None:
         return None
@@ -112,19 +137,41 @@ def ask_resident(doors: str, data: bytes) -> tuple[int, bytes, bytes] | None:
         head = b"%d %d %d\n" % (os.getppid(), len(env), len(data))
         connection.settimeout(DEADLINE_S)
         connection.sendall(head + env + data)
-        answer = b""
-        while piece := connection.recv(65_536):
-            answer += piece
+        found = read_answer(connection)
+        if found is None:
+            return None
+        status, out, err, waits = found
+        if say(out, err) and waits:
+            confirm(connection)
+        return status
     except OSError:
         return None
     finally:
         connection.close()
-    first, _, body = answer.partition(b"\n")
-    numbers = first.split()
-    if len(numbers) != 3 or not all(one.isdigit() for one in numbers):
-        return None
-    status, out, err = map(int, numbers)
-    return (status, body[:out], body[out:]) if len(body) == out + err else None
+
+
+def read_answer(connection: Any) -> tuple[int, bytes, bytes, bool] | None:
+    """The exit status, what is to be printed, and whether it waits to hear that it was; None: not whole."""
+    text = b""
+    while piece := connection.recv(65_536):
+        text += piece
+        first, _, body = text.partition(b"\n")
+        numbers = first.split()
+        if len(numbers) != 4 or not all(one.isdigit() for one in numbers):
+            continue
+        status, out, err, waits = map(int, numbers)
+        if len(body) == out + err and b"\n" in text:
+            return status, body[:out], body[out:], bool(waits)
+    return None
+
+
+def confirm(connection: Any) -> None:
+    """It was printed. The agent continues when this process ends: by then that must be on record."""
+    try:
+        connection.sendall(SAID)
+        connection.recv(1)  # the end, when it has been recorded
+    except OSError:
+        return
 
 
 def socket_name(directory: int) -> str:
@@ -156,6 +203,6 @@ def leave_resident(doors: str) -> None:
     try:
         from acode.observed.resident import Hook, serve_from_hook
 
-        serve_from_hook(doors, os.getppid(), Hook(handled, refusal, socket_name))
+        serve_from_hook(doors, os.getppid(), Hook(handled, record_said, refusal, socket_name))
     except BaseException:
         return

@@ -12,7 +12,7 @@ from tests.agents.wanted_calls import WantedCall
 _MACHINE = {"x86_64": ("x64", "x86_64"), "aarch64": ("arm64", "aarch64")}.get(platform.machine(), ("", ""))
 PROGRAM = f"@openai/codex-linux-{_MACHINE[0]}/vendor/{_MACHINE[1]}-unknown-linux-musl/bin/codex"
 PROCESSES = ("codex",)
-WRITES = False  # it offers the scripted model no such tool; a patch goes through its command tool
+WRITES = True  # it offers the scripted model no tool for it, and takes a patch out of a command and applies it itself
 # Hooks that nobody has trusted are not run, in silence; a test has no person to trust them.
 _TRUSTED = "--dangerously-bypass-hook-trust"
 
@@ -50,6 +50,7 @@ def interactive(*, resumes: bool) -> list[str]:
 
 def arguments(call: WantedCall) -> tuple[str, dict[str, Any] | str]:
     if call.kind == "write":
-        patch = "".join(f"+{line}\n" for line in call.text.splitlines())
-        return "apply_patch", f"*** Begin Patch\n*** Add File: {call.path}\n{patch}*** End Patch\n"
+        lines = "".join(f"+{line}\n" for line in call.text.splitlines())
+        patch = f"*** Begin Patch\n*** Add File: {call.path}\n{lines}*** End Patch\n"
+        return "exec_command", {"cmd": f"apply_patch <<'EOF'\n{patch}EOF", "yield_time_ms": 20000}
     return "exec_command", {"cmd": call.text, "yield_time_ms": 20000}

@@ -27,9 +27,11 @@ class WantedCall:
     path: str = ""
 
     def is_asked_in(self, arguments: str) -> bool:
-        """The arguments stand one on a line; a command must be one of them, not a part of one."""
-        wanted = self.path if self.kind == "write" else self.text
-        return f"\n{wanted}\n" in f"\n{arguments}\n"
+        """The arguments stand one on a line; a command must be one of them, not a part of one. A patch names its file
+        at the end of a line."""
+        if self.kind == "write":
+            return any(line.endswith(self.path) for line in arguments.splitlines())
+        return f"\n{self.text}\n" in f"\n{arguments}\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,11 @@ def _turn(place: Place) -> bool:
 
 def _hook(place: Place, event: str, by: int = 0, **fields: Any) -> Answer:
     told = {"session_id": "observed", "cwd": os.fspath(place.workspace), "hook_event_name": event, **fields}
-    return handle(json.dumps(told).encode(), dict(os.environ), doors_in(place.root / "state"), by or os.getpid())[1]
+    doors = doors_in(place.root / "state")
+    answer = handle(json.dumps(told).encode(), dict(os.environ), doors, by or os.getpid())[1]
+    if answer.once_said is not None:
+        answer.once_said()
+    return answer
 
 
 def _act(place: Place, name: str) -> None:

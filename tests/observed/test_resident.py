@@ -49,7 +49,7 @@ def test_a_hook_whose_resident_was_killed_records_by_itself(tmp_path: Path) -> N
     assert place.types()[-1] == "step_started"
 
 
-@pytest.mark.parametrize("answer", [b"", b"0 5 0\nhal", b"no numbers\n", b"0 0\n"])
+@pytest.mark.parametrize("answer", [b"", b"0 5 0 0\nhal", b"no numbers\n", b"0 0 0\n"])
 def test_half_an_answer_is_none(tmp_path: Path, answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
     import threading

@@ -210,6 +210,9 @@ def how_to_undo(session: Session, step: Step, past: Past | None) -> Undoing:
             return Undoing(step=step.id, title=title, way="files", paths=paths)
         case Call(undo=str(function)):
             return Undoing(step=step.id, title=title, way="undo", detail=function)
+        case Call(files=files, more=more) if files:
+            detail = "what else it changed is not known and stays" if more else ""
+            return Undoing(step=step.id, title=title, way="files", paths=paths, detail=detail)
         case Run() | Call() if not only_looked(session, step):
             return Undoing(step=step.id, title=title, way="stays", detail="its effects are not declared and stay")
         case _:
@@ -259,14 +262,12 @@ def finished_steps(store: Store, session: Session) -> dict[str, Past]:
 
 def images(step: Step, past: Past | None) -> tuple[ev.PreImage, ...]:
     """The pre-images of the step's declared paths; a path it made was absent."""
-    if past is None or not isinstance(step.action, Write | Run):
-        return ()
-    if isinstance(step.action, Run) and not step.action.outputs:
+    if past is None or not declares_files(step):
         return ()
     known = {image.path: image for image in past.started.before}
     if not past.started.before_complete:  # a file without a pre-image may have stood there: it is not ours to remove
         return tuple(known.values())
-    if isinstance(step.action, Write):
+    if not isinstance(step.action, Run):
         return tuple(known.values())
     # A completion also records known files whose stat alone changed: only declared paths can be the step's own.
     declared = Patterns(step.action.outputs)
@@ -276,6 +277,16 @@ def images(step: Step, past: Past | None) -> tuple[ev.PreImage, ...]:
         if state.path not in known and declared(state.path, is_directory=state.sha256 == "")
     ]
     return (*known.values(), *made)
+
+
+def declares_files(step: Step) -> bool:
+    match step.action:
+        case Run(outputs=outputs):
+            return bool(outputs)
+        case Call(files=files):
+            return bool(files)
+        case action:
+            return isinstance(action, Write)
 
 
 def with_missing_preimages(

@@ -87,15 +87,16 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
     step: str
     evidence: str
     completed: ev.StepCompleted | None = None  # None: unknown, and refused until a person resolves it
+    arguments: str = ""  # of one that has completed
     running: bool = False  # or it runs on without its performer, and is refused until it has ended
 
 
 def repeat_of(run: Held, asked: ev.Asked, by: ev.Performer) -> Repeat | None:
-    """Whether this would repeat something without a decision. One that has ended is refused once: a caller that asks
-    again was shown the evidence, and that stands on record before the repeat.
+    """Whether this would repeat something without a decision. One that has ended is refused until the caller was shown
+    the evidence and `record_denial` says so: that stands on record before the repeat.
 
-    It ended while its performer was away, or was the last that another process of it saw end: killed then, that one
-    may not have kept the result.
+    It ended while its performer was away, or in the last turn of another process of it: killed then, that one may not
+    have kept the result.
     """
     for step, flight in run.session.in_flight.items():
         same = flight.started.asked is not None and flight.started.asked.arguments == asked.arguments
@@ -110,8 +111,14 @@ def repeat_of(run: Held, asked: ev.Asked, by: ev.Performer) -> Repeat | None:
     completed = Finished(run.store, run.session.session_id).find(step) if step else None
     if completed is None:
         return None
-    run.append(ev.RepeatDenied(step=step, arguments=asked.arguments))
-    return Repeat(step=step, evidence="it ended while its agent was away", completed=completed)
+    evidence = "it ended while its agent was away"
+    return Repeat(step=step, evidence=evidence, completed=completed, arguments=asked.arguments)
+
+
+def record_denial(run: Held, repeat: Repeat, by: ev.Performer) -> None:
+    """Called when the evidence has been shown, never before: a process that is killed in between has shown nothing, and
+    the next one must."""
+    run.append(ev.RepeatDenied(step=repeat.step, arguments=repeat.arguments, performer=by))
 
 
 # The end.

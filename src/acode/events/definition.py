@@ -14,6 +14,7 @@ import msgspec
 from acode.errors import CannotContinue
 
 Command = str | tuple[str, ...]  # a line for the shell, or a list of arguments
+NAMED_MAX = 3  # files in a line for people
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -54,11 +55,21 @@ class Approve(Definition, frozen=True, kw_only=True, tag="approve"):
     question: str
 
 
+class NamedFile(Definition, frozen=True, kw_only=True):
+    """A file that a call says it will change."""
+
+    path: str
+    after_sha256: str | None = None  # what it will leave behind; None: nothing, it removes the file
+    foreseen: bool = True  # False: what it will leave cannot be told beforehand
+
+
 class Call(Definition, frozen=True, kw_only=True, tag="call"):
-    """A function that a program runs as a step; only the program itself can run it again."""
+    """A function that a program runs as a step, or a tool of an observed agent; only the caller can run it again."""
 
     function: str  # module:name, for people
     undo: str | None = None  # module:name of the function that undoes it, given its result
+    files: tuple[NamedFile, ...] = ()  # of a tool that names the files it changes
+    more: bool = False  # it may change other things too: those files alone do not settle it
 
 
 class Model(Definition, frozen=True, kw_only=True, tag="model"):
@@ -159,10 +170,17 @@ def describe_action(step: Step) -> str:
             return f"Commit {message.splitlines()[0] if message else ''}".rstrip()
         case Approve(question=question):
             return f"Approve: {question}"
-        case Call(function=function):
-            return f"Call {function}".rstrip()
+        case Call(function=function, files=files):
+            return f"Call {function}{_named(files)}".rstrip()
         case Model(name=name, text=text):
             return text or f"Ask {name}"
+
+
+def _named(files: tuple[NamedFile, ...]) -> str:
+    if not files:
+        return ""
+    more = f" and {len(files) - NAMED_MAX} more" if len(files) > NAMED_MAX else ""
+    return f": {', '.join(one.path for one in files[:NAMED_MAX])}{more}"
 
 
 def command_line(command: Command) -> str:

@@ -498,11 +498,12 @@ class Noted(Event, frozen=True, kw_only=True, tag="noted"):
 
 
 class RepeatDenied(Event, frozen=True, kw_only=True, tag="repeat_denied"):
-    """An observed agent asked for a call that had ended while it was away, and was shown the evidence instead. If it
-    asks again, it knows."""
+    """An observed agent asked for a call that had ended while it was away, and was shown the evidence instead. If the
+    same process asks again, it knows."""
 
     step: str
     arguments: str
+    performer: Performer | None = None  # who was shown it; events of earlier versions do not say
 
 
 class ContextCompacted(Event, frozen=True, kw_only=True, tag="context_compacted"):

@@ -40,6 +40,8 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     since: float = 0.0  # when it was bound; 0 in bindings of earlier versions
     processes: tuple[str, ...] = ()  # of the agent, that its hooks have named; the last ones
     arguments: tuple[str, ...] = ()  # which a person gave it then, for its resumes
+    told_to: str = ""  # the process that was told last how calls ended
+    told: tuple[str, ...] = ()  # and of which steps; lost, they are told again
 
 
 def workspace_for(directory: str | Path, env: Mapping[str, str]) -> Path:

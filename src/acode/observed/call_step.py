@@ -1,11 +1,12 @@
 """The step of acode that stands for a call of an agent's tool: a command, a written file, or something else.
 
-A write or an edit of one file in the workspace carries its own evidence: its content before and after. A command has
+A write or an edit of files in the workspace carries its own evidence: their contents before and after. A command has
 the front. Everything else is a call of which only its agent can tell how it ended.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -13,10 +14,10 @@ from typing import Final
 
 import msgspec
 
-from acode.events.definition import Action, Call, Run
+from acode.events.definition import Action, Call, NamedFile, Run
 from acode.events.definition import Write as WriteFile
 from acode.observed.hook_payload import HookEvent
-from acode.observed.session import Command, Edit, Write
+from acode.observed.session import Command, Delete, Edit, Effect, Reads, Write
 from acode.observed.transcript import is_true
 from acode.workspacepath import Outside, inside_workspace
 
@@ -40,11 +41,11 @@ def action_of(event: HookEvent, workspace: Path) -> Action:
             return Run(command=text)
         case (Write(path=path, content=content),):
             return _write(event, workspace, path, content)
-        case (Edit(path=path) as edit,):
+        case (Edit(path=path, moved_from="") as edit,):
             after = edited(_absolute(event, path), edit, everywhere=_everywhere(event))
-            return _other(event) if after is None else _write(event, workspace, path, after)
+            return _change(event, workspace) if after is None else _write(event, workspace, path, after)
         case _:
-            return _other(event)
+            return _change(event, workspace)
 
 
 def shown_arguments(event: HookEvent) -> str:
@@ -55,6 +56,8 @@ def shown_arguments(event: HookEvent) -> str:
 
 def edited(path: str, edit: Edit, *, everywhere: bool) -> str | None:
     """The content that the edit will leave; None where that cannot be told: the tool itself says why it fails."""
+    if not edit.replacements and not edit.moved_from:
+        return None
     try:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode) or found.st_size > FILE_BYTES_MAX:
@@ -80,16 +83,54 @@ def _absolute(event: HookEvent, path: str) -> str:
 
 
 def _write(event: HookEvent, workspace: Path, path: str, content: str) -> Action:
+    inside = _inside(event, workspace, path)
+    return WriteFile(path=inside, content=content) if inside and _is_text(content) else _change(event, workspace)
+
+
+def _inside(event: HookEvent, workspace: Path, path: str) -> str | None:
     """In the workspace by its real place: a link that leads out of it is somebody else's file."""
     directory, name = os.path.split(_absolute(event, path))
     real = os.path.join(os.path.realpath(directory), name)
     try:
-        content.encode("utf-8")
         inside = inside_workspace(os.path.relpath(real, workspace), changes=True)
     except (Outside, ValueError):
-        return _other(event)
-    return _other(event) if os.path.islink(real) else WriteFile(path=inside, content=content)
+        return None
+    return None if os.path.islink(real) or os.path.isdir(real) else inside
 
 
-def _other(event: HookEvent) -> Action:
-    return Call(function=event.tool)
+def _is_text(content: str) -> bool:
+    try:
+        content.encode("utf-8")
+    except ValueError:
+        return False
+    return True
+
+
+def _change(event: HookEvent, workspace: Path) -> Action:
+    """A call with the files that it names, as far as they lie in the workspace."""
+    files: dict[str, NamedFile] = {}
+    more = False
+    for effect in event.effects:
+        path = effect.path if isinstance(effect, Write | Edit | Delete) else ""
+        inside = _inside(event, workspace, path) if path else None
+        if inside is None:
+            more = more or not isinstance(effect, Reads)
+            continue
+        twice = inside in files  # what the second change makes of it depends on the first
+        files[inside] = NamedFile(path=inside, foreseen=False) if twice else _named(event, inside, effect)
+    return Call(function=event.tool, files=tuple(files.values()), more=more and bool(files))
+
+
+def _named(event: HookEvent, inside: str, effect: Effect) -> NamedFile:
+    match effect:
+        case Delete():
+            return NamedFile(path=inside)
+        case Write(content=content):
+            after: str | None = content
+        case Edit(path=path, moved_from=source):
+            after = edited(_absolute(event, source or path), effect, everywhere=_everywhere(event))
+        case _:
+            after = None
+    if after is None or not _is_text(after):
+        return NamedFile(path=inside, foreseen=False)
+    return NamedFile(path=inside, after_sha256=hashlib.sha256(after.encode("utf-8")).hexdigest())

@@ -47,6 +47,7 @@ TOOLS: Final = {
     "Bash": tools.command("command"),
     "Write": tools.write("file_path", "content"),
     "Edit": tools.edit("file_path", "old_string", "new_string"),
+    "NotebookEdit": tools.changes("notebook_path"),
     "MultiEdit": tools.several_edits("file_path", "edits", "old_string", "new_string"),
 }
 # Lines of the role `user` that no person wrote: what a slash command printed.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from acode.command_notes import process_stat
@@ -87,7 +88,8 @@ def before(event: HookEvent, at: AgentSession) -> Answer:
         return NOTHING
     session_id = recorder.find_session(at.world, at.binding) or ""
     if isinstance(found, Repeat):
-        return Answer(deny=repeat_in_words(found, session_id))
+        said = partial(recorder.record_denial, at, session_id, found) if found.completed is not None else None
+        return Answer(deny=repeat_in_words(found, session_id), once_said=said)
     open_calls = "; ".join(unknown_in_words(one, session_id) for one in found[:CALLS_TOLD_MAX])
     until = "acode: nothing is changed until the outcome of an earlier call is known (hooks.unknown: block)"
     return Answer(deny=f"{until}: {open_calls}")
@@ -99,7 +101,9 @@ def returned(event: HookEvent, at: AgentSession) -> Answer:
         title = at.world.redactor.text(" ".join(event.prompt.split()))[: recorder.TITLE_CHARS_MAX]
         keep_binding(at.doors, recorder.titled(at.binding, title))
     left = recorder.settle_for_return(at)
-    return Answer(context=context_of(at.world, left)) if left.settled or left.ended else NOTHING
+    if not left.settled and not left.ended:
+        return NOTHING
+    return Answer(context=context_of(at.world, left), once_said=partial(recorder.note_told, at, left))
 
 
 # Who acts.

@@ -7,7 +7,8 @@ their user's rules on what the hook leaves of a call.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from acode.observed.hook_payload import HookEvent
 
@@ -19,6 +20,7 @@ class Answer:
     deny: str = ""
     context: str = ""
     error: str = ""  # the start could not be recorded, and nothing may run unrecorded
+    once_said: Callable[[], None] | None = field(default=None, compare=False)  # records that it was printed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ use for is None. One that announces a tool and cannot be understood is an error:
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -77,12 +78,23 @@ def _codex_patch(arguments: Fields) -> tuple[Effect, ...]:
     return tools.patch_effects(text_of(arguments.get("input")) or text_of(arguments.get("command")))
 
 
+def _codex_command(arguments: Fields) -> tuple[Effect, ...]:
+    """Codex takes a patch out of the command and applies it itself: no shell is started, and no front sees it."""
+    text = text_of(arguments.get("command"))
+    if found := _PATCH_COMMAND.match(text):
+        return tools.patch_effects(text, directory=(found[1] or "").strip("'\""))
+    return tools.command("command", "workdir")(arguments)
+
+
+_PATCH_COMMAND: Final = re.compile(
+    r"\s*(?:cd\s+(\S+|'[^']*'|\"[^\"]*\")\s*&&\s*)?(?:apply_patch|applypatch)\s+(?:<<|['\"]\*\*\* Begin Patch)"
+)
 TOOLS: Final[Mapping[str, Mapping[str, Builder]]] = {
     "claude": {**claude.TOOLS, **_steering(_CLAUDE_STEERS)},
     "codex": {
         **codex.TOOLS,
         **_steering(_CODEX_STEERS),
-        "Bash": tools.command("command", "workdir"),
+        "Bash": _codex_command,
         "apply_patch": _codex_patch,
     },
     "gemini": {

@@ -28,9 +28,9 @@ from acode.engine.world import World
 from acode.events import types as ev
 from acode.events.definition import Step
 from acode.observed import lone_calls
-from acode.observed.binding import Binding, keep_binding
+from acode.observed.binding import Binding, keep_binding, read_binding
 from acode.observed.call_step import action_of, command_of, shown_arguments
-from acode.observed.doors import Doors, front_known, note_front, publish, take_lone, withdraw
+from acode.observed.doors import Doors, front_known, note_front, process_name, publish, take_lone, withdraw
 from acode.observed.hook_payload import HookEvent
 from acode.observed.transcript import open_regular
 from acode.plan import Action, Outcome, Settlement, Strategy, settle
@@ -58,6 +58,7 @@ NAME_CHARS_MAX = 40
 TAIL_BYTES = 4_096
 TAIL_CHARS_MAX = 600
 LINES_TOLD_MAX = 10
+TOLD_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +189,11 @@ def begin_call(at: AgentSession, event: HookEvent) -> Repeat | list[Settled] | N
     return None
 
 
+def record_denial(at: AgentSession, session_id: str, repeat: Repeat) -> None:
+    with split_step.briefly_held(at.world, session_id) as run:
+        split_step.record_denial(run, repeat, at.agent)
+
+
 def publish_call(at: AgentSession, started: ev.StepStarted, command: str | None) -> None:
     if command is not None and at.world.config.settings.hooks.front == "auto":
         publish(at.doors, at.agent, at.place(started), command)
@@ -311,7 +317,7 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 
     session_id: str = ""
     settled: tuple[Settled, ...] = ()
-    ended: tuple[ev.StepCompleted, ...] = ()  # the last that it saw end: it may not have kept their results
+    ended: tuple[ev.StepCompleted, ...] = ()  # it may not have kept their results, and this process was not told them
 
 
 def settle_for_return(at: AgentSession) -> Left:
@@ -323,7 +329,23 @@ def settle_for_return(at: AgentSession) -> Left:
         return Left()
     with split_step.briefly_held(at.world, session_id) as run:
         unkept = run.session.fresh if run.session.performer != at.agent else {}
-        found = [Finished(run.store, session_id).find(step) for step in unkept.values()]
+        steps = dict.fromkeys([*run.session.untold.values(), *unkept.values()])
+        known = told_to(at)
+        found = [Finished(run.store, session_id).find(step) for step in steps if step not in known]
         settled = settle_returned(run, at)
         end_turn(run, at, over=False)
         return Left(session_id=session_id, settled=settled, ended=tuple(one for one in found if one is not None))
+
+
+def told_to(at: AgentSession) -> tuple[str, ...]:
+    """The steps of which this process was told how they ended. A hook that was killed before it printed has noted none:
+    the next one tells them."""
+    return at.binding.told if at.binding.told_to == process_name(at.agent) else ()
+
+
+def note_told(at: AgentSession, left: Left) -> None:
+    """Called when it was printed."""
+    steps = [*(one.step for one in left.ended), *(one.started.step for one in left.settled)]
+    now = read_binding(at.doors, at.binding.agent, at.binding.agent_session) or at.binding
+    told = tuple(dict.fromkeys([*told_to(at), *steps]))[-TOLD_MAX:]
+    keep_binding(at.doors, msgspec.structs.replace(now, told_to=process_name(at.agent), told=told))

@@ -34,13 +34,14 @@ HEADER_BYTES_MAX = 200
 ENVIRONMENT_BYTES_MAX = 16 * 1024 * 1024
 
 
-Handled = Callable[[str, bytes, dict[str, str], int], tuple[int, bytes, bytes]]
+Handled = Callable[[str, bytes, dict[str, str], int], tuple[int, bytes, bytes, Callable[[], None] | None]]
 
 
 class Hook(NamedTuple):
     """What the program of the hook does itself where nobody serves it: one way for both."""
 
-    handled: Handled  # doors, payload, environment and parent: the exit status, and what is printed
+    handled: Handled  # doors, payload, environment and parent: the exit status, what is printed, what records that
+    record_said: Callable[[Callable[[], None]], None]
     refusal: Callable[[BaseException], bytes]
     socket_name: Callable[[int], str]
 
@@ -186,11 +187,14 @@ class Request:
             os.environ.clear()
             os.environ.update(self.env)
             try:
-                status, out, err = hook.handled(self.doors, self.data, self.env, self.parent)
+                status, out, err, once_said = hook.handled(self.doors, self.data, self.env, self.parent)
             except BaseException as error:
-                status, out, err = 2, b"", hook.refusal(error)
+                status, out, err, once_said = 2, b"", hook.refusal(error), None
             connection.settimeout(5.0)
-            connection.sendall(b"%d %d %d\n" % (status, len(out), len(err)) + out + err)
+            head = b"%d %d %d %d\n" % (status, len(out), len(err), once_said is not None)
+            connection.sendall(head + out + err)
+            if once_said is not None and connection.recv(1):  # the hook has printed it
+                hook.record_said(once_said)
             connection.close()
             os.write(learning, "\n".join(name for name in sys.modules if name not in known).encode()[:PIPE_BYTES_MAX])
         finally:

@@ -32,10 +32,11 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """Texts in a file that are replaced, in order: (old, new)."""
+    """Texts in a file that are replaced, in order: (old, new); none where the call does not say which."""
 
     path: str
     replacements: tuple[tuple[str, str], ...]
+    moved_from: str = ""  # the file whose content it changes and takes to this path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

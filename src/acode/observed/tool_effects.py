@@ -5,7 +5,10 @@ A tool that is in no table has an effect that acode does not know. It must never
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -15,6 +18,8 @@ from acode.observed.transcript import Fields, decode, list_of, object_of, text_o
 
 Builder = Callable[[Fields], tuple[Effect, ...]]
 FILES_IN_A_PATCH_MAX: Final = 100
+_FILE_IN_PATCH: Final = re.compile(r"\*\*\* (Add|Delete|Update) File: (.+)")
+_MOVE: Final = "*** Move to: "
 
 
 def effects_from(tools: Mapping[str, Builder], tool: str, arguments: Fields) -> tuple[Effect, ...]:
@@ -81,6 +86,16 @@ def several_edits(path_key: str, edits_key: str, old_key: str, new_key: str) -> 
     return build
 
 
+def changes(path_key: str) -> Builder:
+    """It changes one file in a way that only the tool knows."""
+
+    def build(arguments: Fields) -> tuple[Effect, ...]:
+        path = text_of(arguments.get(path_key))
+        return (Edit(path=path, replacements=()),) if path else (Other(),)
+
+    return build
+
+
 def patch(key: str) -> Builder:
     def build(arguments: Fields) -> tuple[Effect, ...]:
         return patch_effects(text_of(arguments.get(key)))
@@ -88,34 +103,58 @@ def patch(key: str) -> Builder:
     return build
 
 
-def patch_effects(text: str) -> tuple[Effect, ...]:
+@dataclass(slots=True)
+class _PatchedFile:
+    """One file of a patch, while it is read."""
+
+    verb: str
+    path: str
+    moved_to: str = ""
+    lines: list[str] = field(default_factory=list)
+
+    def effects(self) -> Iterator[Effect]:
+        if self.verb == "Add":
+            yield Write(path=self.path, content="".join(f"{line[1:]}\n" for line in self.lines if line[:1] == "+"))
+        elif self.verb == "Delete":
+            yield Delete(path=self.path)
+        elif self.moved_to and self.moved_to != self.path:
+            yield Delete(path=self.path)
+            yield Edit(path=self.moved_to, replacements=self.replacements(), moved_from=self.path)
+        else:
+            yield Edit(path=self.path, replacements=self.replacements())
+
+    def replacements(self) -> tuple[tuple[str, str], ...]:
+        """Each part between @@ lines: its old lines become its new ones. None, where a part only adds lines: it does
+        not say where."""
+        parts: list[tuple[list[str], list[str]]] = [([], [])]
+        for line in self.lines:
+            if line.startswith("@@"):
+                parts.append(([], []))
+            if line[:1] in (" ", "-"):
+                parts[-1][0].append(line[1:])
+            if line[:1] in (" ", "+"):
+                parts[-1][1].append(line[1:])
+        if any(new and not old for old, new in parts):
+            return ()
+        return tuple(("\n".join(old), "\n".join(new)) for old, new in parts if old != new)
+
+
+def patch_effects(text: str, directory: str = "") -> tuple[Effect, ...]:
     """The files of a patch in the form `*** Begin Patch`, each as what it would become."""
-    found: list[Effect] = []
-    for section in text.split("\n*** ")[1 : FILES_IN_A_PATCH_MAX + 1]:
-        head, _, body = section.partition("\n")
-        verb, _, path = head.partition(" File: ")
-        lines = body.split("\n")
-        if verb == "Add":
-            found.append(Write(path=path, content="".join(f"{line[1:]}\n" for line in lines if line[:1] == "+")))
-        elif verb == "Delete":
-            found.append(Delete(path=path))
-        elif verb == "Update":
-            found.append(_updated(path, lines))
-    return tuple(found) or (Other(),)
-
-
-def _updated(path: str, lines: list[str]) -> Effect:
-    """Each part between @@ lines: its old lines become its new ones."""
-    parts: list[tuple[list[str], list[str]]] = [([], [])]
-    for line in lines:
-        if line.startswith("@@"):
-            parts.append(([], []))
-        if line[:1] in (" ", "-"):
-            parts[-1][0].append(line[1:])
-        if line[:1] in (" ", "+"):
-            parts[-1][1].append(line[1:])
-    pairs = tuple(("\n".join(old), "\n".join(new)) for old, new in parts if old and old != new)
-    return Edit(path=path, replacements=pairs) if pairs else Other()
+    found: list[_PatchedFile] = []
+    for line in text.split("\n"):
+        if head := _FILE_IN_PATCH.fullmatch(line):
+            found.append(_PatchedFile(head[1], os.path.join(directory, head[2].strip())))
+        elif line.startswith(_MOVE) and found:
+            found[-1].moved_to = os.path.join(directory, line.removeprefix(_MOVE).strip())
+        elif line.startswith("*** End Patch"):
+            break
+        elif found and not line.startswith("*** "):
+            found[-1].lines.append(line)
+    effects = tuple(effect for one in found[:FILES_IN_A_PATCH_MAX] for effect in one.effects())
+    if len(found) > FILES_IN_A_PATCH_MAX:
+        return (*effects, Other(reason=f"it changes {len(found):,} files, too many to be compared"))
+    return effects or (Other(),)
 
 
 def arguments_in(raw: msgspec.Raw | None) -> Fields:

@@ -184,7 +184,7 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     conversation: Conversation | None = None
     performer: ev.Performer | None = None  # of an observed agent: the process that began the last step
     untold: dict[str, str] = {}  # by digest of the arguments: steps that ended while their agent was away
-    fresh: dict[str, str] = {}  # those that ended last: killed now, their agent may not have kept the result
+    fresh: dict[str, str] = {}  # those of its turn: killed now, their agent may not have kept the results
     plan_blob: str | None = None  # set where the plan is not the one the session was created with
     plan_replaced_by: PlanOrigin | None = None  # set where a person has replaced the plan it was created with
     unknown_types: dict[int, str] = {}

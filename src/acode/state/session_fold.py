@@ -34,6 +34,8 @@ from acode.state.session import (
 )
 from acode.state.source import SOURCES
 
+FRESH_MAX = 64  # calls of one turn of an agent; no model asks for as many at once
+
 
 def fold(events: Iterable[Envelope], start: Session | None = None) -> Session:
     """All events onto a copy of `start`; the first event of a log makes the session."""
@@ -203,29 +205,37 @@ def _step_started(session: Session, event: ev.StepStarted, envelope: Envelope) -
         started=event, seq=envelope.seq, at=envelope.at, failures=before.failures if before else 0
     )
     if event.performer is not None:
-        _see_performer(session, event, event.performer)
+        _see_performer(session, event.performer)
     if session.steps_from.asked:
         session.steps_total = max(session.steps_total, session.steps_done + len(session.in_flight))
         if event.definition is not None and isinstance(event.definition.action, Run):
             session.secret_env = tuple(dict.fromkeys((*session.secret_env, *event.definition.action.secret_env)))
 
 
-def _see_performer(session: Session, event: ev.StepStarted, performer: ev.Performer) -> None:
-    """An agent that begins another call has kept the results of those before; another process of it may not have."""
+def _see_performer(session: Session, performer: ev.Performer) -> None:
+    """What another process of the agent saw last, it may not have kept."""
     if performer != session.performer:
         session.untold = {**session.untold, **session.fresh}
-    if performer != session.performer or len(session.in_flight) == 1:
         session.fresh = {}
     session.performer = performer
 
 
 def _see_end(session: Session, event: ev.StepCompleted) -> None:
-    """Of a call that an agent must not repeat without knowing: settled, it was away; else it may be killed now."""
+    """Of a call that an agent must not repeat without knowing: settled, it was away; else it may be killed now.
+
+    That it begins another call does not show that it has kept this one's result: a model asks for several at once, and
+    some agents keep none before the last of them has ended. The end of its turn shows it.
+    """
     ended = {event.asked.arguments: event.step} if event.asked is not None else {}
     if event.settled:
         session.untold = {**session.untold, **ended}
     else:
-        session.fresh = {**session.fresh, **ended}
+        _keep_fresh(session, ended)
+
+
+def _keep_fresh(session: Session, ended: dict[str, str]) -> None:
+    kept = {arguments: step for arguments, step in session.fresh.items() if arguments not in ended}
+    session.fresh = dict([*kept.items(), *ended.items()][-FRESH_MAX:])
 
 
 def _step_completed(session: Session, event: ev.StepCompleted, envelope: Envelope) -> None:
@@ -347,8 +357,13 @@ def _step_settled(session: Session, event: ev.StepSettled, envelope: Envelope) -
 
 
 def _repeat_denied(session: Session, event: ev.RepeatDenied, envelope: Envelope) -> None:
+    """Who was shown the evidence may be killed before it has kept that: then another process of it is shown it too."""
+    if event.performer is not None:
+        _see_performer(session, event.performer)
     session.untold = {key: step for key, step in session.untold.items() if key != event.arguments}
     session.fresh = {key: step for key, step in session.fresh.items() if key != event.arguments}
+    if event.performer is not None:
+        _keep_fresh(session, {event.arguments: event.step})
 
 
 def _failure_handled(session: Session, event: ev.FailureHandled, envelope: Envelope) -> None:

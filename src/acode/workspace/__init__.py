@@ -11,7 +11,7 @@ from acode.workspace.declared_outputs import Listing, matching_paths, outputs_in
 from acode.workspace.files import hash_file, look, read_file, remove_temp, sync_paths, temp_name, write_atomic
 from acode.workspace.links import way_of
 from acode.workspace.manifest import ChangedFile, changed, restat
-from acode.workspace.preimages import Captured, capture, capture_outputs, missing_parents
+from acode.workspace.preimages import Captured, capture, capture_outputs, capture_paths, missing_parents
 from acode.workspace.report import IntegrityReport, SuspiciousFile, diff, integrity_report
 from acode.workspace.rollback import RestoredOutputs, is_back, needs_of, restore, restore_outputs
 
@@ -27,6 +27,7 @@ __all__ = [
     "bytes_of",
     "capture",
     "capture_outputs",
+    "capture_paths",
     "changed",
     "diff",
     "ensure_agent_dir",

@@ -96,6 +96,20 @@ def capture_outputs(
     return Captured(images=ordered, inline=keeper.inline, complete=complete, skipped=tuple(skipped), astray=astray)
 
 
+def capture_paths(
+    root: Root, paths: Sequence[str], *, blobs: Blobs, budget_bytes: int, sensitive: bool = False
+) -> Captured:
+    """The files at these paths, and the directories that would have to be made for them. Not complete: a file is over
+    the budget, and known to exist."""
+    keeper = _Keeper(blobs, INLINE_BYTES_MAX, budget_bytes, sensitive)
+    images: dict[str, PreImage] = {}
+    for rel in paths:
+        for image in (*missing_parents(root, rel), image_at(root, rel, keeper.keep)):
+            images[image.path] = msgspec.structs.replace(image, mtime_ns=0)
+    skipped = tuple(one.path for one in images.values() if one.kind == "file" and one.blob is None)
+    return Captured(images=tuple(images.values()), inline=keeper.inline, complete=not skipped, skipped=skipped)
+
+
 def _leads_astray(root: Root, rel: str, matches: Patterns) -> bool:
     """Whether it leads to something that is no output. Most links in a build lead to another output of it."""
     top = os.fsencode(root.path)
