@@ -20,6 +20,7 @@ from tests.agents.wanted_calls import Model, Said, WantedCall, conversation_of
 
 Arguments = Callable[[WantedCall], tuple[str, dict[str, Any] | str]]  # the client's tool, and what it takes
 DONE = "DONE"
+IN_NAMESPACE = "/"  # between the namespace of a tool and its name, as Codex groups them
 Api = Literal["anthropic", "responses", "chat", "gemini"]
 
 
@@ -152,7 +153,12 @@ def tools_of(api: Api, asked: dict[str, Any]) -> list[str]:
     tools = asked.get("tools") or []
     if api == "gemini":
         return [one["name"] for tool in tools for one in tool.get("functionDeclarations") or []]
-    return [tool.get("function", tool).get("name") or tool.get("type") for tool in tools]
+    found = []
+    for tool in tools:
+        name = tool.get("function", tool).get("name") or tool.get("type")
+        inside = [one["name"] for one in tool.get("tools") or []] if tool.get("type") == "namespace" else []
+        found += [f"{name}{IN_NAMESPACE}{one}" for one in inside] or [name]
+    return found
 
 
 def plain_answer(asked: dict[str, Any]) -> str:
@@ -199,7 +205,8 @@ def responses(model: str, call: Call, text: str) -> Answer:
     said = {"type": "output_text", "text": text, "annotations": []}
     item: dict[str, Any] = {"type": "message", "id": f"msg_{id_}", "role": "assistant", "content": [said]}
     if call is not None:
-        item = {"id": f"fc_{id_}", "call_id": f"call_{id_}", "name": call[0]}
+        space, _, name = call[0].rpartition(IN_NAMESPACE)
+        item = {"id": f"fc_{id_}", "call_id": f"call_{id_}", "name": name, **({"namespace": space} if space else {})}
         if isinstance(call[1], str):
             item |= {"type": "custom_tool_call", "input": call[1]}
         else:

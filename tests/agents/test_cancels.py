@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,18 +10,38 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.agents import processes
 from tests.agents.client import NAMES, client_of, program
+from tests.agents.outcome import recorded_outcomes
 from tests.agents.trial import AGENT_S_MAX, COMMAND_S_MAX, FIRST_PROMPT, Trial, install_acode, trial
+from tests.agents.wanted_calls import Model
 
 pytestmark = pytest.mark.agents
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGKILL")
-# Begins, waits two seconds, and leaves a mark: whoever ends it in between leaves none.
-PATIENT = "echo begun >> begun; sleep 2; echo x >> ledger\n"
+# Begins, and waits for a word before it leaves its mark: whoever ends it in between, however late, leaves none.
+PATIENT = """echo begun >> begun; n=0
+while [ ! -e go ] && [ $n -lt 3000 ]; do sleep 0.1; n=$((n + 1)); done
+[ -e go ] && echo x >> ledger
+"""
+SUBMITS_MAX, HEARD_S_MAX = 4, 30.0
+CANCELLED_S_MAX = 10.0  # what an agent takes to end a command; one that lives then was not ended
+
+
+def outlives(one: Trial) -> bool:
+    """Whether the command reaches its end, after whatever was done to it or to its agent."""
+
+    def runs() -> bool:
+        return any("deploy.sh" in found.line for found in processes.marked(one.place.home))
+
+    processes.wait_until(lambda: not runs(), CANCELLED_S_MAX)
+    (one.place.workspace / "go").touch()
+    one.wait_for_quiet()
+    return one.effects() == 1
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -49,8 +70,51 @@ def finishes(name: str, number: str, directory: Path, *, acode: bool) -> bool:
                 os.kill(found.pid, getattr(signal, number))
         with suppress(subprocess.TimeoutExpired):
             child.wait(COMMAND_S_MAX)
-        one.wait_for_quiet()
-        return one.effects() == 1
+        return outlives(one)
+
+
+# The agent's own timeout, and the background.
+
+TIMEOUTS: dict[str, dict[str, Any]] = {
+    "claude": {"timeout": 1000},
+    "codex": {"yield_time_ms": 1000},
+    "gemini": {},
+    "opencode": {"timeout": 1000},
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_timeout_of_the_agent_ends_its_command_or_not_as_without_acode(name: str, tmp_path: Path) -> None:
+    """And the record says how it ended, or that nobody knows: what runs in the background has not ended."""
+    ended = {acode: timed_out(name, tmp_path / str(acode), acode=acode) for acode in (False, True)}
+    assert ended[True][:2] == ended[False][:2]
+    background, _, recorded = ended[True]
+    assert recorded == (["started"] if background else ["completed"])
+
+
+def timed_out(name: str, directory: Path, *, acode: bool) -> tuple[bool, bool, list[str]]:
+    """Whether the agent left the command to the background, whether it reached its end, and the record."""
+    client = client_of(name)
+    with trial(name, client, directory) as one:
+        (one.place.workspace / "deploy.sh").write_text(PATIENT)
+        if name == "gemini":
+            settings = one.place.home / ".gemini" / "settings.json"
+            inactivity = {"tools": {"shell": {"inactivityTimeout": 3}}}
+            settings.write_text(json.dumps({**json.loads(settings.read_text()), **inactivity}))
+        one.server.model = Model(calls=(one.call,), trusting=True)
+        one.server.arguments = lambda call: with_timeout(name, *client.arguments(call))
+        if acode:
+            install_acode(one)
+        one.run(client.start(FIRST_PROMPT))
+        results = [said.text for said in one.server.requests[-1].conversation if said.kind == "result"]
+        assert results, one.log()
+        background = "background" in results[-1] or "running with session" in results[-1]
+        return background, outlives(one), recorded_outcomes(one) if acode else []
+
+
+def with_timeout(name: str, tool: str, arguments: dict[str, Any] | str) -> tuple[str, dict[str, Any] | str]:
+    assert isinstance(arguments, dict)
+    return tool, {**arguments, **TIMEOUTS[name]}
 
 
 # In a terminal.
@@ -101,10 +165,20 @@ def wait_for_prompt(one: Trial, server: list[str]) -> None:
     raise AssertionError(f"{one.name} shows no prompt: {last}")
 
 
-def submit(server: list[str], text: str) -> None:
-    type_in(server, "-l", text)
-    time.sleep(0.5)  # what is typed at once with the text is taken for a part of it
-    type_in(server, "Enter")
+def submit(one: Trial, server: list[str], text: str) -> None:
+    """Typed again where nobody heard it: a screen may be at rest before its program listens."""
+    before = len(one.server.requests)
+
+    def is_heard() -> bool:
+        return any(request.tools for request in one.server.requests[before:])
+
+    for _ in range(SUBMITS_MAX):
+        type_in(server, "-l", text)
+        time.sleep(0.5)  # what is typed at once with the text is taken for a part of it
+        type_in(server, "Enter")
+        if processes.wait_until(is_heard, HEARD_S_MAX):
+            return
+    raise AssertionError(f"{one.name} asks its model nothing: {screen(server)}")
 
 
 def wait_for(path: Path, server: list[str]) -> None:
@@ -118,7 +192,7 @@ def test_killed_in_its_terminal_and_resumed_there_it_does_the_command_once(name:
         install_acode(one)
         with terminal(one, client.interactive(resumes=False)) as server:
             wait_for_prompt(one, server)
-            submit(server, FIRST_PROMPT)
+            submit(one, server, FIRST_PROMPT)
             wait_for(one.place.workspace / "ledger", server)
             for found in one.agent_processes():
                 processes.kill([found])
@@ -126,7 +200,7 @@ def test_killed_in_its_terminal_and_resumed_there_it_does_the_command_once(name:
         before = len(one.server.requests)
         with terminal(one, client.interactive(resumes=True)) as server:
             wait_for_prompt(one, server)
-            submit(server, "Continue from where you left off.")
+            submit(one, server, "Continue from where you left off.")
 
             def answered() -> bool:
                 return any(request.tools and request.wanted is None for request in one.server.requests[before:])
@@ -150,11 +224,10 @@ def escaped(name: str, directory: Path, *, acode: bool) -> bool:
             install_acode(one)
         with terminal(one, client.interactive(resumes=False)) as server:
             wait_for_prompt(one, server)
-            submit(server, FIRST_PROMPT)
+            submit(one, server, FIRST_PROMPT)
             wait_for(one.place.workspace / "begun", server)
             type_in(server, "Escape")
             if name == "opencode":  # which wants it twice
                 time.sleep(0.2)
                 type_in(server, "Escape")
-            time.sleep(4)
-            return one.effects() == 1
+            return outlives(one)

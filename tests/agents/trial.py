@@ -23,8 +23,9 @@ from tests.agents.wanted_calls import Model, WantedCall
 Kind = Literal["command", "write", "everything", "hook", "printing"]
 FIRST_PROMPT, NEXT_PROMPT = "Do the job.", "Continue from where you left off."
 AGENT_S_MAX = 300.0  # opencode fetches packages at its first start with a plugin
-COMMAND_S_MAX = 20.0
-HOOK_S_MAX = 20.0
+COMMAND_S_MAX = 60.0
+HOOK_S_MAX = 60.0
+BESIDE = ("tmux",)  # programs of a trial that are neither its agent nor its command
 
 # Half a second before the effect and half a second after it: a kill finds the command in either half.
 DEPLOY = "echo begun >> begun; sleep 0.5; echo x >> ledger; sleep 0.5; echo deployed\n"
@@ -118,10 +119,10 @@ class Trial:
         return [one for one in found if one.program in self.client.PROCESSES]
 
     def wait_for_quiet(self) -> None:
-        """Until no command of the agent runs any more; acode's hooks are none."""
+        """Until no command of the agent runs any more; acode's hooks and the terminal are none."""
 
         def is_command(found: processes.Process) -> bool:
-            return found.program not in self.client.PROCESSES and "hook_entry" not in found.line
+            return found.program not in (*self.client.PROCESSES, *BESIDE) and "hook_entry" not in found.line
 
         processes.wait_until(lambda: not any(map(is_command, processes.marked(self.place.home))), COMMAND_S_MAX)
 
