@@ -51,7 +51,7 @@ class Remote(msgspec.Struct, frozen=True, kw_only=True):
     holder: str
 
 
-def frame(title: str, body: Html, *, live: str = "", crumbs: Sequence[tuple[str, str]] = ()) -> str:
+def frame(title: str, body: Html, *, live: str = "", mark: str = "", crumbs: Sequence[tuple[str, str]] = ()) -> str:
     links = [el("a", words, href=address) for words, address in (("Sessions", "/"), *crumbs)]
     return "<!doctype html>\n" + el(
         "html",
@@ -72,6 +72,7 @@ def frame(title: str, body: Html, *, live: str = "", crumbs: Sequence[tuple[str,
             body,
             class_="page",
             data_live=live or None,
+            data_mark=mark or None,
         ),
         lang="en",
     )
@@ -81,10 +82,17 @@ def frame(title: str, body: Html, *, live: str = "", crumbs: Sequence[tuple[str,
 
 
 def list_page(
-    listed: Sequence[Listed], remote: Sequence[Remote], words: Words, now: datetime, *, query: str, warning: str = ""
+    listed: Sequence[Listed],
+    remote: Sequence[Remote],
+    words: Words,
+    now: datetime,
+    *,
+    query: str,
+    mark: str,
+    warning: str = "",
 ) -> str:
     body = list_body(listed, remote, words, now, warning)
-    return frame("Sessions", el("main", search_form(query), body, id="content"), live="/live")
+    return frame("Sessions", el("main", search_form(query), body, id="content"), live="/live", mark=mark)
 
 
 def search_form(query: str) -> Html:
@@ -195,7 +203,14 @@ class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def session_page(
-    page: SessionPage, rows: Iterable[str | StepRow], guards: Guards, words: Words, *, now: datetime, start: int
+    page: SessionPage,
+    rows: Iterable[str | StepRow],
+    guards: Guards,
+    words: Words,
+    *,
+    now: datetime,
+    start: int,
+    mark: str,
 ) -> str:
     session = page.found.session
     base = address_of(page.place, session.session_id)
@@ -227,7 +242,7 @@ def session_page(
     crumbs = [("Steps", base), ("Resume preview", f"{base}/preview"), ("Audit", f"{base}/audit")]
     if session.conversation is not None:
         crumbs.append(("Conversation", f"{base}/conversation"))
-    return frame(words.line(session.title), body, live=f"{base}/live", crumbs=crumbs)
+    return frame(words.line(session.title), body, live=f"{base}/live", mark=mark, crumbs=crumbs)
 
 
 def more_links(base: str, start: int, total: int) -> Html | None:

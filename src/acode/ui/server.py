@@ -6,7 +6,6 @@ functions of the commands.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -39,9 +38,10 @@ from acode.events.definition import Approve, command_line, describe_in_full, exe
 from acode.plan import covered_by
 from acode.state import Session
 from acode.steps.keeper_notes import run_directory
-from acode.store.store import DATABASE, Store
+from acode.store.store import Store
 from acode.ui import answers, pages
 from acode.ui.axis import Axis
+from acode.ui.change_watch import Watched, changes, mark_of
 from acode.ui.guards import HEADERS, IN_WORDS, Guards
 from acode.ui.log_window import last_events
 from acode.ui.pages import Listed, Remote, SessionPage, StepDetail
@@ -52,8 +52,6 @@ from acode.ui.timeline import timeline_of
 from acode.ui.trail import trail_of
 from acode.ui.views import Words
 
-WATCH_EVERY_S = 0.1
-TICK_EVERY_S = 5.0
 TRAIL_EVENTS = 400
 TRAIL_SHOWN_MAX = 80
 STATIC = Path(__file__).parent / "static"
@@ -98,6 +96,7 @@ class Server:
 
     def _sessions(self, request: Request) -> Response:
         query = request.query_params.get("q", "").strip()
+        mark = mark_of(self._watched_list())  # before anything is read
         here = self.places.world(self.places.here)
         words, now = Words(here.redactor), here.clock()
         listed, broken = [], []
@@ -114,6 +113,7 @@ class Server:
             words,
             now,
             query=query,
+            mark=mark,
             warning="; ".join(filter(None, [*broken, warning])),
         )
         return HTMLResponse(page)
@@ -132,12 +132,13 @@ class Server:
         return await run_in_threadpool(self._session, request)
 
     def _session(self, request: Request) -> Response:
+        mark = mark_of(self._watched_session(request))  # before anything is read
         with self._reading(request) as (world, store, found):
             outline, words = Outline(store, found.session), Words(world.redactor)
             page = msgspec.structs.replace(self._page(request, world, store, found), lines_total=len(outline.lines))
             start = first_line(request, outline, found.session)
             shown = outline.window(store, start, pages.RENDERED_WHOLE_MAX, words)
-            body = pages.session_page(page, shown, self.guards, words, now=world.clock(), start=start)
+            body = pages.session_page(page, shown, self.guards, words, now=world.clock(), start=start, mark=mark)
             return HTMLResponse(body)
 
     async def session_part(self, request: Request) -> Response:
@@ -265,26 +266,18 @@ class Server:
 
     # The stream.
 
-    async def live_list(self, _request: Request) -> Response:
-        return stream(self._watch([self._database(name) for name in self.places.paths]))
+    async def live_list(self, request: Request) -> Response:
+        return stream(changes(self._watched_list(), last_seen(request)))
 
     async def live_session(self, request: Request) -> Response:
-        return stream(self._watch([self._database(request.path_params["place"])]))
+        return stream(changes(self._watched_session(request), last_seen(request)))
 
-    def _database(self, place: str) -> Path:
-        return self.places.paths[place] / ".agent" / DATABASE if place in self.places.paths else Path(os.devnull)
+    def _watched_list(self) -> list[Watched]:
+        return [Watched(path / ".agent") for path in self.places.paths.values()]
 
-    async def _watch(self, databases: list[Path]) -> AsyncIterator[str]:
-        """A line when a database was written to, and now and then one that lets the page look who is alive."""
-        before, quiet_s = marks(databases), 0.0
-        yield "event: ready\ndata: 1\n\n"
-        while True:
-            await asyncio.sleep(WATCH_EVERY_S)
-            quiet_s += WATCH_EVERY_S
-            now = marks(databases)
-            if now != before or quiet_s >= TICK_EVERY_S:
-                yield f"event: {'change' if now != before else 'tick'}\ndata: 1\n\n"
-                before, quiet_s = now, 0.0
+    def _watched_session(self, request: Request) -> list[Watched]:
+        path = self.places.paths.get(request.path_params["place"])
+        return [Watched(path / ".agent", request.path_params["session"])] if path is not None else []
 
     async def static(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -356,17 +349,9 @@ def live_output(world: World, session: Session, step: str) -> str:
         return ""
 
 
-def marks(databases: list[Path]) -> tuple[tuple[int, int], ...]:
-    """Size and time of each database and its write-ahead log: they change with every commit."""
-    found = []
-    for path in databases:
-        for name in (path, path.with_name(f"{path.name}-wal")):
-            try:
-                seen = os.stat(name)
-                found.append((seen.st_size, seen.st_mtime_ns))
-            except OSError:
-                found.append((-1, -1))
-    return tuple(found)
+def last_seen(request: Request) -> str:
+    """The mark of what the window shows: that of the last event it got, or the one that stood in the page."""
+    return request.headers.get("last-event-id") or request.query_params.get("mark", "")
 
 
 def stream(lines: AsyncIterator[str]) -> Response:
