@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -95,8 +95,8 @@ class Served:
 def serve(acode: Acode, browser: Browser) -> Iterator[object]:
     contexts: list[Served] = []
 
-    def start(*arguments: str) -> Served:
-        process = acode.process("ui", "--no-open", "--json", *arguments)
+    def start(*arguments: str, env: Mapping[str, str] | None = None) -> Served:
+        process = acode.process("ui", "--no-open", "--json", *arguments, env=env)
         address = json.loads(process.wait_for_line("address"))["address"]
         contexts.append(Served(process, address, browser))
         return contexts[-1]
