@@ -215,6 +215,47 @@ def test_a_look_at_the_wrong_moment_does_not_make_a_free_lock_seem_held(locks: P
 # The sign of life.
 
 
+def test_a_process_that_held_it_once_and_looks_again_is_not_taken_for_its_holder(locks: Path) -> None:
+    """As `acode ui` does, which has recorded an answer and is asked by its windows who is alive."""
+    take(locks).release()  # the file names this process, which lives
+    fd = os.open(path_of(locks), os.O_RDONLY)
+    assert file_lock.try_lock(fd)
+    looking = threading.Timer(0.03, lambda: (file_lock.unlock(fd), os.close(fd)))
+    looking.start()
+    take(locks).release()
+    looking.join()
+
+
+def test_two_that_look_at_the_same_time_do_not_see_each_other(locks: Path) -> None:
+    take(locks).release()
+    fd = os.open(path_of(locks), os.O_RDONLY)
+    assert file_lock.try_lock(fd, shared=True)  # one that is in the middle of its look
+    try:
+        assert not look(locks, SESSION, 1).held
+    finally:
+        os.close(fd)
+
+
+def test_one_that_records_an_answer_is_waited_for_and_one_that_works_is_not(locks: Path) -> None:
+    working = take(locks)
+    began = time.monotonic()
+    with pytest.raises(SessionLocked):
+        take(locks)
+    assert time.monotonic() - began < lock.BRIEF_S_MAX
+    working.release()
+    answering = acquire(locks, SESSION, lambda: 1, brief=True, now=lambda: NOW)[0]
+    looked = threading.Event()
+    waiting = threading.Thread(target=lambda: (looked.wait(), answering.release()))
+    waiting.start()
+
+    def generation() -> int:
+        looked.set()  # asked for before each try: the first one meets the lock, or it is free by then
+        return 1
+
+    acquire(locks, SESSION, generation, now=lambda: NOW)[0].release()
+    waiting.join()
+
+
 def test_a_holder_shows_that_it_lives(locks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "HEARTBEAT_S", 0.01)
     held = take(locks)

@@ -41,12 +41,13 @@ HEARTBEAT_S = 5.0
 OWNER_BYTES_MAX = 4096
 WAIT_STEP_S = 0.2
 GLANCE_S = 0.02
-GLANCES_MAX = 5
+GLANCES_S_MAX = 1.0
+BRIEF_S_MAX = 5.0
 _WINDOWS_MACHINE = r"SOFTWARE\Microsoft\Cryptography"
 
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """The process that holds, or last held, a lock; written into the file for people."""
+class Holder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The process that holds, or last held, a lock; written into the file for people and for the patience of others."""
 
     pid: int
     started: float
@@ -56,6 +57,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     since: datetime
     pid_namespace: str = ""  # where the pid means something; empty in records of 0.1 and where there is only one
+    brief: bool = False  # it records an answer and is gone: worth a moment's wait
+    released: bool = False  # it lives and holds the lock no more: a lock on the file is somebody else's
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +126,8 @@ class Lock:
             return
         self._stop.set()
         self._pulse.join()  # or its last beat could hit a file that got this descriptor's number meanwhile
+        # Or a page that gave an answer, and looks at the lock from time to time, would be taken for its holder.
+        _note_released(self._fd, self.holder)
         self._touch(self._found_ns)
         self._forget_requests()  # whom it was meant for, this one or an earlier one, works on the session no more
         forked.give_back(self)
@@ -136,14 +141,21 @@ def lock_path(locks: Path, session_id: str, generation: int) -> Path:
 
 
 def acquire(
-    locks: Path, session_id: str, generation: Callable[[], int], *, wait_s: float = 0.0, now: Callable[[], datetime]
+    locks: Path,
+    session_id: str,
+    generation: Callable[[], int],
+    *,
+    wait_s: float = 0.0,
+    brief: bool = False,
+    now: Callable[[], datetime],
 ) -> tuple[Lock, int]:
     """The lock of the session's present generation, or a refusal that names the owner.
 
     The generation is read again after the kernel granted the lock: between the two somebody may have broken it. A
-    `look` takes the lock for a moment too, so a lock whose owner is dead is tried a few times before it is refused.
+    `look` takes the lock for a moment too, so a lock whose owner is dead or has released it is tried for a moment, and
+    one that is held `brief`ly, to record an answer, a little longer, before it is refused.
     """
-    deadline, glances = time.monotonic() + wait_s, GLANCES_MAX
+    began = time.monotonic()
     while True:
         wanted = generation()
         path = lock_path(locks, session_id, wanted)
@@ -151,7 +163,7 @@ def acquire(
         try:
             granted = _granted(path, fd)
             if granted and generation() == wanted:
-                holder, found_ns = myself(now()), _last_touched_ns(fd)
+                holder, found_ns = myself(now(), brief=brief), _last_touched_ns(fd)
                 _write_holder(fd, holder)
                 return Lock(path, fd, holder, found_ns), wanted
             holder_found = None if granted else _read_holder(fd)
@@ -162,15 +174,17 @@ def acquire(
         os.close(fd)
         if granted:
             continue
-        if (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(left, WAIT_STEP_S))
-            continue
-        named = holder_found is not None and holding in (None, holder_found.pid)
-        if glances == 0 or (named and holder_found is not None and alive(holder_found)):
-            stranger = stranger_of(holder_found, holding)
-            raise _refusal(session_id, path, holder_found, now(), stranger)
-        glances -= 1
-        time.sleep(GLANCE_S)
+        left_s = began + max(wait_s, _patience_s(holder_found, holding)) - time.monotonic()
+        if left_s <= 0:
+            raise _refusal(session_id, path, holder_found, now(), stranger_of(holder_found, holding))
+        time.sleep(min(left_s, WAIT_STEP_S if wait_s else GLANCE_S))
+
+
+def _patience_s(found: Holder | None, holding: int | None) -> float:
+    """How long a lock that another process has is worth trying for: not at all if its living owner works with it."""
+    if found is None or found.released or holding not in (None, found.pid) or not alive(found):
+        return GLANCES_S_MAX
+    return BRIEF_S_MAX if found.brief else 0.0
 
 
 def ask_to_pause(locks: Path, session_id: str, generation: int, holder: Holder) -> None:
@@ -196,7 +210,7 @@ def look(locks: Path, session_id: str, generation: int) -> Seen:
         return Seen(held=False, holder=None, touched_at=None)
     try:
         touched = datetime.fromtimestamp(os.fstat(fd).st_mtime, UTC)
-        held = not _granted(path, fd)
+        held = not _granted(path, fd, shared=True)  # two that look at the same time must not see each other
         if not held:
             file_lock.unlock(fd)
         return Seen(held=held, holder=_read_holder(fd), touched_at=touched)
@@ -235,7 +249,7 @@ def _refusal(
 # Identifying processes.
 
 
-def myself(now: datetime) -> Holder:
+def myself(now: datetime, *, brief: bool = False) -> Holder:
     return Holder(
         pid=os.getpid(),
         started=process_started(os.getpid()) or 0.0,
@@ -245,6 +259,7 @@ def myself(now: datetime) -> Holder:
         command=command_name(sys.argv),
         since=now,
         pid_namespace=pid_namespace(),
+        brief=brief,
     )
 
 
@@ -471,6 +486,13 @@ def _write_holder(fd: int, holder: Holder) -> None:
         os.write(fd, msgspec.json.encode(holder))
 
 
+def _note_released(fd: int, holder: Holder) -> None:
+    """In one write, which is longer than the record that it replaces: a crash leaves one or the other."""
+    with contextlib.suppress(OSError):
+        os.lseek(fd, 0, os.SEEK_SET)
+        os.write(fd, msgspec.json.encode(msgspec.structs.replace(holder, released=True)))
+
+
 def _read_holder(fd: int) -> Holder | None:
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, OSError):
         os.lseek(fd, 0, os.SEEK_SET)
@@ -478,10 +500,10 @@ def _read_holder(fd: int) -> Holder | None:
     return None
 
 
-def _granted(path: Path, fd: int) -> bool:
+def _granted(path: Path, fd: int, *, shared: bool = False) -> bool:
     """False only where somebody holds it: a file system without locks must not look like an owner to be waited for."""
     try:
-        return file_lock.try_lock(fd)
+        return file_lock.try_lock(fd, shared=shared)
     except OSError as error:
         raise NotWritable(
             f"the lock file {path} cannot be locked: {error.strerror}",

@@ -119,7 +119,7 @@ class Os:
 class Fcntl:
     """flock, and who has got it."""
 
-    LOCK_EX, LOCK_NB, LOCK_UN = fcntl.LOCK_EX, fcntl.LOCK_NB, fcntl.LOCK_UN
+    LOCK_EX, LOCK_SH, LOCK_NB, LOCK_UN = fcntl.LOCK_EX, fcntl.LOCK_SH, fcntl.LOCK_NB, fcntl.LOCK_UN
 
     def __init__(self, conductor: Conductor, files: Files) -> None:
         self._conductor = conductor
@@ -135,7 +135,7 @@ class Fcntl:
         if operation == fcntl.LOCK_UN:
             if self._files.locks.get(name) == process.number:
                 del self._files.locks[name]
-        else:
+        elif operation & fcntl.LOCK_EX:
             self._files.locks[name] = process.number
 
 

@@ -29,7 +29,8 @@ from tests.concurrency.stage import LockStage
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LockStage]:
-    monkeypatch.setattr(lock, "GLANCES_MAX", 1)  # each further one is the same round again
+    for patience in ("GLANCES_S_MAX", "BRIEF_S_MAX"):  # each further try is the same round again
+        monkeypatch.setattr(lock, patience, lock.GLANCE_S)
     made = LockStage(tmp_path, monkeypatch, wait_s=lock.WAIT_STEP_S)
     yield made
     made.close()
@@ -130,9 +131,9 @@ def test_no_meeting_of_processes_breaks_the_log(stage: LockStage, played: tuple[
 def looking_then_taking(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lock as a note in a file: whoever finds no living owner's name takes it."""
 
-    def take(fd: int) -> bool:
+    def take(fd: int, *, shared: bool = False) -> bool:
         holder = lock._read_holder(fd)
-        return holder is None or not lock.alive(holder)
+        return holder is None or holder.released or not lock.alive(holder)
 
     monkeypatch.setattr(file_lock, "try_lock", take)
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from tests.driver import Acode, Running
+from tests.driver import WAIT_S_MAX, Acode, Running
+
+expect.set_options(timeout=WAIT_S_MAX * 1000)  # a busy machine is no failure; a condition that holds ends the wait
 
 # As root a browser has no sandbox of its own; the others keep it from looking for its maker's servers.
 ARGUMENTS = [
@@ -58,7 +60,7 @@ class Served:
         )
         context.add_cookies(cookies)  # type: ignore[arg-type]
         page = context.new_page()
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(WAIT_S_MAX * 1000)
         problems: list[str] = []
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
@@ -78,7 +80,7 @@ class Served:
 
     def request(self, method: str, path: str, body: str = "", **headers: str) -> tuple[int, dict[str, str], str]:
         """By hand, as another program or page would ask; names of headers have underscores here."""
-        connection = http.client.HTTPConnection(urlsplit(self.base).netloc, timeout=30)
+        connection = http.client.HTTPConnection(urlsplit(self.base).netloc, timeout=WAIT_S_MAX)
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         if method == "POST":
             given.setdefault("Content-Type", "application/x-www-form-urlencoded")
@@ -93,8 +95,8 @@ class Served:
 def serve(acode: Acode, browser: Browser) -> Iterator[object]:
     contexts: list[Served] = []
 
-    def start(*arguments: str) -> Served:
-        process = acode.process("ui", "--no-open", "--json", *arguments)
+    def start(*arguments: str, env: Mapping[str, str] | None = None) -> Served:
+        process = acode.process("ui", "--no-open", "--json", *arguments, env=env)
         address = json.loads(process.wait_for_line("address"))["address"]
         contexts.append(Served(process, address, browser))
         return contexts[-1]

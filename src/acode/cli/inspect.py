@@ -17,27 +17,11 @@ from acode.text.durations import ago, count, stamp
 
 if TYPE_CHECKING:
     from acode.observed.inspect import InspectedCall, InspectedSession, Inspection
-    from acode.observed.session import Effect, Evidence
+    from acode.observed.session import Evidence
 
 TEXT_CHARS_MAX = 2_000
 LINE_CHARS_MAX = 200
 CALLS_MAX = 10
-STATES = {"alive": "alive", "dead": "dead", "no_process_found": "no process found", "unknown": "perhaps alive"}
-ENDINGS = {
-    "in_flight": "call in flight",
-    "unnamed_call": "perhaps a call in flight",
-    "unfinished": "last turn unfinished",
-    "finished": "finished",
-    "unknown": "not understood",
-}
-OUTCOMES = {
-    "applied": "it took effect",
-    "not_applied": "it took no effect",
-    "partial": "a part of it took effect",
-    "running": "still running",
-    "unknown": "unknown whether it took effect",
-    "no_effect": "it changes nothing",
-}
 
 
 def _complete(_context: click.Context, _argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -113,6 +97,7 @@ class Shown:
 
     def _session(self, screen: Screen, each: InspectedSession, now: datetime) -> Iterator[str]:
         from acode.observed import AGENTS
+        from acode.observed.session_words import ENDINGS, STATES
 
         session, style = each.session, {"alive": "good", "dead": "bad"}.get(each.liveness.state, "warn")
         title = f"{AGENTS[session.agent].TITLE} {self.text(session.session_id, 60) or '(no id)'}"
@@ -136,12 +121,14 @@ class Shown:
             yield "  To resume: no command can be given; the id or the directory cannot be typed safely"
 
     def _call(self, screen: Screen, each: InspectedCall, now: datetime) -> Iterator[str]:
+        from acode.observed.session_words import OUTCOMES, effect_words
+
         call = each.call
         label = "Given up earlier" if call.abandoned else "In flight"
         when = f", {ago(call.at, now)}" if call.at is not None else ""
         helper = f" of subagent {self.text(call.subagent, 40)}" if call.subagent else ""
         yield f"  {label}{helper}: {self.text(call.tool, 60)}{when}"
-        yield from (f"    {self.text(line, LINE_CHARS_MAX)}" for line in map(_words, call.effects) if line)
+        yield from (f"    {self.text(line, LINE_CHARS_MAX)}" for line in map(effect_words, call.effects) if line)
         yield from (f"    · {self.text(one.text, 2 * LINE_CHARS_MAX)}" for one in each.evidence)
         if not call.abandoned:
             yield f"    → {screen.paint_data(OUTCOMES[each.outcome], 'bold')}"
@@ -213,20 +200,3 @@ class Shown:
 
     def _evidence_json(self, one: Evidence) -> dict[str, Any]:
         return {"kind": one.kind, "outcome": one.outcome, "text": self.text(one.text), "pid": one.pid}
-
-
-def _words(effect: Effect) -> str:
-    from acode.observed.session import Command as ShellCommand
-    from acode.observed.session import Delete, Edit, Write
-
-    match effect:
-        case ShellCommand(text=text):
-            return text
-        case Write(path=path, content=content):
-            return f"write {path} ({len(content.encode('utf-8', 'surrogatepass')):,} bytes)"
-        case Edit(path=path, replacements=replacements):
-            return f"edit {path} ({count(len(replacements), 'replacement')})"
-        case Delete(path=path):
-            return f"delete {path}"
-        case _:
-            return ""

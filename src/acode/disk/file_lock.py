@@ -18,7 +18,7 @@ _WINDOWS_BYTE = 0x7FFFFFFE
 if sys.platform == "win32":
     import msvcrt
 
-    def try_lock(descriptor: int) -> bool:
+    def try_lock(descriptor: int, *, shared: bool = False) -> bool:
         """Take the lock; False where another process has it. A lock that the machine cannot give is an OSError."""
         os.lseek(descriptor, _WINDOWS_BYTE, os.SEEK_SET)
         try:
@@ -40,10 +40,13 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def try_lock(descriptor: int) -> bool:
-        """Take the lock; False where another process has it. A lock that the machine cannot give is an OSError."""
+    def try_lock(descriptor: int, *, shared: bool = False) -> bool:
+        """Take the lock; False where another process has it. A lock that the machine cannot give is an OSError.
+
+        shared: only to look whether it is held; others that look at the same time do not count.
+        """
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True

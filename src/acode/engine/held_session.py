@@ -338,9 +338,12 @@ def refuse_unknown_events(session: Session) -> None:
 
 @contextlib.contextmanager
 def held(
-    world: World, text: str, *, wait: bool = False, ended_ok: bool = False, doing: str = "resume"
+    world: World, text: str, *, wait: bool = False, ended_ok: bool = False, doing: str = "resume", brief: bool = False
 ) -> Iterator[Held]:
-    """Lock, verify, fold: the session named `text`, ready to be continued. `doing`: the caller's purpose."""
+    """Lock, verify, fold: the session named `text`, ready to be continued. `doing`: the caller's purpose.
+
+    `brief`: for one append; a resume that comes meanwhile waits for it instead of being refused.
+    """
     with opened(world, look_only=False) as store, Root(world.workspace) as root:
         session_id = resolve_id(world, store, text)
         peeked, _ = store.peek(session_id)
@@ -355,6 +358,7 @@ def held(
             lock, generation = locks.acquire(
                 *(world.agent_dir / "locks", session_id, lambda: store.generation(session_id)),
                 wait_s=wait_s,
+                brief=brief,
                 now=world.clock,
             )
         except SessionLocked as error:

@@ -37,7 +37,7 @@ def resolve(
 
     `shown`: the key of the attempt that the person was shown; another attempt is another question.
     """
-    with held(world, text, doing="settle a step of") as run:
+    with held(world, text, doing="settle a step of", brief=True) as run:
         if shown is not None and (step_id not in run.session.in_flight or attempt_key(run, step_id) != shown):
             raise Stale(f"step {step_id} is not the attempt that was shown")
         if is_being_undone(run.session, step_id):
@@ -104,7 +104,7 @@ def answer_gate(
 
     `shown`: the digest of what the person was shown; where it is another one now, nothing is recorded.
     """
-    with held(world, text, doing="approve" if granted else "deny") as run:
+    with held(world, text, doing="approve" if granted else "deny", brief=True) as run:
         step = waiting_gate(run.session, gate)
         waiting = run.session.waiting_for
         # A program's gate is bound to its question when it stopped; only the program could ask again.
@@ -162,7 +162,7 @@ def no_such_gate(session: Session, gate: str | None, waits_at: str | None) -> Us
 
 def save_point(world: World, text: str, label: str) -> tuple[Session, int]:
     """A checkpoint on demand."""
-    with held(world, text, doing="save") as run:
+    with held(world, text, doing="save", brief=True) as run:
         if any(not run.session.is_open_task(step) for step in run.session.in_flight):
             raise CannotContinue(
                 f"session {short(run.session.session_id)} has a step in flight, and none is made in the middle of one",
@@ -182,13 +182,13 @@ def pause(world: World, text: str) -> tuple[Session, int | None]:
         seen = locks.look(world.agent_dir / "locks", session_id, generation)
     if session.terminal:
         raise TerminalState(f"session {short(session_id)} has ended: {session.state}")
-    if seen.held and seen.holder is not None and locks.alive(seen.holder):
+    if seen.held and seen.holder is not None and not seen.holder.brief and locks.alive(seen.holder):
         if sys.platform == "win32":
             raise SessionLocked(f"session {short(session_id)} runs as pid {seen.holder.pid}: press Ctrl+C there")
         locks.ask_to_pause(world.agent_dir / "locks", session_id, generation, seen.holder)
         os.kill(seen.holder.pid, signal.SIGINT)  # so that it says at once what it waits for; it may ignore it
         return session, seen.holder.pid
-    with held(world, session_id) as run:
+    with held(world, session_id, brief=True) as run:
         warn_of_commands(run)
         if run.session.state in (State.PAUSED, State.AWAITING_APPROVAL):
             return run.session, None
@@ -201,7 +201,7 @@ def end(world: World, text: str, *, cancelled: bool, reason: str, shown: int | N
 
     `shown`: the number of the last event that the person had seen; a session that continued since is not ended.
     """
-    with held(world, text, doing="cancel" if cancelled else "abandon") as run:
+    with held(world, text, doing="cancel" if cancelled else "abandon", brief=True) as run:
         if shown is not None and run.session.seq != shown:
             raise Stale(f"session {short(run.session.session_id)} has continued since it was shown")
         warn_of_commands(run)

@@ -45,7 +45,7 @@ def performer(pid: int, name: str) -> ev.Performer:
 @contextlib.contextmanager
 def briefly_held(world: World, session_id: str) -> Iterator[Held]:
     """The session for one append; another process that appends is waited for."""
-    with held(world, session_id, wait=True, doing="record a step of") as run:
+    with held(world, session_id, wait=True, doing="record a step of", brief=True) as run:
         yield run
 
 
@@ -256,7 +256,7 @@ def complete_held(run: Held) -> None:
 
 def close_for(world: World, session_id: str, code: int, name: str) -> Session:
     """The performer has ended with this exit status, for the process that started it for one task."""
-    with held(world, session_id, wait=True, ended_ok=True, doing="end") as run:
+    with held(world, session_id, wait=True, ended_ok=True, doing="end", brief=True) as run:
         if run.session.terminal:
             return run.session
         settle_left(run)

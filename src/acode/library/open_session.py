@@ -437,7 +437,7 @@ def settle_by_caller(
     said: str = "said by the program's caller",
 ) -> None:
     words = world.redactor.text(note)
-    with held(world, session_id, doing="settle a step of") as run:
+    with held(world, session_id, doing="settle a step of", brief=True) as run:
         if is_being_undone(run.session, step):
             answer_undo(run, answer, note=words, force=False)
             return

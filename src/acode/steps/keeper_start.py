@@ -6,6 +6,7 @@ between, either the keeper has them or they are closed.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -68,6 +69,8 @@ class KeeperServer:
             self._socket, self._process = _started_server()
             self._inherited = inherited
             forked.own(self, KeeperServer._disown)
+            atexit.unregister(self._disown)
+            atexit.register(self._disown)  # it ends when the socket does; nobody waits for it at the end of a program
         return self._socket
 
     def _end(self) -> None:
@@ -81,7 +84,9 @@ class KeeperServer:
             self._process = None
 
     def _disown(self) -> None:
-        """In a forked child: the server is the parent's, and must see the parent's end."""
+        """In a forked child: the server is the parent's, and must see the parent's end. At the end of this process:
+        the same, without a warning about a process that still runs.
+        """
         self._turn = threading.Lock()
         if self._socket is not None:
             self._socket.close()

@@ -1,4 +1,4 @@
-"""The pages as HTML: the list with what needs somebody first, one session, one step, preview, audit, conversation.
+"""The pages as HTML: the list with what needs somebody first, one session, one step, preview, audit.
 
 Links and forms are relative to one server; the script makes them live, and every page works without it.
 """
@@ -22,6 +22,7 @@ from acode.ui.answers import Asked
 from acode.ui.axis import Axis
 from acode.ui.guards import Guards
 from acode.ui.html import Html, el, join
+from acode.ui.timeline import StepTimes
 from acode.ui.trail import Entry
 from acode.ui.views import StepRow, Words
 
@@ -51,8 +52,11 @@ class Remote(msgspec.Struct, frozen=True, kw_only=True):
     holder: str
 
 
-def frame(title: str, body: Html, *, live: str = "", crumbs: Sequence[tuple[str, str]] = ()) -> str:
-    links = [el("a", words, href=address) for words, address in (("Sessions", "/"), *crumbs)]
+def frame(title: str, body: Html, *, live: str = "", mark: str = "", crumbs: Sequence[tuple[str, str]] = ()) -> str:
+    links = [
+        el("a", words, href=address)
+        for words, address in (("Sessions", "/"), *(crumbs or (("Other agents", "/agents"),)))
+    ]
     return "<!doctype html>\n" + el(
         "html",
         el(
@@ -72,6 +76,7 @@ def frame(title: str, body: Html, *, live: str = "", crumbs: Sequence[tuple[str,
             body,
             class_="page",
             data_live=live or None,
+            data_mark=mark or None,
         ),
         lang="en",
     )
@@ -81,10 +86,17 @@ def frame(title: str, body: Html, *, live: str = "", crumbs: Sequence[tuple[str,
 
 
 def list_page(
-    listed: Sequence[Listed], remote: Sequence[Remote], words: Words, now: datetime, *, query: str, warning: str = ""
+    listed: Sequence[Listed],
+    remote: Sequence[Remote],
+    words: Words,
+    now: datetime,
+    *,
+    query: str,
+    mark: str,
+    warning: str = "",
 ) -> str:
     body = list_body(listed, remote, words, now, warning)
-    return frame("Sessions", el("main", search_form(query), body, id="content"), live="/live")
+    return frame("Sessions", el("main", search_form(query), body, id="content"), live="/live", mark=mark)
 
 
 def search_form(query: str) -> Html:
@@ -140,7 +152,10 @@ def state_of(one: Listed) -> Html:
 
 
 def sessions_table(rows: Sequence[Listed], words: Words, now: datetime) -> Html:
-    head = el("tr", [el("th", name, scope="col") for name in ("Session", "State", "Steps", "Last event", "Workspace")])
+    head = el(
+        "tr",
+        [el("th", name, scope="col") for name in ("Session", "State", "Steps", "Source", "Last event", "Workspace")],
+    )
     return el("table", el("thead", head), el("tbody", [table_row(one, words, now) for one in rows]), class_="sessions")
 
 
@@ -154,6 +169,7 @@ def table_row(one: Listed, words: Words, now: datetime) -> Html:
         el("td", el("a", title, href=address_of(one.place, session.session_id)), data_label="Session"),
         el("td", state_of(one), data_label="State"),
         el("td", steps, data_label="Steps"),
+        el("td", session.source if session.source != "native" else session.kind, data_label="Source"),
         el("td", ago(session.updated_at, now), data_label="Last event"),
         el("td", words.line(one.workspace), data_label="Workspace"),
     )
@@ -189,13 +205,21 @@ class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
     asked: list[Asked]
     trail: list[Entry]
     axis: Axis | None
+    recent: dict[str, StepTimes] = {}  # steps in the part of the log that was read, with every attempt
     lines_total: int = 0
     covers: tuple[str, ...] = ()  # the definitions that a grant at its gate covers
     outputs: dict[str, str] = {}  # the last lines of the steps whose outcome is asked for
 
 
 def session_page(
-    page: SessionPage, rows: Iterable[str | StepRow], guards: Guards, words: Words, *, now: datetime, start: int
+    page: SessionPage,
+    rows: Iterable[str | StepRow],
+    guards: Guards,
+    words: Words,
+    *,
+    now: datetime,
+    start: int,
+    mark: str,
 ) -> str:
     session = page.found.session
     base = address_of(page.place, session.session_id)
@@ -227,7 +251,7 @@ def session_page(
     crumbs = [("Steps", base), ("Resume preview", f"{base}/preview"), ("Audit", f"{base}/audit")]
     if session.conversation is not None:
         crumbs.append(("Conversation", f"{base}/conversation"))
-    return frame(words.line(session.title), body, live=f"{base}/live", crumbs=crumbs)
+    return frame(words.line(session.title), body, live=f"{base}/live", mark=mark, crumbs=crumbs)
 
 
 def more_links(base: str, start: int, total: int) -> Html | None:
@@ -408,14 +432,24 @@ def step_body(detail: StepDetail, words: Words) -> Html:
         )
         if detail.output or detail.running
         else None,
-        join(el("h3", "Files"), el("pre", words.block(detail.diff, 2_000), class_="output diff", tabindex=0))
-        if detail.diff
-        else None,
+        join(el("h3", "Files"), diff_block(words.block(detail.diff, 2_000))) if detail.diff else None,
         id="step",
     )
 
 
-# Preview, audit, conversation.
+DIFF_TONES = {"+": "added", "-": "removed", "@": "place"}
+
+
+def diff_block(text: str) -> Html:
+    """Each line of a unified diff in its own element, so that added and removed ones differ by more than a sign."""
+    lines = []
+    for line in text.split("\n"):
+        tone = "file" if line[:3] in ("---", "+++") else DIFF_TONES.get(line[:1])
+        lines.append(el("span", f"{line}\n", class_=tone) if tone else f"{line}\n")
+    return el("pre", lines, class_="output diff", tabindex=0, role="group", aria_label="Changes in files")
+
+
+# Preview, audit.
 
 
 def preview_page(place: str, found: Preview, words: Words) -> str:

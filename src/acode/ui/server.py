@@ -6,12 +6,10 @@ functions of the commands.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
@@ -35,26 +33,27 @@ from acode.engine.session_list import rows
 from acode.engine.workspace_store import opened
 from acode.engine.world import Options, World
 from acode.errors import AcodeError, Stale
-from acode.events.definition import Approve, command_line, describe_in_full, execution_order
+from acode.events.definition import Approve, describe_in_full, execution_order
 from acode.plan import covered_by
 from acode.state import Session
-from acode.steps.keeper_notes import run_directory
-from acode.store.store import DATABASE, Store
+from acode.store.store import Store
 from acode.ui import answers, pages
 from acode.ui.axis import Axis
+from acode.ui.change_watch import Watched, changes, mark_of
+from acode.ui.conversation import conversation_body, turns_of
 from acode.ui.guards import HEADERS, IN_WORDS, Guards
+from acode.ui.html import el
 from acode.ui.log_window import last_events
-from acode.ui.pages import Listed, Remote, SessionPage, StepDetail
+from acode.ui.pages import Listed, Remote, SessionPage
 from acode.ui.places import Places
-from acode.ui.report import end_of
+from acode.ui.step_detail import detail_of, live_output
 from acode.ui.step_window import WINDOW_ROWS, Outline
 from acode.ui.timeline import timeline_of
 from acode.ui.trail import trail_of
 from acode.ui.views import Words
 
-WATCH_EVERY_S = 0.1
-TICK_EVERY_S = 5.0
 TRAIL_EVENTS = 400
+CONVERSATION_EVENTS = 400
 TRAIL_SHOWN_MAX = 80
 STATIC = Path(__file__).parent / "static"
 STATIC_FILES = {"page.css": "text/css", "page.js": "text/javascript"}
@@ -75,6 +74,7 @@ class Server:
                 routes=[
                     Route("/", self.sessions),
                     Route("/live", self.live_list),
+                    Route("/agents", self.agents),
                     Route("/static/{name}", self.static),
                     Route("/favicon.ico", no_icon),
                     Route(session, self.session),
@@ -84,6 +84,7 @@ class Server:
                     Route(f"{session}/step", self.step),
                     Route(f"{session}/preview", self.preview),
                     Route(f"{session}/audit", self.audit),
+                    Route(f"{session}/conversation", self.conversation),
                     Route(f"{session}/answer", self.answer, methods=["POST"]),
                 ],
                 exception_handlers={AcodeError: refused},
@@ -98,6 +99,7 @@ class Server:
 
     def _sessions(self, request: Request) -> Response:
         query = request.query_params.get("q", "").strip()
+        mark = mark_of(self._watched_list())  # before anything is read
         here = self.places.world(self.places.here)
         words, now = Words(here.redactor), here.clock()
         listed, broken = [], []
@@ -114,6 +116,7 @@ class Server:
             words,
             now,
             query=query,
+            mark=mark,
             warning="; ".join(filter(None, [*broken, warning])),
         )
         return HTMLResponse(page)
@@ -132,12 +135,14 @@ class Server:
         return await run_in_threadpool(self._session, request)
 
     def _session(self, request: Request) -> Response:
+        mark = mark_of(self._watched_session(request))  # before anything is read
         with self._reading(request) as (world, store, found):
-            outline, words = Outline(store, found.session), Words(world.redactor)
-            page = msgspec.structs.replace(self._page(request, world, store, found), lines_total=len(outline.lines))
+            page, words = self._page(request, world, store, found), Words(world.redactor)
+            outline = Outline(store, found.session, page.recent)
+            page = msgspec.structs.replace(page, lines_total=len(outline.lines))
             start = first_line(request, outline, found.session)
             shown = outline.window(store, start, pages.RENDERED_WHOLE_MAX, words)
-            body = pages.session_page(page, shown, self.guards, words, now=world.clock(), start=start)
+            body = pages.session_page(page, shown, self.guards, words, now=world.clock(), start=start, mark=mark)
             return HTMLResponse(body)
 
     async def session_part(self, request: Request) -> Response:
@@ -154,9 +159,9 @@ class Server:
 
     def _rows(self, request: Request) -> Response:
         with self._reading(request, quick=True) as (world, store, found):
-            outline, words = Outline(store, found.session), Words(world.redactor)
+            page, words = self._page(request, world, store, found), Words(world.redactor)
+            outline = Outline(store, found.session, page.recent)
             start = number_in(request, "from", 0, len(outline.lines))
-            page = self._page(request, world, store, found)
             shown = outline.window(store, start, WINDOW_ROWS, words)
             body = "".join(pages.line_of(row, page, start + n) for n, row in enumerate(shown))
             return HTMLResponse(body, headers={"X-Total": str(len(outline.lines))})
@@ -175,6 +180,7 @@ class Server:
             asked=asked,
             trail=trail_of(tail)[-TRAIL_SHOWN_MAX:],
             axis=axis,
+            recent=timeline.steps if timeline is not None else {},
             covers=covers_of(session),
             outputs={one.target: live_output(world, session, one.target) for one in asked if one.kind == "unknown"},
         )
@@ -197,20 +203,10 @@ class Server:
     def _step(self, request: Request) -> Response:
         wanted = request.query_params.get("id", "")
         with self._reading(request, quick=True) as (world, store, found):
-            outline, words = Outline(store, found.session), Words(world.redactor)
-            line = next((one for one in outline.lines if one.step == wanted), None)
-            if line is None:
-                return HTMLResponse(pages.message_page("No such step", wanted), status_code=404)
-            row = outline.row(store, line, words)
-            planned = outline.planned.get(wanted)
-            output = row.attempts[-1].output if row.attempts else None
-            text = end_of(store, found.session.session_id, output) if output is not None else ""
-            detail = StepDetail(
-                row=row,
-                definition=definition_of(planned[1]) if planned is not None else "",
-                output=text or live_output(world, found.session, wanted),
-                running=wanted in found.session.in_flight,
-            )
+            words = Words(world.redactor)
+            detail = detail_of(world, store, found.session, wanted, words)
+        if detail is None:
+            return HTMLResponse(pages.message_page("No such step", wanted), status_code=404)
         if request.query_params.get("part"):
             return HTMLResponse(pages.step_body(detail, words))
         return HTMLResponse(pages.step_page(request.path_params["place"], found.session.session_id, detail, words))
@@ -239,6 +235,31 @@ class Server:
         page = pages.audit_page(request.path_params["place"], session_id, verified, anchors, Words(world.redactor))
         return HTMLResponse(page)
 
+    async def conversation(self, request: Request) -> Response:
+        return await run_in_threadpool(self._conversation, request)
+
+    def _conversation(self, request: Request) -> Response:
+        with self._reading(request, quick=True) as (world, store, found):
+            session, words = found.session, Words(world.redactor)
+            to = number_in(request, "to", 1, session.seq) if "to" in request.query_params else session.seq
+            turns = turns_of(session, last_events(store, session.session_id, to, CONVERSATION_EVENTS))
+        place, first = request.path_params["place"], to - CONVERSATION_EVENTS
+        base = pages.address_of(place, session.session_id)
+        earlier = f"{base}/conversation?to={first}" if first > 0 else ""
+        body = el("main", conversation_body(session, turns, words, earlier=earlier), id="content")
+        return HTMLResponse(pages.frame("Conversation", body, crumbs=(("Session", base),)))
+
+    async def agents(self, _request: Request) -> Response:
+        return await run_in_threadpool(self._agents)
+
+    def _agents(self) -> Response:
+        """Sessions of other agents: their transcripts are searched when somebody asks, not with every list."""
+        from acode.ui.agents import agents_body, look
+
+        world = self.places.world(self.places.here)
+        body = agents_body(look(world.env), Words(world.redactor), world.clock())
+        return HTMLResponse(pages.frame("Other agents", el("main", body, id="content")))
+
     # Answers.
 
     async def answer(self, request: Request) -> Response:
@@ -265,26 +286,18 @@ class Server:
 
     # The stream.
 
-    async def live_list(self, _request: Request) -> Response:
-        return stream(self._watch([self._database(name) for name in self.places.paths]))
+    async def live_list(self, request: Request) -> Response:
+        return stream(changes(self._watched_list(), last_seen(request)))
 
     async def live_session(self, request: Request) -> Response:
-        return stream(self._watch([self._database(request.path_params["place"])]))
+        return stream(changes(self._watched_session(request), last_seen(request)))
 
-    def _database(self, place: str) -> Path:
-        return self.places.paths[place] / ".agent" / DATABASE if place in self.places.paths else Path(os.devnull)
+    def _watched_list(self) -> list[Watched]:
+        return [Watched(path / ".agent") for path in self.places.paths.values()]
 
-    async def _watch(self, databases: list[Path]) -> AsyncIterator[str]:
-        """A line when a database was written to, and now and then one that lets the page look who is alive."""
-        before, quiet_s = marks(databases), 0.0
-        yield "event: ready\ndata: 1\n\n"
-        while True:
-            await asyncio.sleep(WATCH_EVERY_S)
-            quiet_s += WATCH_EVERY_S
-            now = marks(databases)
-            if now != before or quiet_s >= TICK_EVERY_S:
-                yield f"event: {'change' if now != before else 'tick'}\ndata: 1\n\n"
-                before, quiet_s = now, 0.0
+    def _watched_session(self, request: Request) -> list[Watched]:
+        path = self.places.paths.get(request.path_params["place"])
+        return [Watched(path / ".agent", request.path_params["session"])] if path is not None else []
 
     async def static(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -336,37 +349,9 @@ def covers_of(session: Session) -> tuple[str, ...]:
     return tuple(f"{one.id}: {describe_in_full(one)}" for _, one in covered_by(order, gate))
 
 
-def definition_of(step: Any) -> str:
-    from acode.events.definition import Run
-
-    return command_line(step.action.command) if isinstance(step.action, Run) else ""
-
-
-def live_output(world: World, session: Session, step: str) -> str:
-    """What the command of an open step has printed so far, as its keeper keeps it."""
-    flight = session.in_flight.get(step)
-    if flight is None:
-        return ""
-    place = run_directory(world.agent_dir, flight.started.key) / "output"
-    try:
-        with place.open("rb") as file:
-            file.seek(max(os.fstat(file.fileno()).st_size - 16_384, 0))
-            return file.read(16_384).decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def marks(databases: list[Path]) -> tuple[tuple[int, int], ...]:
-    """Size and time of each database and its write-ahead log: they change with every commit."""
-    found = []
-    for path in databases:
-        for name in (path, path.with_name(f"{path.name}-wal")):
-            try:
-                seen = os.stat(name)
-                found.append((seen.st_size, seen.st_mtime_ns))
-            except OSError:
-                found.append((-1, -1))
-    return tuple(found)
+def last_seen(request: Request) -> str:
+    """The mark of what the window shows: that of the last event it got, or the one that stood in the page."""
+    return request.headers.get("last-event-id") or request.query_params.get("mark", "")
 
 
 def stream(lines: AsyncIterator[str]) -> Response:

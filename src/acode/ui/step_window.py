@@ -6,6 +6,7 @@ open. Only the rows that are shown cost a read of the log each.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -32,8 +33,9 @@ class Line(NamedTuple):
 class Outline:
     """All lines of a session's steps in order."""
 
-    def __init__(self, store: Store, session: Session) -> None:
+    def __init__(self, store: Store, session: Session, recent: Mapping[str, StepTimes]) -> None:
         self.session = session
+        self._recent = recent  # steps whose every attempt is known from a part of the log that was read anyway
         self.planned = planned_steps(session)
         self.lines: list[Line] = list(self._of_plan()) if self.planned else list(self._of_program(store))
 
@@ -74,6 +76,9 @@ class Outline:
         return row_of(self.session, line.step, self.planned.get(line.step), times, words)
 
     def _times(self, store: Store, line: Line) -> StepTimes:
+        known = self._recent.get(line.step)
+        if known is not None and known.attempts:
+            return known
         flight = self.session.in_flight.get(line.step)
         if flight is not None:
             started = flight.started

@@ -66,13 +66,26 @@ function say(words) {
   if (connection && connection.textContent !== words) connection.textContent = words;
 }
 
+// The stream begins where the page was read, and where it was left: a window that nobody sees gives its connection
+// back, because a browser has few for one address.
+let source = null;
+let mark = body.dataset.mark || "";
+
 function follow() {
-  const source = new EventSource(live);
-  source.addEventListener("change", refresh);
-  source.addEventListener("tick", refresh);
+  if (source || document.hidden) return;
+  source = new EventSource(`${live}?mark=${encodeURIComponent(mark)}`);
+  const told = (event) => { mark = event.lastEventId || mark; refresh(); };
+  source.addEventListener("change", told);
+  source.addEventListener("tick", told);
   source.addEventListener("ready", () => say(""));
   source.onerror = () => say("acode does not answer; the page shows what was true before.");
 }
+
+document.addEventListener("visibilitychange", () => {
+  if (!live) return;
+  if (document.hidden && source) { source.close(); source = null; }
+  follow();
+});
 
 // The list of steps: everything, or a window of it.
 
