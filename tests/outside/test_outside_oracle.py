@@ -51,6 +51,7 @@ def test_many_random_stories_end_as_undisturbed_ones(first: int, record_property
     seeds = f"{first}-{first + SEEDS_IN_PORTION - 1}"
     ended = outside(seeds)
     record_property("sweep", f"stories judged from outside, seeds {seeds}: {ended.stdout.splitlines()[-1]}")
+    record_property("figures", totals(ended))
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
