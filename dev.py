@@ -10,7 +10,9 @@
     python3 dev.py build DIR          wheel and source archive, the same bytes for the same commit
     python3 dev.py quick              the static checks that `test` begins with
     python3 dev.py check              lint, format, types on three platforms, layers, dependencies, dead code
-    python3 dev.py sweep [ARGS]       the long release sweeps
+    python3 dev.py sweep [ARGS]       the long release sweeps; ARGS go to pytest
+    python3 dev.py sweep --hours N [ARGS]  what fits, from where the last one of this source stopped
+    python3 dev.py sweep --figures    write the totals of these into docs/proof/
     python3 dev.py coverage           how much of the code for unit tests they execute; below 90 % fails
     python3 dev.py bench [NAME]       the benchmarks
     python3 dev.py picture            the picture of the README, made in a real terminal
@@ -214,6 +216,9 @@ def checked(checks: list[tuple[str, list[str]]]) -> int:
 
 
 def sweep(args: list[str]) -> int:
+    """With --hours or --figures in portions that a kill does not lose; otherwise what pytest is told."""
+    if {"--hours", "--figures"} & {word.partition("=")[0] for word in args}:
+        Environment.ready().become("-m", "tests.sweep", *args)
     Environment.ready().become("-m", "pytest", "-m", "release", "--timeout", "0", *args)
 
 

@@ -69,6 +69,7 @@ def tell(record_property: Callable[[str, object], None]) -> Tell:
 
     def numbers(name: str, tally: Tally) -> None:
         record_property("sweep", f"{name}: {tally}")
+        record_property("figures", tally.figures)
         print(f"{name}: {tally}")
 
     return numbers

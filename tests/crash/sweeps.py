@@ -51,8 +51,9 @@ class Tally:
     def enough(self) -> bool:
         return len(self.violations) >= self.limit
 
-    def __str__(self) -> str:
-        numbers = {
+    @property
+    def figures(self) -> dict[str, int]:
+        return {
             "boundaries": self.boundaries,
             "states": self.states,
             "kills": self.kills,
@@ -60,7 +61,9 @@ class Tally:
             "carried on": self.carried_on,
             "violations": len(self.violations),
         }
-        return ", ".join(f"{count:,} {name}" for name, count in numbers.items() if count or name == "violations")
+
+    def __str__(self) -> str:
+        return ", ".join(f"{count:,} {name}" for name, count in self.figures.items() if count or name == "violations")
 
 
 class Judge:
