@@ -27,6 +27,7 @@ from acode.errors import AcodeError, BlobDamaged, DiskFull, NotWritable, WriteFa
 from acode.events import types as ev
 from acode.events.definition import Run, Step, command_line, declared_outputs
 from acode.events.keys import traceparent
+from acode.lease_file import LEASE_VARIABLE
 from acode.plan import Finding, Outcome
 from acode.redact import Redactor, redactor
 from acode.steps import keeper, probe
@@ -70,7 +71,8 @@ WATCH_S = 0.2
 LOOKS_TAKE_S_MAX = 1.0  # a process that checks whether a command lives holds its lock for an instant, and is no keeper
 LOOK_EVERY_S = 0.005
 IDLE_S = 1.0
-WITHHELD = ("ACODE_CHECKPOINT_SECRET", "ACODE_POSTGRES_URL")  # acode's own secrets are no command's business
+# acode's own secrets, and what a worker tells its children, are no command's business.
+WITHHELD = ("ACODE_CHECKPOINT_SECRET", "ACODE_POSTGRES_URL", LEASE_VARIABLE)
 
 
 # Before.
@@ -197,6 +199,7 @@ def _request(step: Step, site: Site, directory: Path) -> dict[str, Any]:
         "path": sys.path,
         "outputs_in": [os.path.join(site.root.path, place) for place in outputs_in(step.action.outputs)],
         "where": {"boot_id": lock.boot_id(), "pid_namespace": lock.pid_namespace()},
+        "lease": {"path": site.lease.path, "stop_s": site.lease.stop_s} if site.lease is not None else None,
     }
 
 
@@ -310,7 +313,8 @@ def _why(step: Step, status: Status, site: Site) -> tuple[Any, str]:
     if status.stopped == "timeout":
         return "timeout", f"`{line}` ran out of its {step.timeout_s or site.timeout_s:g} s and was stopped"
     if status.stopped is not None:
-        return "signal", f"`{line}` was stopped"
+        why = ": the lease of the session had ended" if status.stopped == "lease" else ""
+        return "signal", f"`{line}` was stopped{why}"
     if status.exit is None:
         return "signal", f"`{line}` was killed by {status.signal}"
     if status.exit == 0:

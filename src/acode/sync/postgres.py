@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,8 @@ class ServerFailure(Exception):
 
 
 CODE_BYTES = 32
+NAMED_MAX = 6  # more than one is ambiguous already; a few are shown
+_ID_PART = re.compile(r"[0-9a-z-]{4,64}")
 
 
 class SharedSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +99,15 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     steps_total: int
     created_at: str
     updated_at: str
+
+
+_DESCRIBE = """
+UPDATE acode_sessions SET title = %s, state = %s, source = %s, steps_done = %s, steps_total = %s, created_at = %s,
+updated_at = %s"""
+
+
+def _as_row(about: About) -> tuple[Any, ...]:
+    return msgspec.structs.astuple(about)
 
 
 def connect(url: str, give_up: Callable[[], bool]) -> PostgresLedger:
@@ -169,6 +181,11 @@ class PostgresLedger:
         self.url = url
         self._known_blobs: dict[str, set[tuple[str, str]]] = {}
 
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        """For statements of others that belong into one transaction with those here."""
+        return self._connection
+
     def close(self) -> None:
         with contextlib.suppress(Exception):  # closing rolls back, on the server, whether or not it is heard
             self._connection.close()
@@ -188,13 +205,16 @@ class PostgresLedger:
         row = self._connection.execute(
             # A client that does not know of last_node leaves an older one there, and a generation that does not match.
             "SELECT generation, owner, seq, head, holder, renewed_at, extract(epoch FROM renewed_at)::float8,"
-            " CASE WHEN last_generation = generation THEN last_node END, signed"
+            " CASE WHEN last_generation = generation THEN last_node END, signed,"
+            " CASE WHEN lease_generation = generation THEN lease_seconds END,"
+            " extract(epoch FROM clock_timestamp() - renewed_at)::float8,"
+            " extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8"
             " FROM acode_sessions WHERE session_id = %s FOR UPDATE",
             (session_id,),
         ).fetchone()
         if row is None:
             return None
-        generation, owner, seq, head, holder, renewed_at, renewed_s, last, signed = row
+        generation, owner, seq, head, holder, renewed_at, renewed_s, last, signed, lease_s, age_s, up_s = row
         with well_formed("acode_sessions"):
             heard_at = renewed_at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
             return Remote(
@@ -207,6 +227,9 @@ class PostgresLedger:
                 heard_at=heard_at,
                 renewed_s=msgspec.convert(renewed_s, float),
                 signed=_bytes(signed) if signed is not None else None,
+                lease_s=msgspec.convert(lease_s, float | None),
+                age_s=msgspec.convert(age_s, float),
+                up_s=msgspec.convert(up_s, float),
             )
 
     def clock_s(self) -> float:
@@ -239,7 +262,9 @@ ON CONFLICT DO NOTHING"""
             query = """
 UPDATE acode_sessions SET generation = %(generation)s, owner = %(owner)s, last_node = %(last)s,
 last_generation = %(generation)s, holder = %(holder)s, seq = %(seq)s, head = %(head)s, signed = %(signed)s,
-renewed_at = CASE WHEN %(renewed)s THEN now() ELSE renewed_at END
+renewed_at = CASE WHEN %(renewed)s THEN clock_timestamp() ELSE renewed_at END,
+lease_seconds = coalesce(%(lease_s)s, lease_seconds),
+lease_generation = CASE WHEN %(lease_s)s::float8 IS NULL THEN lease_generation ELSE %(generation)s END
 WHERE session_id = %(session_id)s"""
         if self._connection.execute(query, values).rowcount != 1:
             raise Contradiction(f"session {session_id} was made or removed by somebody else at the same time")
@@ -248,11 +273,13 @@ WHERE session_id = %(session_id)s"""
         """For lists only; a machine that lost the lease meanwhile describes nothing."""
         with translated(self.url):
             self._connection.execute(
-                """
-UPDATE acode_sessions SET title = %s, state = %s, source = %s, steps_done = %s, steps_total = %s, created_at = %s,
-updated_at = %s WHERE session_id = %s AND owner = %s AND generation = %s""",
-                (*msgspec.structs.astuple(about), session_id, node, generation),
+                _DESCRIBE.encode() + b" WHERE session_id = %s AND owner = %s AND generation = %s",
+                (*_as_row(about), session_id, node, generation),
             )
+
+    def describe_new(self, session_id: str, about: About) -> None:
+        """The same for a session that has no owner yet, in the caller's transaction."""
+        self._connection.execute(_DESCRIBE.encode() + b" WHERE session_id = %s", (*_as_row(about), session_id))
 
     def append(self, session_id: str, batch: Batch) -> int:
         """COPY beside, then in: an event that is there already, because an answer was lost, is not written again."""
@@ -308,11 +335,39 @@ SELECT session_id, seq, generation, body, mac, %s FROM gone""",
 
     # Coming down.
 
-    def sessions(self) -> list[SharedSession]:
-        names = SharedSession.__struct_fields__
+    def named_by(self, text: str) -> list[str]:
+        """Ids that begin or end with the text, or whose short form begins with it; each way has its index, so that it
+        costs the same however many sessions there are."""
+        part = text.strip().lower()
+        if not _ID_PART.fullmatch(part):
+            return []
+        query = """
+SELECT session_id FROM acode_sessions WHERE session_id LIKE %s
+UNION SELECT session_id FROM acode_sessions WHERE reverse(session_id) LIKE %s
+UNION SELECT session_id FROM acode_sessions WHERE right(session_id, 8) LIKE %s LIMIT %s"""
+        values = (f"{part}%", f"{part[::-1]}%", f"{part}%", NAMED_MAX)
+        with translated(self.url):
+            rows = self._connection.execute(query, values).fetchall()
+        with well_formed("acode_sessions"):
+            return sorted(msgspec.convert([one for (one,) in rows], list[str]))
+
+    def latest_ids(self, count: int) -> list[str]:
+        """Ids grow with the time at which they were made."""
         with translated(self.url):
             rows = self._connection.execute(
-                f"SELECT {', '.join(names)} FROM acode_sessions ORDER BY coalesce(updated_at, renewed_at) DESC"
+                "SELECT session_id FROM acode_sessions ORDER BY session_id DESC LIMIT %s", (count,)
+            ).fetchall()
+        with well_formed("acode_sessions"):
+            return msgspec.convert([one for (one,) in rows], list[str])
+
+    def sessions(self, only: Sequence[str] | None = None) -> list[SharedSession]:
+        """All of them, for a list; or those with these ids."""
+        names = SharedSession.__struct_fields__
+        wanted, values = ("", ()) if only is None else (" WHERE session_id = ANY(%s)", (list(only),))
+        order = "ORDER BY coalesce(updated_at, renewed_at) DESC"
+        with translated(self.url):
+            rows = self._connection.execute(
+                f"SELECT {', '.join(names)} FROM acode_sessions{wanted} {order}", values
             ).fetchall()
         with well_formed("acode_sessions"):
             plain = [dict(zip(names, row, strict=True)) for row in rows]
