@@ -34,8 +34,8 @@ tasks:
 def test_a_session_at_a_gate_is_parked_notifies_once_and_continues_when_any_machine_approves(fleet: Fleet) -> None:
     notified = fleet.place / "notified"
     host = fleet.host("one")
-    config = host.place / ".config" / "acode" / "config.yml"
-    config.parent.mkdir(parents=True)
+    config = host.place / "state" / "config.yml"
+    config.parent.mkdir(mode=0o700)
     config.write_text(f'notify: {{command: "cat >> {notified}"}}\n')
     session_id = fleet.submit(gated(fleet))
     host.work("--slots", "2")
@@ -134,7 +134,7 @@ tasks:
     session_id = fleet.submit(plan)
     fleet.host("one").work()
     parked = fleet.wait(session_id, "parked")
-    assert parked["ended_with"] == 13 and fleet.lines() == ["tried"]
+    assert parked["ended_with"] == 19 and fleet.lines() == ["tried"]
     (fleet.place / "repaired").touch()
     assert fleet.laptop("fleet", "retry", session_id[-8:]).exit_code == 0
     fleet.wait(session_id, "done")

@@ -211,6 +211,13 @@ def _causes(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(item.choice(*NOTIFY_CAUSES) for item in items))
 
 
+def _words_of(text: str) -> object:
+    """Words with commas between them, as people type them; or JSON, as every list in a variable."""
+    if text.lstrip().startswith("["):
+        return _list_of(text)
+    return [word for part in text.split(",") if (word := part.strip())]
+
+
 def _label(node: Node) -> str:
     if not isinstance(node.data, str) or not LABEL.fullmatch(node.data):
         raise node.wrong("a word of letters, digits, dots, dashes and underscores, at most 40 characters")
@@ -291,7 +298,7 @@ RULES: Mapping[str, Rule] = {
     "notify.on": Rule(_causes, _list_of, schema.items(schema.choice(*NOTIFY_CAUSES), items_max=len(NOTIFY_CAUSES))),
     "fleet.queue": Rule(_label, schema=_LABEL),
     "fleet.priority": whole(-PRIORITY_MAX, PRIORITY_MAX),
-    "fleet.labels": Rule(_labels, _list_of, schema.items(_LABEL, items_max=LABELS_MAX)),
+    "fleet.labels": Rule(_labels, _words_of, schema.items(_LABEL, items_max=LABELS_MAX)),
     "fleet.key": Rule(_text_or_none("a name"), schema=_TEXT_OR_NULL),
     "fleet.source": Rule(_text_or_none("git+URL@COMMIT or a directory"), schema=_TEXT_OR_NULL),
     "fleet.lease_seconds": Rule(

@@ -1,8 +1,8 @@
 """A person's answer to a session of the fleet, from any machine: the event and what follows in one transaction.
 
 The session comes here from the server into a place of its own, the answer is recorded as everywhere, and goes back with
-the next job; nothing of it stays. Whoever has moved the session on meanwhile has changed its end on the server, which
-is compared under the row's lock: then nothing is recorded.
+the next job; nothing of it stays. A worker that has moved the session on meanwhile has changed its end on the server,
+which is compared under the row's lock: then nothing is recorded.
 """
 
 from __future__ import annotations

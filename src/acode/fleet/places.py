@@ -42,7 +42,7 @@ class Places:
         return os.fspath(self.root / "leases" / session_id)
 
     def set_aside(self, world: World, session_id: str) -> None:
-        """Its log was continued elsewhere: whoever still works there finds that his lease has ended."""
+        """Its log was continued elsewhere: a process that still works there finds that its lease has ended."""
         place = self.sessions / session_id
         if not place.exists():
             return

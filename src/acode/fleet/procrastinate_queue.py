@@ -73,7 +73,7 @@ class ProcrastinateQueue:
         ).fetchone()
         if found is None:
             return False
-        # Removed with its end: what became of the session stands in its log, and a queue that only grows gets slow.
+        # Removed with its end: the outcome stands in the log of the session, and a queue that only grows gets slow.
         self._row("finish_job", job_id=job, status="succeeded", delete_job=True)
         return True
 

@@ -1,7 +1,7 @@
 """A worker: it takes jobs for its free slots, renews the leases of its sessions, and looks after those of the dead.
 
 `work` tells the story. Nothing here decides about a step; killed anywhere, it leaves leases that end and jobs that
-another worker puts back.
+another worker queues again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When a command must end: its own time-out, and in a fleet the lease of its session.
+"""When a command must end: its own timeout, and in a fleet the lease of its session.
 
 The keeper asks on every round. It outlives the worker, so it alone can stop a command whose worker is dead, frozen or
 cut off, before another machine may have the session.

@@ -49,6 +49,7 @@ from acode.steps.keeper_notes import (
 )
 from acode.steps.keeper_start import reap, start_keeper
 from acode.steps.set_aside import Aside
+from acode.steps.shared_contents import contents_to_share
 from acode.steps.step_outputs import outputs_directory
 from acode.workspace import (
     Captured,
@@ -287,7 +288,9 @@ def collect(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
     done = status.by_itself and status.exit == 0 and status.synced is not False
     seen = _seen(step, site, durably=done and status.synced is None)
     if done:
-        return msgspec.structs.replace(seen, output=output, blobs=blobs, duration_ms=status.duration_ms)
+        return msgspec.structs.replace(
+            seen, output=output, blobs={**seen.blobs, **blobs}, duration_ms=status.duration_ms
+        )
     reason, message = _why(step, status, site)
     return Failed(
         reason=reason,
@@ -345,12 +348,14 @@ def _seen(step: Step, site: Site, *, durably: bool) -> Done:
     if durably:
         sync_paths(site.root, present.paths)
     outputs = _states(site, present.paths[:OUTPUT_FILES_MAX])
+    travelling = contents_to_share(site, outputs) if site.lease is not None else {}
     declared = {state.path for state in outputs}
     others = tuple(state for state in changed if state.path not in declared)
     return Done(
         files=(*outputs, *others),
         touched=tuple(state.path for state in others if _content_changed(site, state)),
         unrecorded=max(0, len(present.paths) - OUTPUT_FILES_MAX) + len(present.unreadable),
+        blobs=travelling,
     )
 
 

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from acode.errors import AcodeError, BlobDamaged, ChainBroken, SyncFailed, SyncUnsupported
+from acode.errors import AcodeError, BlobDamaged, ChainBroken, SourceUnavailable, SyncFailed, SyncUnsupported
 from acode.steps.sql_postgres import secrets_of
 from acode.sync import schema
 from acode.sync.backoff import Kind
 from acode.sync.exchange import Batch, Contradiction
+from acode.sync.far_store import IN_DATABASE_BYTES_MAX, FarStore
 from acode.sync.protocol import Remote
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class ServerFailure(Exception):
 
 
 CODE_BYTES = 32
+EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 NAMED_MAX = 6  # more than one is ambiguous already; a few are shown
 _ID_PART = re.compile(r"[0-9a-z-]{4,64}")
 
@@ -180,6 +182,7 @@ class PostgresLedger:
         self._connection = connection
         self.url = url
         self._known_blobs: dict[str, set[tuple[str, str]]] = {}
+        self.far: FarStore | None = None  # for files that are too large for the database
 
     @property
     def connection(self) -> psycopg.Connection[Any]:
@@ -411,12 +414,19 @@ UNION SELECT session_id FROM acode_sessions WHERE right(session_id, 8) LIKE %s L
         return [one for one in wanted if one not in self._known_blobs[session_id]]
 
     def put_blob(self, session_id: str, sha256: str, purpose: str, data: bytes) -> None:
-        """Whole or not at all; one that another session has brought is only named."""
+        """Whole or not at all; one that another session has brought is only named. A file that a step left goes to the
+        far store if it is large; without one it stays here, and a machine that takes over names what it lacks."""
+        is_far = purpose == "file" and len(data) > IN_DATABASE_BYTES_MAX
+        self._known_blobs.setdefault(session_id, set()).add((sha256, purpose))
+        if is_far and self.far is None:
+            return
+        if is_far and self.far is not None:
+            self.far.put(sha256, data)
         with self.transaction():
             made = self._connection.execute(
                 "INSERT INTO acode_blobs VALUES (%s, %s) ON CONFLICT DO NOTHING", (sha256, len(data))
             )
-            if made.rowcount:
+            if made.rowcount and not is_far:
                 for part, start in enumerate(range(0, len(data), PART_BYTES)):
                     self._connection.execute(
                         "INSERT INTO acode_blob_parts VALUES (%s, %s, %s)",
@@ -427,7 +437,6 @@ UNION SELECT session_id FROM acode_sessions WHERE right(session_id, 8) LIKE %s L
                 "INSERT INTO acode_session_blobs VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
                 (session_id, sha256, purpose),
             )
-        self._known_blobs.setdefault(session_id, set()).add((sha256, purpose))
 
     def blobs(self, session_id: str) -> list[tuple[str, str]]:
         with translated(self.url):
@@ -441,6 +450,13 @@ UNION SELECT session_id FROM acode_sessions WHERE right(session_id, 8) LIKE %s L
         query = "SELECT data FROM acode_blob_parts WHERE sha256 = %s ORDER BY part"
         with translated(self.url), well_formed("acode_blob_parts"):
             data = b"".join(_bytes(row[0]) for row in self._connection.execute(query, (sha256,), binary=True))
+        if not data and sha256 != EMPTY_SHA256:
+            if self.far is None:
+                raise SourceUnavailable(
+                    f"file {sha256[:12]} is kept in a store that is not configured here",
+                    hint="Set fleet.store as on the machine that wrote it.",
+                )
+            return self.far.get(sha256)
         if hashlib.sha256(data).hexdigest() != sha256:
             raise BlobDamaged(f"blob {sha256[:12]} of the shared copy does not have the content its name says")
         return data

@@ -30,6 +30,7 @@ from acode.sync.exchange import Contradiction, Pushed
 from acode.sync.ownership import ask_server
 from acode.sync.postgres import PostgresLedger, ServerFailure, connect
 from acode.sync.protocol import Doubtful
+from acode.sync.push_now import far_store
 
 EXIT_S_MAX = 1.0
 GIVING_UP_S = 0.15  # of it, for the thread to notice that the time is over
@@ -109,8 +110,8 @@ class Pusher:
             return None if self._pushed >= 0 else self._reason or f"no answer for {OWNERSHIP_S_MAX:g} s"
 
     def before_act(self, seq: int) -> None:
-        """In a fleet: wait until the server has the log up to `seq`, and go on only while the lease runs. The clock is
-        asked last, because what follows is the act."""
+        """In a fleet: wait until the server has the log up to `seq`, and continue only while the lease runs. The clock
+        is asked last, because what follows is the act."""
         lease = self._world.lease
         assert lease is not None
         with self._news:
@@ -289,7 +290,9 @@ class Pusher:
         with self._news:
             self._connecting = True
         try:
-            return connect(self._url, self._glance)
+            ledger = connect(self._url, self._glance)
+            ledger.far = far_store(self._world)
+            return ledger
         finally:
             with self._news:
                 self._connecting = False

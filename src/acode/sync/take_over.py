@@ -423,7 +423,7 @@ def files_here(world: World, session_id: str) -> list[FileHere]:
     with opened(world, look_only=True) as store, Root(world.workspace) as root:
         session = store.load(session_id).session
         return [
-            FileHere(path=one.path, change=one.change, known=content_of(session, one) is not None)
+            FileHere(path=one.path, change=one.change, known=content_of(store, session, one) is not None)
             for one in changed(root, manifest(session))
         ]
 
@@ -434,7 +434,7 @@ def put_files_here(world: World, session_id: str, paths: list[str]) -> list[str]
     with opened(world, look_only=True) as store, Root(world.workspace) as root:
         session = store.load(session_id).session
         for one in changed(root, manifest(session)):
-            content = content_of(session, one) if one.path in paths else None
+            content = content_of(store, session, one) if one.path in paths else None
             if content is not None:
                 mode = manifest(session)[one.path].mode or None
                 write_atomic(root, one.path, content, mode, f"{session_id}:take-over")
@@ -446,13 +446,14 @@ def manifest(session: Session) -> dict[str, ev.FileState]:
     return session.records.manifest if session.records is not None else {}
 
 
-def content_of(session: Session, file: ChangedFile) -> bytes | None:
-    """The content that a write step of the plan left, if the file is missing here and the session expects that
-    content.
-    """
-    if file.change != "deleted" or session.plan is None:
+def content_of(store: Store, session: Session, file: ChangedFile) -> bytes | None:
+    """The content that a step left, if the file is missing here and the session expects that content: it is in the
+    plan, or came with the session."""
+    if file.change != "deleted":
         return None
-    for step in session.steps():
+    if file.expected_hash is not None and store.has_blob(session.session_id, file.expected_hash):
+        return store.blob(session.session_id, file.expected_hash)
+    for step in session.steps() if session.plan is not None else ():
         if isinstance(step.action, Write) and step.action.path == file.path:
             data = step.action.content.encode()
             if hashlib.sha256(data).hexdigest() == file.expected_hash:
