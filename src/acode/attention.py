@@ -10,7 +10,7 @@ from typing import Literal
 from acode.policy import Decision
 from acode.state import Session, State
 
-Attention = Literal["approve", "resolve", "escalated", "changed_files", "crashed"]
+Attention = Literal["approve", "resolve", "escalated", "changed_files", "crashed", "parked"]
 
 IN_WORDS: dict[Attention, str] = {
     "approve": "needs you: approve",
@@ -18,6 +18,7 @@ IN_WORDS: dict[Attention, str] = {
     "escalated": "needs you: escalated",
     "changed_files": "needs you: changed files",
     "crashed": "crashed",
+    "parked": "needs you: parked",
 }
 WORKING = frozenset({State.CREATED, State.PLANNING, State.EXECUTING})
 

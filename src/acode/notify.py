@@ -41,6 +41,7 @@ from acode.steps.keeper_notes import run_directory
 from acode.steps.run import WITHHELD
 
 NOTIFY_S_MAX = 10.0
+PARKING_CAUSES = ("gate", "unknown", "escalated", "mismatch")
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +64,8 @@ class Alerts:
         self._world = world
         self._env = {name: value for name, value in world.env.items() if name not in WITHHELD}
         self._command = settings.command
-        self._on = settings.on
+        # In a fleet such a session is parked, and the worker notifies once for all machines.
+        self._on = tuple(one for one in settings.on if world.lease is None or one not in PARKING_CAUSES)
         self._log = log
         self._sent: list[threading.Thread] = []
 
@@ -94,20 +96,7 @@ class Alerts:
     def _send(self, session: Session, alert: Alert) -> None:
         if alert.cause not in self._on or not is_new(self._world.agent_dir, session.session_id, alert):
             return
-        line = {
-            "level": alert.level,
-            "event": alert.event,
-            "cause": alert.cause,
-            "attention": alert.attention,
-            "at": self._world.clock().isoformat().replace("+00:00", "Z"),
-            "session_id": session.session_id,
-            "short_id": short(session.session_id),
-            "title": session.title,
-            "workspace": os.fspath(self._world.workspace),
-            "data": alert.data,
-            "next_action": alert.next_action,
-        }
-        text = msgspec.json.encode(self._log.clean(line), enc_hook=str) + b"\n"
+        text = line_of(self._world, self._log, alert, session_id=session.session_id, title=session.title)
         thread = threading.Thread(target=self._run, args=(session.session_id, text), name="acode-notify", daemon=True)
         thread.start()
         self._sent.append(thread)
@@ -143,6 +132,29 @@ class Alerts:
         if not isinstance(self._command, str):
             return list(self._command)
         return ["/bin/sh", "-c", self._command] if sys.platform != "win32" else ["cmd", "/c", self._command]
+
+
+def line_of(world: World, log: Log, alert: Alert, *, session_id: str, title: str) -> bytes:
+    line = {
+        "level": alert.level,
+        "event": alert.event,
+        "cause": alert.cause,
+        "attention": alert.attention,
+        "at": world.clock().isoformat().replace("+00:00", "Z"),
+        "session_id": session_id,
+        "short_id": short(session_id),
+        "title": title,
+        "workspace": os.fspath(world.workspace),
+        "data": alert.data,
+        "next_action": alert.next_action,
+    }
+    return msgspec.json.encode(log.clean(line), enc_hook=str) + b"\n"
+
+
+def send_alert(world: World, log: Log, alert: Alert, *, session_id: str, title: str) -> None:
+    """For a caller that knows by itself that it is new; waits for the command."""
+    alerts = Alerts(world, log)
+    alerts._run(session_id, line_of(world, log, alert, session_id=session_id, title=title))
 
 
 # Causes.

@@ -27,6 +27,9 @@ class Scenario(StrEnum):
 PAUSED_BY_PERSON = frozenset({"user", "signal"})
 PAUSED_BY_ACODE = frozenset(
     {
+        "submitted",  # to a fleet, and not begun yet
+        "drained",  # its worker was asked to end
+        "lease_lost",
         "step_failed",
         "timeout",
         "denied",

@@ -150,7 +150,10 @@ class Ledger:
     def describe(self, session_id: str, about: About, *, node: str, generation: int) -> None:
         pass
 
-    def sessions(self) -> list[SharedSession]:
+    def named_by(self, text: str) -> list[str]:
+        return [one for one in self.rows() if text in one]
+
+    def sessions(self, only: Sequence[str] | None = None) -> list[SharedSession]:
         plain = dict.fromkeys(SharedSession.__struct_fields__, "") | {"steps_done": 0, "steps_total": 0}
         return [
             SharedSession(
@@ -163,6 +166,7 @@ class Ledger:
                 }
             )
             for one, rows in self.rows().items()
+            if only is None or one in only
         ]
 
     def _span(self, name: str, session_id: str, after: int, through: int) -> list[Row]:

@@ -9,7 +9,7 @@ from typing import Any
 from acode.cli.screen import Screen, as_json
 from acode.engine.notices import Notice, StepOutput, public_form
 from acode.engine.world import Result
-from acode.errors import AcodeError
+from acode.errors import AcodeError, CoolingDown
 from acode.redact import Redactor
 from acode.text.durations import stamp
 
@@ -83,6 +83,8 @@ class JsonLines:
             "next_action": next_action,
             "error": redacted(error.as_dict(), self.redactor) if error else None,
         }
+        if exit_code == CoolingDown.exit_code and error is not None:
+            data["retry_after_seconds"] = error.details.get("cooldown_seconds_remaining")
         self._print("session_end", at=at, seq=self._durable, data=data)
 
     def _print_durable(self) -> None:

@@ -43,9 +43,11 @@ def command(flags: Flags, *, session: str, force: bool, reason: str, yes: bool) 
     return 0
 
 
-def brought_here(world: World, screen: Screen, text: str, *, own: bool, force: bool, reason: str) -> Brought:
+def brought_here(
+    world: World, screen: Screen, text: str, *, own: bool, force: bool, reason: str, take_over: bool = False
+) -> Brought:
     try:
-        brought = bring(world, text, own=own, force=force, reason=reason)
+        brought = bring(world, text, own=own, force=force, reason=reason, take_over=take_over)
     except HistoryDiverged as error:
         if not screen.flags.json:
             show_tails(screen, error.details.get("tails"))
@@ -64,7 +66,9 @@ def brought_here(world: World, screen: Screen, text: str, *, own: bool, force: b
         )
     if brought.aside:
         screen.warn(f"{count(brought.aside, 'event')} of this machine were set aside; as it was: {brought.backup}")
-    if brought.forced_from is not None:
+    if brought.forced_from is not None and brought.expired:
+        screen.line(f"Taken over from {one_line(brought.forced_from)}, whose lease had ended.")
+    elif brought.forced_from is not None:
         screen.warn(f"taken over by force from {one_line(brought.forced_from)}; what it still does cannot be prevented")
     return brought
 

@@ -51,6 +51,7 @@ LENIENT = (
     "--plan", metavar="FILE", shell_complete=plan_files, help="Continue with an edited plan; finished steps are kept."
 )
 @click.option("--remote", is_flag=True, help="Take it over from the shared copy; --force if it was not given back.")
+@click.option("--take-over", is_flag=True, help="Like --remote, also from a worker of a fleet whose lease has ended.")
 @click.option("--no-launch", is_flag=True, help="An observed agent's session: settle it, and only print its command.")
 @click.option("--full", is_flag=True, help="With --dry-run --json: all step ids, not the nearest 1,000.")
 @click.pass_obj
@@ -72,6 +73,7 @@ def command(
     source: str | None,
     plan: str | None,
     remote: bool,
+    take_over: bool,
     no_launch: bool,
     full: bool,
 ) -> int:
@@ -94,8 +96,8 @@ def command(
         wait=wait,
         plan=edited_plan(world, plan, auto=auto),
     )
-    if remote:
-        session = bring(world, screen, session, options, dry_run=dry_run, yes=yes)
+    if remote or take_over:
+        session = bring(world, screen, session, options, take_over=take_over, dry_run=dry_run, yes=yes)
     if (run := foreign_run(world, screen, session, source, sure=last or yes or dry_run)) is not None:
         if plan is not None:
             raise Usage(f"{run.run_id} is a run of another tool: no plan file can replace its steps")
@@ -132,13 +134,26 @@ def is_observed(world: World, name: str) -> bool:
     return session.steps_from.observed and not session.terminal
 
 
-def bring(world: World, screen: Screen, session: str | None, options: Options, *, dry_run: bool, yes: bool) -> str:
-    """Take the session over from the shared copy; from here on it is one of this machine's."""
+def bring(
+    world: World,
+    screen: Screen,
+    session: str | None,
+    options: Options,
+    *,
+    take_over: bool,
+    dry_run: bool,
+    yes: bool,
+) -> str:
+    """Take the session over from the shared copy; from here on it is one of this machine's. With `take_over` force has
+    its other meanings alone: an owner whose lease has not ended keeps the session."""
     if session is None or dry_run:
-        raise Usage("--remote needs the ID of a session, and no --dry-run", hint="See: acode session list --remote")
+        flag = "--take-over" if take_over else "--remote"
+        raise Usage(f"{flag} needs the ID of a session, and no --dry-run", hint="See: acode session list --remote")
     from acode.cli.pull import brought_here, settle_files
 
-    brought = brought_here(world, screen, session, own=True, force=options.force, reason=options.reason or "")
+    force = options.force and not take_over
+    reason = options.reason or ""
+    brought = brought_here(world, screen, session, own=True, force=force, reason=reason, take_over=take_over)
     settle_files(world, screen, brought, yes=yes)
     return brought.session_id
 

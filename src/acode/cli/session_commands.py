@@ -5,6 +5,7 @@ Each becomes one recorded event; none of them executes a step.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from typing import Any
@@ -55,6 +56,26 @@ def begin(flags: Flags) -> tuple[World, Screen]:
     return click.get_current_context().with_resource(shared(world)), screen
 
 
+def on_server(world: World, session: str) -> bool:
+    """Whether a session is answered on the server: one of the fleet, which no workspace here has."""
+    if world.config.settings.sync.url is None or importlib.util.find_spec("procrastinate") is None:
+        return False
+    from acode.fleet.answers import is_here
+
+    return not is_here(world, session)
+
+
+def answer_in_fleet(
+    world: World, screen: Screen, session: str, say: Any, sentence: str, *, goes_on: bool = True, **more: Any
+) -> int:
+    """From any machine: the answer is recorded, and the next attempt queued with it."""
+    from acode.fleet.answers import answer
+
+    found, queued = answer(world, session, say, goes_on=goes_on)
+    way = "It is queued: a worker continues it." if queued else "It stays parked; see: acode fleet parked"
+    return report_session(screen, found, sentence, way=way, queued=queued, **more)
+
+
 def report_session(screen: Screen, session: Session, sentence: str, *, way: str = "", **more: Any) -> int:
     """One document for programs, one sentence and the next command for people."""
     if screen.flags.json:
@@ -92,6 +113,18 @@ def resolve_step(
     answer = the_one_answer(said)
     value = result_in(result, answer)
     world, screen = begin(flags)
+    words = {
+        "applied": "is taken as done",
+        "not_applied": "is taken as not done, and will run",
+        "retry": "will run again, which you accepted",
+    }
+    if result is None and on_server(world, session):
+
+        def say(there: World, name: str) -> Session:
+            return session_commands.resolve(there, name, step, answer, note=note, force=force)[0]
+
+        sentence = f"Step {step} {words[answer]}."
+        return answer_in_fleet(world, screen, session, say, sentence, step=step, resolved=answer)
     if result is not None:
         from acode.library.open_session import settle_with_result
 
@@ -100,11 +133,6 @@ def resolve_step(
     settled, undo = session_commands.resolve(world, session, step, answer, note=note, force=force)
     if undo is not None:
         return report_undo(screen, settled, undo, answer)
-    words = {
-        "applied": "is taken as done",
-        "not_applied": "is taken as not done, and will run",
-        "retry": "will run again, which you accepted",
-    }
     return report_session(screen, settled, f"Step {step} {words[answer]}.", step=step, resolved=answer)
 
 
@@ -146,6 +174,14 @@ def report_undo(screen: Screen, session: Session, undo: ev.UndoStarted, answer: 
     return report_session(screen, session, sentence, way=way, step=undo.step, undo=True, resolved=answer)
 
 
+def gate_in_fleet(world: World, screen: Screen, session: str, gate: str | None, *, granted: bool, note: str) -> int:
+    def say(there: World, name: str) -> Session:
+        return session_commands.answer_gate(there, name, gate, granted=granted, note=note)[0]
+
+    sentence = "Approved. The steps behind the gate may run." if granted else "Denied."
+    return answer_in_fleet(world, screen, session, say, sentence, goes_on=granted, granted=granted)
+
+
 @click.command(cls=Command, name="approve")
 @ID
 @click.argument("gate", metavar="[GATE]", required=False, shell_complete=unanswered_gates)
@@ -158,6 +194,8 @@ def approve(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
     world, screen = begin(flags)
     if (run := find_run(world, session)) is not None:
         return foreign.answer(world, screen, run, granted=True, note=note)
+    if on_server(world, session):
+        return gate_in_fleet(world, screen, session, gate, granted=True, note=note)
     found, step = session_commands.answer_gate(world, session, gate, granted=True, note=note)
     return report_session(screen, found, f"Approved: {step}. The steps behind it may run.", gate=step, granted=True)
 
@@ -174,6 +212,8 @@ def deny(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
     world, screen = begin(flags)
     if (run := find_run(world, session)) is not None:
         return foreign.answer(world, screen, run, granted=False, note=note)
+    if on_server(world, session):
+        return gate_in_fleet(world, screen, session, gate, granted=False, note=note)
     found, step = session_commands.answer_gate(world, session, gate, granted=False, note=note)
     return report_session(screen, found, f"Denied: {step}. The session is {found.state}.", gate=step, granted=False)
 

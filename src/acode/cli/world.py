@@ -15,7 +15,8 @@ from acode.cli.screen import Screen
 from acode.config import Config, effective, is_trusted, load_config, state_dir, trust
 from acode.engine.make_world import make_world
 from acode.engine.world import Answers, Listener, World
-from acode.errors import NotWritable, UnsafeWorkspace, Usage
+from acode.errors import NotWritable, SyncDisabled, UnsafeWorkspace, Usage
+from acode.lease_file import LEASE_VARIABLE, Lease
 from acode.text import one_line
 from acode.workspacepath import OWN_DIRECTORY
 
@@ -143,10 +144,24 @@ def build_world(
         offline=_offline(flags),
         ask_offline=lambda stated: _asked_offline(screen, stated),
         on_waiting=screen.line,
+        lease=_lease(env, config),
     )
     world.stop.stops_at_once = flags.on_signal == "stop"
     flags.remember(world)
     return world
+
+
+def _lease(env: Mapping[str, str], config: Config) -> Lease | None:
+    """What a worker tells the commands that it starts: whose lease they act under, and where it says until when."""
+    if not env.get(LEASE_VARIABLE):
+        return None
+    if config.settings.sync.url is None:
+        raise SyncDisabled(f"{LEASE_VARIABLE} is set, and no server is configured that would know of the lease")
+    try:
+        path, seconds, holder = env[LEASE_VARIABLE].split(" ", 2)
+        return Lease(path, float(seconds), holder)
+    except ValueError as error:
+        raise Usage(f"{LEASE_VARIABLE} is set by acode worker and not to be set by hand") from error
 
 
 def _offline(flags: Flags) -> str | None:

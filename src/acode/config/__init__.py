@@ -18,7 +18,7 @@ from acode.config.layer_merge import executing, merge
 from acode.config.layers import Layer, from_environment, from_file, from_flags, strange_variables
 from acode.config.places import CONFIG_NAME, state_dir, user_config_dir, workspace_config_path
 from acode.config.rules import DRIVER_NAMES, DRIVERS, RULES
-from acode.config.settings import Driver, Hooks, Section, Settings, Sync
+from acode.config.settings import Driver, Fleet, Hooks, Section, Settings, Sync
 from acode.config.trust import is_trusted, trust
 from acode.errors import BadConfig
 from acode.yamlfile import Source, decode_text, did_you_mean, parse, read_bytes, shown
@@ -79,6 +79,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             del plain["sync"]["release"]
         if self.settings.hooks == Hooks():
             del plain["hooks"]
+        if self.settings.fleet == Fleet():
+            del plain["fleet"]
         return digest(plain)
 
 

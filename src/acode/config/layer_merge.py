@@ -14,7 +14,7 @@ from acode.config.settings import Settings, ToolRule
 
 TOOL_RULES = "tools.rules"
 READ_ONLY = "tools.read_only"
-_SENDS = ("model.base_url", "model.api_key_env", "sync.url", "notify.command")
+_SENDS = ("model.base_url", "model.api_key_env", "sync.url", "notify.command", "fleet.store", "fleet.source")
 _SPENDS = ("model.budget_tokens", "model.budget_usd")
 _WEAKENS = {"hooks.on_error": "allow", "hooks.front": "never", "hooks.unknown": "ask"}  # what is watched, and how much
 

@@ -34,6 +34,10 @@ COMMAND_SCHEMA = {
 # No password, no query: the key is sent as a header, and a URL is shown and logged.
 _HTTP_URL = re.compile(r"https?://[^\s/@?#]{1,255}(/[^\s@?#]{0,1000})?")
 _POSTGRES_URL = re.compile(r"postgres(ql)?://\S{1,1980}")
+LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+LABELS_MAX = 8  # a worker looks at a queue for every set of its labels
+PRIORITY_MAX = 1_000_000
+LEASE_S_MIN, LEASE_S_MAX = 3, 24 * 3600  # below it, one lost packet is a lost session
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -207,7 +211,38 @@ def _causes(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(item.choice(*NOTIFY_CAUSES) for item in items))
 
 
+def _words_of(text: str) -> object:
+    """Words with commas between them, as people type them; or JSON, as every list in a variable."""
+    if text.lstrip().startswith("["):
+        return _list_of(text)
+    return [word for part in text.split(",") if (word := part.strip())]
+
+
+def _label(node: Node) -> str:
+    if not isinstance(node.data, str) or not LABEL.fullmatch(node.data):
+        raise node.wrong("a word of letters, digits, dots, dashes and underscores, at most 40 characters")
+    return node.data
+
+
+def _labels(node: Node) -> tuple[str, ...]:
+    return tuple(sorted({_label(item) for item in node.items("a list of labels", items_max=LABELS_MAX)}))
+
+
+def _text_or_none(what: str) -> Callable[[Node], str | None]:
+    def read(node: Node) -> str | None:
+        if node.data is None:
+            return None
+        text = node.text(what, chars_max=URL_CHARS_MAX)
+        if not text.isprintable():
+            raise node.wrong(what)
+        return text.strip()
+
+    return read
+
+
 _ANSWER = one_of(*ANSWERS)
+_LABEL = schema.matching(LABEL.pattern)
+_TEXT_OR_NULL = schema.one_of(schema.NULL, schema.text(chars_max=URL_CHARS_MAX))
 _PATTERN = schema.text(chars_max=PATTERN_CHARS_MAX)
 _TOOL_RULE = schema.mapping(
     {
@@ -261,6 +296,17 @@ RULES: Mapping[str, Rule] = {
         schema=schema.one_of(schema.NULL, schema.text(chars_max=COMMAND_CHARS_MAX), COMMAND_SCHEMA),
     ),
     "notify.on": Rule(_causes, _list_of, schema.items(schema.choice(*NOTIFY_CAUSES), items_max=len(NOTIFY_CAUSES))),
+    "fleet.queue": Rule(_label, schema=_LABEL),
+    "fleet.priority": whole(-PRIORITY_MAX, PRIORITY_MAX),
+    "fleet.labels": Rule(_labels, _words_of, schema.items(_LABEL, items_max=LABELS_MAX)),
+    "fleet.key": Rule(_text_or_none("a name"), schema=_TEXT_OR_NULL),
+    "fleet.source": Rule(_text_or_none("git+URL@COMMIT or a directory"), schema=_TEXT_OR_NULL),
+    "fleet.lease_seconds": Rule(
+        lambda node: node.number(LEASE_S_MIN, LEASE_S_MAX, unit="seconds"),
+        _number_of,
+        schema.number(LEASE_S_MIN, LEASE_S_MAX),
+    ),
+    "fleet.store": Rule(_text_or_none("a URL"), schema=_TEXT_OR_NULL),
     "hooks.on_error": one_of("block", "allow"),
     "hooks.front": one_of("auto", "never"),
     "hooks.unknown": one_of("ask", "block"),

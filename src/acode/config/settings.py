@@ -136,6 +136,19 @@ class Hooks(Section, frozen=True, kw_only=True):
     unknown: Literal["ask", "block"] = "ask"  # block: nothing changes anything until every outcome is known
 
 
+class Fleet(Section, frozen=True, kw_only=True):
+    """Many machines with one queue: what `acode submit` asks for, and how long a worker that is not heard of keeps its
+    sessions."""
+
+    queue: str = "default"
+    priority: int = 0
+    labels: tuple[str, ...] = ()
+    key: str | None = None  # of sessions with the same key one runs at a time
+    source: str | None = None  # where a worker gets the workspace from
+    lease_seconds: float = 60
+    store: str | None = None  # where files go that are too large for the database
+
+
 DRIVING_AGENTS = ("claude", "codex", "gemini", "opencode")  # those that acode can start without a terminal
 
 
@@ -164,4 +177,5 @@ class Settings(Section, frozen=True, kw_only=True):
     sync: Sync = Sync()
     notify: Notify = Notify()
     hooks: Hooks = Hooks()
+    fleet: Fleet = Fleet()
     drivers: dict[str, Driver] = {}

@@ -49,11 +49,10 @@ def pause_by_signal(run: Held, skipped: int) -> Result:
         return pause_for_loss(run, run.world.stop.lost, skipped)
     signal = run.world.stop.signal or "SIGINT"
     if run.session.state is not State.PAUSED:
-        run.append(
-            *not_begun(run),
-            ev.SessionPaused(reason="user" if signal == "SIGINT" else "signal", signal=signal),
-            actor="user",
-        )
+        drained = run.world.lease is not None and signal == "SIGTERM"  # by its worker, which is asked to end itself
+        reason = "drained" if drained else "user" if signal == "SIGINT" else "signal"
+        paused = ev.SessionPaused(reason=reason, signal=signal)
+        run.append(*not_begun(run), paused, actor="system" if drained else "user")
     return ending(run, None, "paused_by_user", skipped, exit_code=130 if signal == "SIGINT" else 143)
 
 

@@ -86,6 +86,14 @@ class Held:
         self._anchored_at = world.monotonic()
         if lock is not None:
             world.stop.requested = lock.asked_to_pause
+        if world.lease is not None:
+            journal.before_effect = self._confirm_lease
+
+    def _confirm_lease(self) -> None:
+        """In a fleet, directly before an effect: the lease still runs, and the server knows that the step began. A
+        machine that takes over from a dead one knows only what the server does; it would repeat the step."""
+        self.flush()
+        self.world.before_act(self.journal.durable_seq)
 
     @property
     def turn(self) -> threading.RLock:
@@ -276,6 +284,7 @@ def make_site(
         probes=probes,
         boot_id=locks.boot_id(),
         strict_redaction=settings.redaction.strict,
+        lease=world.lease,
         turn=turn,
     )
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from acode.config import Config, state_dir
 from acode.engine.world import Answers, Listener, Nobody, StopSwitch, World
+from acode.lease_file import Lease
 
 if TYPE_CHECKING:
     from acode.redact import Redactor
@@ -52,9 +53,13 @@ def make_world(
     config: Config,
     listener: Listener,
     answers: Answers | None = None,
+    lease: Lease | None = None,
     **more: Any,
 ) -> World:
     """The world of a command or a program; `more` are the fields that only one of them has."""
+    grace_s = config.settings.steps.stop_grace_seconds
+    if lease is not None:  # a step that is waited for longer would outlive it
+        grace_s = min(grace_s, lease.seconds / 3)
     redactor: Any = LazyRedactor(env, strict=config.settings.redaction.strict)
     return World(
         workspace=workspace,
@@ -67,7 +72,8 @@ def make_world(
         new_id=new_id,
         listener=listener,
         answers=answers or Nobody(),
-        stop=StopSwitch(time.monotonic, config.settings.steps.stop_grace_seconds),
+        stop=StopSwitch(time.monotonic, grace_s),
+        lease=lease,
         redactor=redactor,
         **more,
     )

@@ -33,6 +33,8 @@ from acode.steps.keeper import CLAIM
 from acode.steps.keeper_notes import last_output, read_status, run_directory
 from acode.store.store import Store
 from acode.store.sync_cursor import cursor_of
+from acode.workspace import matching_paths
+from acode.workspace.rollback import is_back
 
 PLAN_SNAPSHOT = "plan snapshot"
 NOTHING_KNOWN = Continuation(skipped_tasks=(), skipped_steps=(), in_flight=(), pending=())
@@ -118,7 +120,8 @@ def look_at(step: Step, site: Site, session: Session) -> Finding:
     started = flight.started
     elsewhere = begun_elsewhere(site, flight.seq, started)
     if elsewhere:  # no finding here is no evidence about the other machine, which has its outputs too
-        started = msgspec.structs.replace(started, boot_id="", before_complete=False)
+        intact = site.lease is not None and started.before_complete and stands_as_before(site, started, step)
+        started = msgspec.structs.replace(started, boot_id="", before_complete=intact)
     if started.performer is not None and not elsewhere and not noted_end(site, started):
         alive = seen_alive(started.performer)
         if alive is not None:
@@ -140,6 +143,20 @@ def look_at(step: Step, site: Site, session: Session) -> Finding:
         raise  # the same key with other content is no missing evidence but a wrong one
     except AcodeError as error:
         return Finding(outcome=Outcome.UNKNOWN, evidence=error.message)
+
+
+def stands_as_before(site: Site, started: ev.StepStarted, step: Step) -> bool:
+    """Whether all outputs of a step are here what they were before it began elsewhere. In a fleet its workspace was
+    made anew, and its command is dead: then its effects, which are its outputs, are nowhere."""
+    if not isinstance(step.action, Run) or not step.action.outputs:
+        return False
+    present = matching_paths(site.root, step.action.outputs)
+    known = {image.path for image in started.before}
+    return (
+        not present.unreadable
+        and known.issuperset(present.paths)
+        and all(is_back(site.root, image) for image in started.before)
+    )
 
 
 def noted_end(site: Site, started: ev.StepStarted) -> bool:

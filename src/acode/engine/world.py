@@ -16,6 +16,7 @@ import msgspec
 
 from acode.errors import AcodeError
 from acode.events.types import Settled
+from acode.lease_file import Lease
 from acode.policy import Limits
 from acode.state import Session, State
 from acode.state.source import AGENT, PROGRAM
@@ -200,6 +201,10 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     # Asked before a session is written on: it raises where another machine has the session, and says why the server
     # gave no answer, None: it did. `must`: the answer decides, so it is waited for; else for a second at the most.
     confirm_ownership: Callable[[Store, str, bool], str | None] = lambda store, session_id, must: NO_SERVER
+    lease: Lease | None = None  # in a fleet: the lease of the session, which expires
+    # In a fleet, directly before an effect: it raises where the lease has ended, and waits until the server holds the
+    # log up to this event.
+    before_act: Callable[[int], None] = lambda seq: None
     offline: str | None = None  # a person's reason to work on a session that was given back, without an answer
     ask_offline: Callable[[str], str | None] = lambda stated: None  # a person's reason; None: nobody
     # Why the server is not known to hold all of a session now; asked before what is here is removed.

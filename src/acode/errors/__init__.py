@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import errno
 
+from acode.errors.fleet import FleetUnsupported as FleetUnsupported
+from acode.errors.fleet import NotInFleet as NotInFleet
+from acode.errors.fleet import SourceUnavailable as SourceUnavailable
 from acode.errors.model import BadReply as BadReply
 from acode.errors.model import BudgetSpent as BudgetSpent
 from acode.errors.model import ContextTooLong as ContextTooLong
@@ -574,3 +577,11 @@ class LeaseLost(AcodeError):
 
     code = "LOCK-006"
     exit_code = 16
+
+
+class LeaseExpired(AcodeError):
+    """The lease of a session in a fleet was not renewed in time; another machine may have the session."""
+
+    code = "LOCK-007"
+    exit_code = 16
+    hint = "It is continued by a worker as soon as the server lets it; see: acode fleet status"

@@ -190,7 +190,8 @@ class SessionExecuting(Event, frozen=True, kw_only=True, tag="session_executing"
 
 
 class SessionPaused(Event, frozen=True, kw_only=True, tag="session_paused"):
-    reason: str  # user, signal, step_failed, timeout, denied, outcome_unknown, disk_full, error
+    # user, signal, step_failed, timeout, denied, outcome_unknown, disk_full, error, submitted, drained, lease_lost
+    reason: str
     interruption: InterruptionClass | None = None
     signal: str | None = None
     step: str | None = None

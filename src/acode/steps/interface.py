@@ -17,6 +17,7 @@ import msgspec
 
 from acode.events import types as ev
 from acode.events.definition import Step
+from acode.lease_file import Lease
 from acode.plan import Finding
 from acode.redact import Redactor
 from acode.store.journal import Blob
@@ -51,6 +52,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     preimage_budget_bytes: int = 256 * 1_048_576
     boot_id: str = ""
     strict_redaction: bool = False
+    lease: Lease | None = None  # in a fleet: commands end before it does
     turn: AbstractContextManager[object] = nullcontext()  # for reads of the log: other steps may write to it meanwhile
 
 

@@ -37,9 +37,9 @@ from acode.command_notes import (
 )
 from acode.disk.fsync import sync_file
 from acode.disk.own_files import open_own
+from acode.steps.keeper_limits import KILL_AFTER_S, Limits, dies_with_parent, kill_bearers
 
 READ_BYTES = 65_536
-KILL_AFTER_S = 5.0
 DRAIN_S = 0.2  # a background child may hold the pipe open forever; the command itself has ended
 TAIL_BYTES = 2_000
 
@@ -113,7 +113,9 @@ class Command:
     holds `lock` then: without its keeper it is seen by that from containers that cannot see its pid.
     """
 
-    def __init__(self, argv: list[str], cwd: str, named: Callable[[int], None], lock: int) -> None:
+    def __init__(
+        self, argv: list[str], cwd: str, named: Callable[[int], None], lock: int, *, kill_after_s: float = KILL_AFTER_S
+    ) -> None:
         new_group: dict[str, Any] = {"process_group": 0} if sys.platform != "win32" else {}
         first: dict[str, Any] = {"preexec_fn": lambda: named(os.getpid())} if sys.platform != "win32" else {}
         self.process = subprocess.Popen(
@@ -131,6 +133,7 @@ class Command:
         os.close(lock)
         self.stopping: str | None = None
         self._kill_at: float | None = None
+        self._kill_after_s = kill_after_s
 
     def stop(self, why: str, now: float) -> None:
         """TERM to the group; KILL to the processes left after a grace period. One that has ended by itself was not
@@ -138,12 +141,12 @@ class Command:
         """
         if self.stopping is None and self.process.poll() is None:
             self.stopping = why
-            self._kill_at = now + KILL_AFTER_S
+            self._kill_at = now + self._kill_after_s
             self._signal(terminate=True)
 
     def kill_when_due(self, now: float) -> None:
         if self._kill_at is not None and now >= self._kill_at:
-            self._kill_at = now + KILL_AFTER_S
+            self._kill_at = now + self._kill_after_s
             self._signal(terminate=False)
 
     def end_group(self) -> None:
@@ -194,6 +197,7 @@ def keep(request: dict[str, Any], redacted: Stream) -> None:
     take_room(directory)
     capture = Capture(os.path.join(directory, "output"), request["output_limit_bytes"], redacted, wake)
     mark = {"keeper": os.getpid(), "since": began, **request["where"]}
+    limits = Limits(request.get("timeout_s"), request.get("lease"))
     asked, command = False, None
 
     def stop(*_: object) -> None:
@@ -206,8 +210,17 @@ def keep(request: dict[str, Any], redacted: Stream) -> None:
     signal.signal(signal.SIGTERM, stop)
     if sys.platform == "win32":
         write_note(directory, "started", mark)  # there the command cannot name itself before it begins
+    if limits.passed() == "lease":
+        _finish(directory, capture, {"exit": None, "began": began, "unbegun": "the lease of its session has ended"})
+        return
+    bind = dies_with_parent() if limits.in_fleet else lambda: None
+
+    def named(pid: int) -> None:
+        bind()
+        _name(directory, mark, pid)
+
     try:
-        command = Command(request["argv"], request["cwd"], lambda pid: _name(directory, mark, pid), claimed)
+        command = Command(request["argv"], request["cwd"], named, claimed, kill_after_s=limits.kill_after_s)
     except (OSError, subprocess.SubprocessError) as error:  # the latter: the new process could not name itself
         why = error.strerror if isinstance(error, OSError) else "it could not be noted that it begins"
         capture.add(f"{request['argv'][0]}: {why}\n".encode())
@@ -217,8 +230,10 @@ def keep(request: dict[str, Any], redacted: Stream) -> None:
         return
     if asked:
         stop()
-    _watch(command, capture, request.get("timeout_s"))
+    _watch(command, capture, limits)
     command.end_group()
+    if command.stopping == "lease":
+        kill_bearers(_own_key(), _environment)
     end = {
         **how_it_ended(command.process.returncode),
         "stopped": command.stopping,
@@ -246,12 +261,18 @@ def _left_nobody(group: int) -> bool | None:
     """
     if sys.platform != "linux":
         return None
-    key = b"ACODE_IDEMPOTENCY_KEY=" + os.environb.get(b"ACODE_IDEMPOTENCY_KEY", b"?")
+    key = _own_key()
     try:
         others = [name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
         return not _has_living_member(group) and not any(key in _environment(name) for name in others)
     except OSError:  # how the command ended is worth more than who lives on
         return None
+
+
+def _own_key() -> bytes:
+    if sys.platform == "win32":
+        return b"?"
+    return b"ACODE_IDEMPOTENCY_KEY=" + os.environb.get(b"ACODE_IDEMPOTENCY_KEY", b"?")
 
 
 def _environment(pid: str) -> list[bytes]:
@@ -267,23 +288,20 @@ def _name(directory: str, mark: dict[str, Any], pid: int) -> None:
     write_note(directory, "started", {**mark, "command": pid, "command_started": process_started(pid)})
 
 
-def _watch(command: Command, capture: Capture, timeout_s: float | None) -> None:
+def _watch(command: Command, capture: Capture, limits: Limits) -> None:
     """Read until the command has ended and its pipe is dry; stop it when its time is up."""
     pipe = command.process.stdout
     assert pipe is not None
-    deadline = time.monotonic() + timeout_s if timeout_s else None
     ended_at: float | None = None
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         while True:
-            now = time.monotonic()
-            if deadline is not None and now >= deadline:
-                command.stop("timeout", now)
-            command.kill_when_due(now)
-            if selector.select(_pause_s(ended_at, command.stopping, deadline, now)):
+            _stop_when_due(command, limits)
+            hurried = ended_at is not None or command.stopping is not None
+            if selector.select(0.05 if hurried else limits.pause_s()):
                 chunk = os.read(pipe.fileno(), READ_BYTES)
                 if not chunk:
-                    _reap(command, deadline)
+                    _reap(command, limits)
                     return
                 capture.add(chunk)
             if ended_at is None and command.process.poll() is not None:
@@ -292,19 +310,17 @@ def _watch(command: Command, capture: Capture, timeout_s: float | None) -> None:
                 return
 
 
-def _pause_s(ended_at: float | None, stopping: str | None, deadline: float | None, now: float) -> float:
-    if ended_at is not None or stopping is not None:
-        return 0.05
-    return min(0.5, max(0.0, deadline - now)) if deadline is not None else 0.5
+def _stop_when_due(command: Command, limits: Limits) -> None:
+    now, why = time.monotonic(), limits.passed()
+    if why is not None:
+        command.stop(why, now)
+    command.kill_when_due(now)
 
 
-def _reap(command: Command, deadline: float | None) -> None:
+def _reap(command: Command, limits: Limits) -> None:
     """The command closed its output but may still run: its end, not its silence, is what counts."""
     while True:
-        now = time.monotonic()
-        if deadline is not None and now >= deadline:
-            command.stop("timeout", now)
-        command.kill_when_due(now)
+        _stop_when_due(command, limits)
         try:
             command.process.wait(timeout=0.05)
         except subprocess.TimeoutExpired:

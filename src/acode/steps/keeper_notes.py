@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from acode.redact import Redactor
 
 _T = TypeVar("_T")
+_STOPPED_BY = {"timeout": "its timeout", "lease": "its keeper, because the lease of the session ended"}
 RAW_OUTPUT, RAW_TAIL = "output.raw", "output.tail.raw"
 
 
@@ -199,7 +200,7 @@ def pids_mean_the_same(mark: Mark) -> bool:
 def how_it_was_lost(status: Status | None, mark: Mark | None, same_boot: bool) -> str:
     """A description of the outcome of a command that did not end by itself, or whose end may not count."""
     if status is not None and status.stopped is not None:
-        return "the command was stopped by " + ("its timeout" if status.stopped == "timeout" else "a signal")
+        return "the command was stopped by " + _STOPPED_BY.get(status.stopped, "a signal")
     if status is not None and status.exit == 0:
         return "the command ended with exit status 0, but its outputs may not have reached the disk"
     if status is not None:

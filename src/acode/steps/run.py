@@ -27,6 +27,7 @@ from acode.errors import AcodeError, BlobDamaged, DiskFull, NotWritable, WriteFa
 from acode.events import types as ev
 from acode.events.definition import Run, Step, command_line, declared_outputs
 from acode.events.keys import traceparent
+from acode.lease_file import LEASE_VARIABLE
 from acode.plan import Finding, Outcome
 from acode.redact import Redactor, redactor
 from acode.steps import keeper, probe
@@ -48,6 +49,7 @@ from acode.steps.keeper_notes import (
 )
 from acode.steps.keeper_start import reap, start_keeper
 from acode.steps.set_aside import Aside
+from acode.steps.shared_contents import contents_to_share
 from acode.steps.step_outputs import outputs_directory
 from acode.workspace import (
     Captured,
@@ -70,7 +72,8 @@ WATCH_S = 0.2
 LOOKS_TAKE_S_MAX = 1.0  # a process that checks whether a command lives holds its lock for an instant, and is no keeper
 LOOK_EVERY_S = 0.005
 IDLE_S = 1.0
-WITHHELD = ("ACODE_CHECKPOINT_SECRET", "ACODE_POSTGRES_URL")  # acode's own secrets are no command's business
+# acode's own secrets, and what a worker tells its children, are no command's business.
+WITHHELD = ("ACODE_CHECKPOINT_SECRET", "ACODE_POSTGRES_URL", LEASE_VARIABLE)
 
 
 # Before.
@@ -197,6 +200,7 @@ def _request(step: Step, site: Site, directory: Path) -> dict[str, Any]:
         "path": sys.path,
         "outputs_in": [os.path.join(site.root.path, place) for place in outputs_in(step.action.outputs)],
         "where": {"boot_id": lock.boot_id(), "pid_namespace": lock.pid_namespace()},
+        "lease": {"path": site.lease.path, "stop_s": site.lease.stop_s} if site.lease is not None else None,
     }
 
 
@@ -284,7 +288,9 @@ def collect(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
     done = status.by_itself and status.exit == 0 and status.synced is not False
     seen = _seen(step, site, durably=done and status.synced is None)
     if done:
-        return msgspec.structs.replace(seen, output=output, blobs=blobs, duration_ms=status.duration_ms)
+        return msgspec.structs.replace(
+            seen, output=output, blobs={**seen.blobs, **blobs}, duration_ms=status.duration_ms
+        )
     reason, message = _why(step, status, site)
     return Failed(
         reason=reason,
@@ -310,7 +316,8 @@ def _why(step: Step, status: Status, site: Site) -> tuple[Any, str]:
     if status.stopped == "timeout":
         return "timeout", f"`{line}` ran out of its {step.timeout_s or site.timeout_s:g} s and was stopped"
     if status.stopped is not None:
-        return "signal", f"`{line}` was stopped"
+        why = ": the lease of the session had ended" if status.stopped == "lease" else ""
+        return "signal", f"`{line}` was stopped{why}"
     if status.exit is None:
         return "signal", f"`{line}` was killed by {status.signal}"
     if status.exit == 0:
@@ -341,12 +348,14 @@ def _seen(step: Step, site: Site, *, durably: bool) -> Done:
     if durably:
         sync_paths(site.root, present.paths)
     outputs = _states(site, present.paths[:OUTPUT_FILES_MAX])
+    travelling = contents_to_share(site, outputs) if site.lease is not None else {}
     declared = {state.path for state in outputs}
     others = tuple(state for state in changed if state.path not in declared)
     return Done(
         files=(*outputs, *others),
         touched=tuple(state.path for state in others if _content_changed(site, state)),
         unrecorded=max(0, len(present.paths) - OUTPUT_FILES_MAX) + len(present.unreadable),
+        blobs=travelling,
     )
 
 

@@ -113,6 +113,7 @@ class Journal:
         self._files: list[str] = []  # and the blobs that get their places with it
         self._checkpoint_for: ev.Known | ev.Unknown | None = None
         self.turn: threading.RLock = threading.RLock()  # the log has one writer, however many steps are worked on
+        self.before_effect: Callable[[], None] = lambda: None  # asked with the fence, by those who need more than it
         self._make_sync_lock()
         self._syncing = False
         self._sync_number = 0
@@ -326,6 +327,7 @@ class Journal:
                 self._fence(self.session.session_id, self._execute)
             except database.NAMED as error:
                 raise database.named(error, self._store.path) from error
+        self.before_effect()
 
     @contextlib.contextmanager
     def while_ours(self) -> Iterator[None]:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 # another machine has taken the session over. diverged: both have written, and a person must choose.
 Standing = Literal["owner", "released", "copy", "fenced", "diverged"]
 HOLDERS: tuple[Standing, ...] = ("owner", "released")  # no other machine is known to have had the session since
-SHARED = ("plan", "output")  # what acode made; what stood in the user's files, or is secret, stays on its machine
+# What acode made, and in a fleet what steps left; what stood in the user's files before, or is secret, stays.
+SHARED = ("plan", "output", "file")
 TOUCH = """
 BEGIN IMMEDIATE;
 UPDATE sessions SET created_at = created_at || ' ' WHERE number = (SELECT min(number) FROM sessions);
@@ -158,7 +159,7 @@ def sealed_rows(store: Store, table: str, session_id: str, after: int, through: 
 def shared_blobs(store: Store, session_id: str) -> list[tuple[str, str]]:
     """Blobs that go along, with their purposes; what is a secret under any name stays."""
     query = """
-SELECT sha256, purpose FROM blobs b WHERE session_id = ? AND purpose IN (?, ?)
+SELECT sha256, purpose FROM blobs b WHERE session_id = ? AND purpose IN (?, ?, ?)
 AND NOT EXISTS (SELECT 1 FROM blobs s WHERE s.sha256 = b.sha256 AND s.purpose = 'sensitive') ORDER BY sha256, purpose"""
     with database.translated(store.path):
         return list(store.db.execute(query, (session_id, *SHARED)))

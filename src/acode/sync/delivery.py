@@ -88,7 +88,7 @@ class Delivery:
         while True:
             self._deliver_blobs(session_id)
             mine = self.mine(session_id, whole=whole)
-            done = exchange.push(self.ledger, session_id, mine, box, holder=describe_holder())
+            done = exchange.push(self.ledger, session_id, mine, box, holder=describe_holder(self.world))
             self._note(session_id, done)
             if isinstance(done, Doubtful) and done.lost and (done.sent or not whole) and self.is_whole(session_id):
                 whole = True
@@ -123,11 +123,11 @@ class Delivery:
 
         Each contact compares them, because one of them shows that the server may have lost others' work too.
         """
+        here = [one for one in self.store.session_ids() if self.cursor(one).standing != "copy"]
         there = {
             one.session_id: Remote(generation=one.generation, owner=one.owner, seq=one.seq, head=b"")
-            for one in self.ledger.sessions()
+            for one in self.ledger.sessions(here)
         }
-        here = [one for one in self.store.session_ids() if self.cursor(one).standing != "copy"]
         lost = {one: self.mine(one) for one in here if lost_by_server(self.mine(one), there.get(one))}
         note_comparison(self.world.state_dir, self.server, self.ledger.clock_s, compared=here, lost=lost)
         return {
@@ -182,9 +182,11 @@ class Delivery:
             changes |= {"standing": standing, "generation": known, "holder": getattr(done, "holder", "")}
         sync_cursor.change_cursor(self.store, session_id, **changes)
 
-    def release(self, session_id: str) -> bool:
-        """Give the lease back, if the session waits or has ended and the server has all of it."""
-        if not ended_cleanly(self.store, session_id, keep=self.world.config.settings.sync.release == "never"):
+    def release(self, session_id: str, *, anyway: bool = False) -> bool:
+        """Give the lease back, if the session waits or has ended and the server has all of it. `anyway`: whatever its
+        state; a worker of a fleet keeps no session that it does not run."""
+        keep = self.world.config.settings.sync.release == "never" and self.world.lease is None
+        if not anyway and not ended_cleanly(self.store, session_id, keep=keep):
             return False
         mine = self.mine(session_id)
         head = sync_cursor.code_at(self.store, session_id, mine.seq)

@@ -105,7 +105,7 @@ def choose_ours(world: World, delivery: Delivery, session_id: str, *, reason: st
         if remote is None:
             raise Contradiction("there is nothing to choose: the server does not know the session")
         common = common_with(store, ledger, session_id, remote)
-        aside = ledger.set_aside(session_id, common, describe_holder())
+        aside = ledger.set_aside(session_id, common, describe_holder(world))
         generation = max(remote.generation, cursor.generation) + 1
         what = f"the history here was chosen: {aside} events of {remote.holder or 'another machine'} were set aside"
         decision = ev.Forced(what=what, reason=words)
@@ -117,7 +117,7 @@ def choose_ours(world: World, delivery: Delivery, session_id: str, *, reason: st
             last=delivery.node,
             seq=common,
             head=head,
-            holder=describe_holder(),
+            holder=describe_holder(world),
             signed=sign_end(store.keyring, session_id, common, head),
         )
         ledger.put(session_id, lease, new=False)

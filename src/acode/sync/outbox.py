@@ -66,7 +66,10 @@ def alone(world: World, store: Store, session_id: str) -> Iterator[None]:
         lock.release()
 
 
-def describe_holder() -> str:
+def describe_holder(world: World) -> str:
+    """The owner in words: a worker by its name."""
+    if world.lease is not None and world.lease.holder:
+        return world.lease.holder
     return f"{locks.user_name()} on {locks.host_name()}"
 
 

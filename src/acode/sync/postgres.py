@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from acode.errors import AcodeError, BlobDamaged, ChainBroken, SyncFailed, SyncUnsupported
+from acode.errors import AcodeError, BlobDamaged, ChainBroken, SourceUnavailable, SyncFailed, SyncUnsupported
 from acode.steps.sql_postgres import secrets_of
 from acode.sync import schema
 from acode.sync.backoff import Kind
 from acode.sync.exchange import Batch, Contradiction
+from acode.sync.far_store import IN_DATABASE_BYTES_MAX, FarStore
 from acode.sync.protocol import Remote
 
 if TYPE_CHECKING:
@@ -66,6 +68,9 @@ class ServerFailure(Exception):
 
 
 CODE_BYTES = 32
+EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
+NAMED_MAX = 6  # more than one is ambiguous already; a few are shown
+_ID_PART = re.compile(r"[0-9a-z-]{4,64}")
 
 
 class SharedSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +101,15 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     steps_total: int
     created_at: str
     updated_at: str
+
+
+_DESCRIBE = """
+UPDATE acode_sessions SET title = %s, state = %s, source = %s, steps_done = %s, steps_total = %s, created_at = %s,
+updated_at = %s"""
+
+
+def _as_row(about: About) -> tuple[Any, ...]:
+    return msgspec.structs.astuple(about)
 
 
 def connect(url: str, give_up: Callable[[], bool]) -> PostgresLedger:
@@ -168,6 +182,12 @@ class PostgresLedger:
         self._connection = connection
         self.url = url
         self._known_blobs: dict[str, set[tuple[str, str]]] = {}
+        self.far: FarStore | None = None  # for files that are too large for the database
+
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        """For statements of others that belong into one transaction with those here."""
+        return self._connection
 
     def close(self) -> None:
         with contextlib.suppress(Exception):  # closing rolls back, on the server, whether or not it is heard
@@ -188,13 +208,16 @@ class PostgresLedger:
         row = self._connection.execute(
             # A client that does not know of last_node leaves an older one there, and a generation that does not match.
             "SELECT generation, owner, seq, head, holder, renewed_at, extract(epoch FROM renewed_at)::float8,"
-            " CASE WHEN last_generation = generation THEN last_node END, signed"
+            " CASE WHEN last_generation = generation THEN last_node END, signed,"
+            " CASE WHEN lease_generation = generation THEN lease_seconds END,"
+            " extract(epoch FROM clock_timestamp() - renewed_at)::float8,"
+            " extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8"
             " FROM acode_sessions WHERE session_id = %s FOR UPDATE",
             (session_id,),
         ).fetchone()
         if row is None:
             return None
-        generation, owner, seq, head, holder, renewed_at, renewed_s, last, signed = row
+        generation, owner, seq, head, holder, renewed_at, renewed_s, last, signed, lease_s, age_s, up_s = row
         with well_formed("acode_sessions"):
             heard_at = renewed_at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
             return Remote(
@@ -207,6 +230,9 @@ class PostgresLedger:
                 heard_at=heard_at,
                 renewed_s=msgspec.convert(renewed_s, float),
                 signed=_bytes(signed) if signed is not None else None,
+                lease_s=msgspec.convert(lease_s, float | None),
+                age_s=msgspec.convert(age_s, float),
+                up_s=msgspec.convert(up_s, float),
             )
 
     def clock_s(self) -> float:
@@ -239,7 +265,9 @@ ON CONFLICT DO NOTHING"""
             query = """
 UPDATE acode_sessions SET generation = %(generation)s, owner = %(owner)s, last_node = %(last)s,
 last_generation = %(generation)s, holder = %(holder)s, seq = %(seq)s, head = %(head)s, signed = %(signed)s,
-renewed_at = CASE WHEN %(renewed)s THEN now() ELSE renewed_at END
+renewed_at = CASE WHEN %(renewed)s THEN clock_timestamp() ELSE renewed_at END,
+lease_seconds = coalesce(%(lease_s)s, lease_seconds),
+lease_generation = CASE WHEN %(lease_s)s::float8 IS NULL THEN lease_generation ELSE %(generation)s END
 WHERE session_id = %(session_id)s"""
         if self._connection.execute(query, values).rowcount != 1:
             raise Contradiction(f"session {session_id} was made or removed by somebody else at the same time")
@@ -248,11 +276,13 @@ WHERE session_id = %(session_id)s"""
         """For lists only; a machine that lost the lease meanwhile describes nothing."""
         with translated(self.url):
             self._connection.execute(
-                """
-UPDATE acode_sessions SET title = %s, state = %s, source = %s, steps_done = %s, steps_total = %s, created_at = %s,
-updated_at = %s WHERE session_id = %s AND owner = %s AND generation = %s""",
-                (*msgspec.structs.astuple(about), session_id, node, generation),
+                _DESCRIBE.encode() + b" WHERE session_id = %s AND owner = %s AND generation = %s",
+                (*_as_row(about), session_id, node, generation),
             )
+
+    def describe_new(self, session_id: str, about: About) -> None:
+        """The same for a session that has no owner yet, in the caller's transaction."""
+        self._connection.execute(_DESCRIBE.encode() + b" WHERE session_id = %s", (*_as_row(about), session_id))
 
     def append(self, session_id: str, batch: Batch) -> int:
         """COPY beside, then in: an event that is there already, because an answer was lost, is not written again."""
@@ -308,11 +338,39 @@ SELECT session_id, seq, generation, body, mac, %s FROM gone""",
 
     # Coming down.
 
-    def sessions(self) -> list[SharedSession]:
-        names = SharedSession.__struct_fields__
+    def named_by(self, text: str) -> list[str]:
+        """Ids that begin or end with the text, or whose short form begins with it; each way has its index, so that it
+        costs the same however many sessions there are."""
+        part = text.strip().lower()
+        if not _ID_PART.fullmatch(part):
+            return []
+        query = """
+SELECT session_id FROM acode_sessions WHERE session_id LIKE %s
+UNION SELECT session_id FROM acode_sessions WHERE reverse(session_id) LIKE %s
+UNION SELECT session_id FROM acode_sessions WHERE right(session_id, 8) LIKE %s LIMIT %s"""
+        values = (f"{part}%", f"{part[::-1]}%", f"{part}%", NAMED_MAX)
+        with translated(self.url):
+            rows = self._connection.execute(query, values).fetchall()
+        with well_formed("acode_sessions"):
+            return sorted(msgspec.convert([one for (one,) in rows], list[str]))
+
+    def latest_ids(self, count: int) -> list[str]:
+        """Ids grow with the time at which they were made."""
         with translated(self.url):
             rows = self._connection.execute(
-                f"SELECT {', '.join(names)} FROM acode_sessions ORDER BY coalesce(updated_at, renewed_at) DESC"
+                "SELECT session_id FROM acode_sessions ORDER BY session_id DESC LIMIT %s", (count,)
+            ).fetchall()
+        with well_formed("acode_sessions"):
+            return msgspec.convert([one for (one,) in rows], list[str])
+
+    def sessions(self, only: Sequence[str] | None = None) -> list[SharedSession]:
+        """All of them, for a list; or those with these ids."""
+        names = SharedSession.__struct_fields__
+        wanted, values = ("", ()) if only is None else (" WHERE session_id = ANY(%s)", (list(only),))
+        order = "ORDER BY coalesce(updated_at, renewed_at) DESC"
+        with translated(self.url):
+            rows = self._connection.execute(
+                f"SELECT {', '.join(names)} FROM acode_sessions{wanted} {order}", values
             ).fetchall()
         with well_formed("acode_sessions"):
             plain = [dict(zip(names, row, strict=True)) for row in rows]
@@ -356,12 +414,19 @@ SELECT session_id, seq, generation, body, mac, %s FROM gone""",
         return [one for one in wanted if one not in self._known_blobs[session_id]]
 
     def put_blob(self, session_id: str, sha256: str, purpose: str, data: bytes) -> None:
-        """Whole or not at all; one that another session has brought is only named."""
+        """Whole or not at all; one that another session has brought is only named. A file that a step left goes to the
+        far store if it is large; without one it stays here, and a machine that takes over names what it lacks."""
+        is_far = purpose == "file" and len(data) > IN_DATABASE_BYTES_MAX
+        self._known_blobs.setdefault(session_id, set()).add((sha256, purpose))
+        if is_far and self.far is None:
+            return
+        if is_far and self.far is not None:
+            self.far.put(sha256, data)
         with self.transaction():
             made = self._connection.execute(
                 "INSERT INTO acode_blobs VALUES (%s, %s) ON CONFLICT DO NOTHING", (sha256, len(data))
             )
-            if made.rowcount:
+            if made.rowcount and not is_far:
                 for part, start in enumerate(range(0, len(data), PART_BYTES)):
                     self._connection.execute(
                         "INSERT INTO acode_blob_parts VALUES (%s, %s, %s)",
@@ -372,7 +437,6 @@ SELECT session_id, seq, generation, body, mac, %s FROM gone""",
                 "INSERT INTO acode_session_blobs VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
                 (session_id, sha256, purpose),
             )
-        self._known_blobs.setdefault(session_id, set()).add((sha256, purpose))
 
     def blobs(self, session_id: str) -> list[tuple[str, str]]:
         with translated(self.url):
@@ -386,6 +450,13 @@ SELECT session_id, seq, generation, body, mac, %s FROM gone""",
         query = "SELECT data FROM acode_blob_parts WHERE sha256 = %s ORDER BY part"
         with translated(self.url), well_formed("acode_blob_parts"):
             data = b"".join(_bytes(row[0]) for row in self._connection.execute(query, (sha256,), binary=True))
+        if not data and sha256 != EMPTY_SHA256:
+            if self.far is None:
+                raise SourceUnavailable(
+                    f"file {sha256[:12]} is kept in a store that is not configured here",
+                    hint="Set fleet.store as on the machine that wrote it.",
+                )
+            return self.far.get(sha256)
         if hashlib.sha256(data).hexdigest() != sha256:
             raise BlobDamaged(f"blob {sha256[:12]} of the shared copy does not have the content its name says")
         return data

@@ -2,7 +2,7 @@
 
 A lease names the node that may write and carries a generation, which only grows. A node that finds another node's name
 there is fenced off. Codes show whether two logs are one: a code covers everything before it, so one equal code proves
-an equal past. Nothing here merges, and no decision uses the time.
+an equal past. Nothing here merges. The time decides only in a fleet, where a lease ends by the server's own clock.
 """
 
 from __future__ import annotations
@@ -26,6 +26,15 @@ class Remote(msgspec.Struct, frozen=True, kw_only=True):
     heard_at: str = ""  # when the owner last confirmed its lease; for people, nothing is decided by it
     signed: bytes | None = None  # an end that the log had once, signed; `sync.signed_end` reads it
     renewed_s: float = 0.0  # the same by the server's clock; compared only with a time of the same server
+    lease_s: float | None = None  # how long it lasts unless it is renewed, in a fleet; None: it never ends
+    age_s: float = 0.0  # since it was renewed, by the server's clock
+    up_s: float = 0.0  # since the server was started: an owner that could not reach it must have had the time to
+
+    def ends_in_s(self) -> float | None:
+        """Seconds until somebody else may have it; None: never."""
+        if self.lease_s is None:
+            return None
+        return max(0.0, self.lease_s - min(self.age_s, self.up_s))
 
 
 class Mine(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,10 +184,12 @@ def fits(
 
 
 class Take(msgspec.Struct, frozen=True, kw_only=True):
-    """The lease becomes ours with this generation; `forced_from`: somebody who had not given it back."""
+    """The lease becomes ours with this generation; `forced_from`: somebody who had not given it back; `expired`: his
+    lease had ended."""
 
     generation: int
     forced_from: str | None = None
+    expired: bool = False
 
 
 class Keep(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,14 +198,19 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
 
 
-def decide_take(node: str, remote: Remote, *, force: bool, known: int = 0) -> Take | Keep | Fenced:
-    """Free where the owner gave it back; otherwise only by force, which is recorded. `known`: the newest generation
-    that was seen here; a server that was restored from a backup may know a lower one."""
+def decide_take(
+    node: str, remote: Remote, *, force: bool, known: int = 0, take_over: bool = False
+) -> Take | Keep | Fenced:
+    """Free where the owner gave it back; otherwise only by force, or where a lease that ends has ended (`take_over`);
+    both are recorded. `known`: the newest generation that was seen here; a server that was restored from a backup may
+    know a lower one."""
     generation = max(remote.generation, known) + 1
     if remote.owner == node:
         return Keep(generation=remote.generation)
     if remote.owner is None:
         return Take(generation=generation)
+    if take_over and remote.ends_in_s() == 0:
+        return Take(generation=generation, forced_from=remote.holder, expired=True)
     if force:
         return Take(generation=generation, forced_from=remote.holder)
     return Fenced(holder=remote.holder, generation=remote.generation)

@@ -19,6 +19,7 @@ from acode.store.store import Store
 from acode.sync.delivery import Delivery, as_error, note_failure
 from acode.sync.diverged_history import Tails, choose_ours, tails_of
 from acode.sync.exchange import Contradiction, Pushed
+from acode.sync.far_store import FarStore
 from acode.sync.outbox import alone
 from acode.sync.postgres import PostgresLedger, ServerFailure, connect
 from acode.sync.postgres import as_error as trouble_as_error
@@ -51,6 +52,11 @@ def server_of(world: World) -> str:
     return url
 
 
+def far_store(world: World) -> FarStore | None:
+    url = world.config.settings.fleet.store
+    return FarStore(url) if url is not None else None
+
+
 @contextlib.contextmanager
 def connected(world: World, give_up: Callable[[], bool] | None = None) -> Iterator[PostgresLedger]:
     """A connection to the server for a command that needs one; without it there is a clear error."""
@@ -58,6 +64,7 @@ def connected(world: World, give_up: Callable[[], bool] | None = None) -> Iterat
         ledger = connect(server_of(world), give_up or world.stop.at_boundary)
     except ServerFailure as failure:
         raise trouble_as_error(failure) from failure
+    ledger.far = far_store(world)
     try:
         yield ledger
     except ServerFailure as failure:

@@ -13,14 +13,14 @@ import random
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from acode import forked, seal
 from acode.engine.notices import Notice, ResumeStarted, SessionReopened, SessionStart, SyncChanged
-from acode.engine.world import Listener, World
-from acode.errors import AcodeError, SyncUnsupported
+from acode.engine.world import Listener, World, short
+from acode.errors import AcodeError, LeaseExpired, SyncUnsupported
 from acode.log_file import Several
 from acode.store import sync_cursor
 from acode.store.store import Store
@@ -30,6 +30,7 @@ from acode.sync.exchange import Contradiction, Pushed
 from acode.sync.ownership import ask_server
 from acode.sync.postgres import PostgresLedger, ServerFailure, connect
 from acode.sync.protocol import Doubtful
+from acode.sync.push_now import far_store
 
 EXIT_S_MAX = 1.0
 GIVING_UP_S = 0.15  # of it, for the thread to notice that the time is over
@@ -39,6 +40,8 @@ TICK_S = 0.5
 SUSPENDED_S = 2.0  # a thread that did not wake for so long was stopped, and its machine may have lost the session
 RENEW_S = 5.0  # so often the lease is confirmed while there is nothing to send
 LINGER_S = 0.25  # events of a few steps go in one batch
+LEASE_LOOK_S = 0.1
+FLEET_EXIT_S_MAX = 20.0
 
 News = Literal["degraded", "restored"]
 
@@ -54,6 +57,7 @@ class Pusher:
         self._session_id: str | None = None
         self._durable = 0
         self._pushed = -1  # before the first exchange even a lease is owed
+        self._wanted = 0  # somebody waits until the server has the log up to here
         self._others: list[tuple[str, int]] | None = None
         self._link = Link()
         self._refusal: AcodeError | None = None
@@ -105,8 +109,35 @@ class Pusher:
                 raise self._refusal
             return None if self._pushed >= 0 else self._reason or f"no answer for {OWNERSHIP_S_MAX:g} s"
 
+    def before_act(self, seq: int) -> None:
+        """In a fleet: wait until the server has the log up to `seq`, and continue only while the lease runs. The clock
+        is asked last, because what follows is the act."""
+        lease = self._world.lease
+        assert lease is not None
+        with self._news:
+            self._durable, self._wanted = max(self._durable, seq), max(self._wanted, seq)
+            self._news.notify_all()
+            while self._pushed < seq and self._refusal is None and not lease.expired():
+                self._news.wait(LEASE_LOOK_S)
+            refusal = self._refusal
+        if refusal is not None:
+            raise refusal
+        if lease.expired():
+            raise self._expired()
+
+    def _expired(self) -> LeaseExpired:
+        """The same for all who ask: the run ends at the next boundary."""
+        why = f" ({self._reason})" if self._reason else ""
+        name = short(self._session_id) if self._session_id is not None else ""
+        error = LeaseExpired(f"the lease of session {name} has ended here: it was not renewed in time{why}")
+        self._world.stop.give_up(error)
+        return error
+
     def settle_doubt(self) -> None:
         """At a boundary: a process that was stopped asks before it continues. It costs nothing unless that happened."""
+        if self._world.lease is not None and self._world.lease.expired():
+            self._expired()
+            return
         with self._news:
             if self._thread is None or self._refusal is not None:
                 return
@@ -141,9 +172,16 @@ class Pusher:
         with self._news:
             if self._thread is None:
                 return
-            self._closing_at = self._world.monotonic() + EXIT_S_MAX - GIVING_UP_S
+            waits_s = self._exit_s_max()
+            self._closing_at = self._world.monotonic() + waits_s - GIVING_UP_S
             self._news.notify_all()
-        self._thread.join(EXIT_S_MAX)
+        self._thread.join(waits_s)
+
+    def _exit_s_max(self) -> float:
+        """In a fleet the next machine knows only what the server does: as long as the lease lasts."""
+        if self._world.lease is None:
+            return EXIT_S_MAX
+        return max(EXIT_S_MAX, min(FLEET_EXIT_S_MAX, self._world.lease.left_s()))
 
     def _begin(self, session_id: str) -> None:
         with self._news:
@@ -198,12 +236,16 @@ class Pusher:
                     break
                 self._news.wait(min(TICK_S, max(0.0, self._link.retry_at - now)) if owing else TICK_S)
             if self._pushed >= 0 and not closing:
-                self._news.wait_for(lambda: self._closing_at is not None or self._doubt, LINGER_S)
+                self._news.wait_for(self._is_hurried, LINGER_S)
         return True
+
+    def _is_hurried(self) -> bool:
+        return self._closing_at is not None or self._doubt or self._pushed < self._wanted
 
     def _owing(self) -> bool:
         parting = self._closing_at is not None and not self._parted
-        renewing = self._world.monotonic() - self._confirmed_at > RENEW_S
+        # A worker renews the leases of all its sessions at once.
+        renewing = self._world.lease is None and self._world.monotonic() - self._confirmed_at > RENEW_S
         return (
             parting
             or renewing
@@ -248,7 +290,9 @@ class Pusher:
         with self._news:
             self._connecting = True
         try:
-            return connect(self._url, self._glance)
+            ledger = connect(self._url, self._glance)
+            ledger.far = far_store(self._world)
+            return ledger
         finally:
             with self._news:
                 self._connecting = False
@@ -354,6 +398,9 @@ def pushing(world: World) -> Iterator[World]:
     pusher.speak_to = world.listener
     heard = Several(world.listener, pusher)
     try:
-        yield msgspec.structs.replace(world, listener=heard, confirm_ownership=pusher.confirm_ownership)
+        asks: dict[str, Any] = {"confirm_ownership": pusher.confirm_ownership}
+        if world.lease is not None:
+            asks["before_act"] = pusher.before_act
+        yield msgspec.structs.replace(world, listener=heard, **asks)
     finally:
         pusher.close()

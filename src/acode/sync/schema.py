@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import psycopg
 
 ADVISORY_LOCK = 7_227_046_511_402_201  # any number, the same for all clients
-CLIENT = 3  # what this acode understands
+CLIENT = 4  # what this acode understands
 MIGRATIONS: tuple[tuple[int, str], ...] = (  # the oldest client that may continue, and the additions
     (
         1,
@@ -96,6 +96,63 @@ ALTER TABLE acode_sessions
         """
 ALTER TABLE acode_sessions
   ADD COLUMN signed bytea; -- an end that the log had once, signed by its holder; NULL: by a client that signs none
+""",
+    ),
+    (
+        1,
+        """
+ALTER TABLE acode_sessions
+  ADD COLUMN lease_seconds double precision, -- in a fleet: the lease ends so long after it was renewed; NULL: never
+  ADD COLUMN lease_generation bigint; -- the lease of which that is true: one that an older client takes never ends
+CREATE INDEX acode_sessions_by_beginning ON acode_sessions (session_id text_pattern_ops);
+CREATE INDEX acode_sessions_by_end ON acode_sessions (reverse(session_id) text_pattern_ops);
+CREATE INDEX acode_sessions_by_short_id ON acode_sessions (right(session_id, 8) text_pattern_ops);
+CREATE TABLE acode_fleet_sessions(
+  session_id text PRIMARY KEY REFERENCES acode_sessions,
+  state text NOT NULL, -- queued, running, waiting (for its key), parked, done, failed, cancelled
+  queue text NOT NULL,
+  priority int NOT NULL,
+  labels text[] NOT NULL,
+  key text,
+  source jsonb NOT NULL,
+  job bigint, -- of the queue engine; NULL: there is none
+  worker bigint, -- that has it, or had it last
+  attempts int NOT NULL DEFAULT 0,
+  deaths int NOT NULL DEFAULT 0, -- of workers and their children, since the session last came further
+  progress bigint NOT NULL DEFAULT 0, -- steps that were done then
+  cancel_reason text, -- a person has asked for its end
+  ended_with int, -- exit status of the last attempt
+  reason text NOT NULL DEFAULT '', -- what a parked session needs, or why it ended
+  next_action text NOT NULL DEFAULT '',
+  due_at timestamptz, -- of a queued one, where it waits
+  submitted_at timestamptz NOT NULL DEFAULT now(),
+  changed_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX acode_fleet_sessions_by_state ON acode_fleet_sessions (state, changed_at DESC)
+  WHERE state IN ('queued', 'running', 'waiting', 'parked');
+CREATE INDEX acode_fleet_sessions_by_key ON acode_fleet_sessions (key, submitted_at) WHERE state = 'waiting';
+CREATE TABLE acode_fleet_keys( -- mutual exclusion: who has the key now
+  key text PRIMARY KEY,
+  session_id text NOT NULL REFERENCES acode_fleet_sessions
+);
+CREATE INDEX acode_fleet_keys_by_session ON acode_fleet_keys (session_id);
+CREATE TABLE acode_fleet_workers(
+  worker bigint PRIMARY KEY, -- its number in the queue engine
+  name text NOT NULL,
+  host text NOT NULL,
+  queues text[] NOT NULL,
+  labels text[] NOT NULL,
+  slots int NOT NULL,
+  lease_seconds double precision NOT NULL,
+  version text NOT NULL,
+  drain boolean NOT NULL DEFAULT false, -- a person has asked it to end
+  started_at timestamptz NOT NULL DEFAULT now(),
+  seen_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE TABLE acode_fleet_paused(
+  queue text PRIMARY KEY,
+  paused_at timestamptz NOT NULL DEFAULT now()
+);
 """,
     ),
 )

@@ -8,6 +8,7 @@ here; files whose content the session holds can be restored, after a person was 
 from __future__ import annotations
 
 import hashlib
+import math
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,7 @@ from acode.engine import owed_decisions
 from acode.engine.held_session import held
 from acode.engine.lease_state import offline_reason, server_id
 from acode.engine.session_place import find_place
-from acode.engine.workspace_store import opened
+from acode.engine.workspace_store import CANDIDATES_MAX, opened
 from acode.engine.world import World, short
 from acode.errors import LeaseLost, LogRolledBack, SyncFailed, UnknownSession
 from acode.events import types as ev
@@ -65,11 +66,21 @@ class Brought(msgspec.Struct, frozen=True, kw_only=True):
     owned: bool
     changed_hands: bool = False
     forced_from: str | None = None
+    expired: bool = False  # it was taken from somebody whose lease had ended
     aside: int = 0
     backup: str | None = None
     lost: int = 0  # events that were recorded here once, and were never pushed
     ended: bool = False
     unanchored: bool = False  # this machine did not know how far it had come: a log cut short would not be noticed
+
+
+class Taking(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller wants of a session besides its rows, and by what right."""
+
+    own: bool
+    force: bool = False
+    take_over: bool = False
+    reason: str = "none given"
 
 
 class FileHere(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,14 +96,18 @@ def shared_sessions(world: World) -> list[SharedSession]:
         return ledger.sessions()
 
 
-def bring(world: World, text: str, *, own: bool, force: bool = False, reason: str = "") -> Brought:
-    """The session named `text` as the server has it; `own`: take its lease too, to resume it here."""
+def bring(
+    world: World, text: str, *, own: bool, force: bool = False, reason: str = "", take_over: bool = False
+) -> Brought:
+    """The session named `text` as the server has it; `own`: take its lease too, to resume it here. `take_over`: also
+    from an owner whose lease has ended; it means nothing else that `force` means."""
     with connected(world) as ledger, opened(world, look_only=False, create=True) as store:
         send_ours_first(store, Delivery(world, store, ledger), text)
-        session_id = find_session([one.session_id for one in reversed(ledger.sessions())], text)
+        session_id = find_session(ledger.named_by(text) or ledger.latest_ids(CANDIDATES_MAX)[::-1], text)
         with alone(world, store, session_id):
             words = world.redactor.text(reason) or "none given"
-            brought = fetch(world, store, ledger, session_id, own=own, force=force, reason=words)
+            how = Taking(own=own, force=force, take_over=take_over, reason=words)
+            brought = fetch(world, store, ledger, session_id, how)
             lost = never_pushed(world, session_id, sync_cursor.last_seq(store, session_id))
             anchor = find_place(world, session_id).anchor
             brought = msgspec.structs.replace(
@@ -127,26 +142,24 @@ def send_ours_first(store: Store, delivery: Delivery, text: str) -> None:
 # Rows.
 
 
-def fetch(
-    world: World, store: Store, ledger: PostgresLedger, session_id: str, *, own: bool, force: bool, reason: str
-) -> Brought:
+def fetch(world: World, store: Store, ledger: PostgresLedger, session_id: str, how: Taking) -> Brought:
     """Come level with the server, then take the lease; if somebody wrote in between, once more."""
     node, events, aside, backup = node_of(world.state_dir, world.workspace), 0, 0, None
     doubt: ev.Forced | None = None
     for _ in range(ROUNDS_MAX):
         remote = looked(store, ledger, session_id)
-        refuse_lease(session_id, node, remote, own=own, force=force)
+        refuse_lease(session_id, node, remote, how)
         refuse_older(world, ledger, session_id, remote)
         doubt = doubt or settle_doubt(world, store, ledger, session_id, remote)
-        plan = planned(store, ledger, session_id, remote, force=force, keep_ahead=own)
+        plan = planned(store, ledger, session_id, remote, force=how.force, keep_ahead=how.own)
         if isinstance(plan, Bring):
             if plan.aside:
                 aside, backup = plan.aside, store.back_up()
-            given_up = set_aside(plan, reason)
+            given_up = set_aside(plan, how.reason)
             events += come_down(
                 world, store, ledger, remote, session_id=session_id, plan=plan, node=node, given_up=given_up
             )
-        if not own or store.peek(session_id)[0].terminal:  # what has ended needs no owner
+        if not how.own or store.peek(session_id)[0].terminal:  # what has ended needs no owner
             return Brought(
                 session_id=session_id,
                 events=events,
@@ -156,7 +169,7 @@ def fetch(
                 aside=aside,
                 backup=backup.name if isinstance(backup, Path) else None,
             )
-        taken = take_lease(store, ledger, session_id, node, force=force, reason=reason, doubt=doubt)
+        taken = take_lease(world, store, ledger, session_id, how, doubt=doubt)
         if taken is not None:
             if not find_place(world, session_id).own:  # a copy that has got the lease is none any more
                 anchor_arrival(world, store, session_id, chosen=False)
@@ -185,16 +198,26 @@ def refuse_cut(store: Store, ledger: PostgresLedger, session_id: str, remote: Re
         raise as_error(session_id, Cut(seq=remote.seq, signed=end.seq))
 
 
-def refuse_lease(session_id: str, node: str, remote: Remote, *, own: bool, force: bool) -> None:
-    verdict = decide_take(node, remote, force=force) if own else None
-    if isinstance(verdict, Fenced):
-        raise LeaseLost(
-            f"session {short(session_id)} is owned by {remote.holder}, which has not given it back"
-            f" (last heard of at {remote.heard_at})",
-            hint=f"Pause it there, or let it end. If that machine is gone: acode resume {short(session_id)} --remote"
-            " --force (what it does meanwhile cannot be prevented; the decision is recorded)",
-            holder=remote.holder,
+def refuse_lease(session_id: str, node: str, remote: Remote, how: Taking) -> None:
+    if not how.own:
+        return
+    verdict = decide_take(node, remote, force=how.force, take_over=how.take_over)
+    if not isinstance(verdict, Fenced):
+        return
+    name, ends_in_s = short(session_id), remote.ends_in_s()
+    if ends_in_s is None:
+        said = f"session {name} is owned by {remote.holder}, which has not given it back"
+        hint = (
+            f"Pause it there, or let it end. If that machine is gone: acode resume {name} --remote --force (what it"
+            " does meanwhile cannot be prevented; the decision is recorded)"
         )
+    else:
+        said = f"session {name} is owned by {remote.holder}, a worker of a fleet, until its lease ends"
+        when = f"in {math.ceil(ends_in_s)} s, unless it is renewed" if ends_in_s else "now"
+        hint = f"Its lease ends {when}; then: acode resume {name} --take-over"
+    raise LeaseLost(
+        f"{said} (last heard of at {remote.heard_at})", hint=hint, holder=remote.holder, lease_ends_in_s=ends_in_s
+    )
 
 
 def refuse_older(world: World, ledger: PostgresLedger, session_id: str, remote: Remote) -> None:
@@ -338,31 +361,30 @@ def never_pushed(world: World, session_id: str, last_seq: int) -> int:
 
 
 def take_lease(
-    store: Store,
-    ledger: PostgresLedger,
-    session_id: str,
-    node: str,
-    *,
-    force: bool,
-    reason: str,
-    doubt: ev.Forced | None,
+    world: World, store: Store, ledger: PostgresLedger, session_id: str, how: Taking, *, doubt: ev.Forced | None
 ) -> Brought | None:
     """Ours, if nobody has written since we looked; None: look again."""
+    node = node_of(world.state_dir, world.workspace)
     last, cursor = sync_cursor.last_seq(store, session_id), sync_cursor.cursor_of(store, session_id)
     before = cursor.standing
     with ledger.transaction():
         remote = ledger.look(session_id)
         if remote is None or remote.head != sync_cursor.code_at(store, session_id, remote.seq):
             return None
-        verdict = decide_take(node, remote, force=force, known=cursor.generation)
+        verdict = decide_take(node, remote, force=how.force, known=cursor.generation, take_over=how.take_over)
         if isinstance(verdict, Fenced):
             return None  # another machine was faster; the next look refuses it with a message
         if isinstance(verdict, Take):
-            decision = doubt or taken(verdict, new_here=before not in sync_cursor.HOLDERS, reason=reason)
+            decision = doubt or taken(world, verdict, new_here=before not in sync_cursor.HOLDERS, reason=how.reason)
             if decision is not None:
                 owed_decisions.intend(store, session_id, verdict.generation, decision)
             lease = msgspec.structs.replace(
-                remote, generation=verdict.generation, owner=node, last=node, holder=describe_holder()
+                remote,
+                generation=verdict.generation,
+                owner=node,
+                last=node,
+                holder=describe_holder(world),
+                lease_s=world.lease.seconds if world.lease is not None else None,
             )
             ledger.put(session_id, lease, new=False)
     own_here(store, session_id, verdict.generation, pushed_seq=remote.seq)
@@ -376,16 +398,20 @@ def take_lease(
         owned=True,
         changed_hands=isinstance(verdict, Take) and before not in sync_cursor.HOLDERS,
         forced_from=None if isinstance(verdict, Keep) else verdict.forced_from,
+        expired=isinstance(verdict, Take) and verdict.expired,
     )
 
 
-def taken(verdict: Take, *, new_here: bool, reason: str) -> owed_decisions.Decision | None:
+def taken(world: World, verdict: Take, *, new_here: bool, reason: str) -> owed_decisions.Decision | None:
     """A lease that was taken from another machine, by whatever right, is an event of the session."""
+    data = {"generation": verdict.generation, "holder": describe_holder(world)}
+    if verdict.expired:
+        what = f"taken over from {verdict.forced_from}, whose lease had ended"
+        return ev.Noted(what=what, data=data)
     if verdict.forced_from is not None:
         return ev.Forced(what=f"taken over from {verdict.forced_from}, which had not given it back", reason=reason)
     if not new_here:
         return None
-    data = {"generation": verdict.generation, "holder": describe_holder()}
     return ev.Noted(what="taken over from another machine", data=data)
 
 
@@ -397,7 +423,7 @@ def files_here(world: World, session_id: str) -> list[FileHere]:
     with opened(world, look_only=True) as store, Root(world.workspace) as root:
         session = store.load(session_id).session
         return [
-            FileHere(path=one.path, change=one.change, known=content_of(session, one) is not None)
+            FileHere(path=one.path, change=one.change, known=content_of(store, session, one) is not None)
             for one in changed(root, manifest(session))
         ]
 
@@ -408,7 +434,7 @@ def put_files_here(world: World, session_id: str, paths: list[str]) -> list[str]
     with opened(world, look_only=True) as store, Root(world.workspace) as root:
         session = store.load(session_id).session
         for one in changed(root, manifest(session)):
-            content = content_of(session, one) if one.path in paths else None
+            content = content_of(store, session, one) if one.path in paths else None
             if content is not None:
                 mode = manifest(session)[one.path].mode or None
                 write_atomic(root, one.path, content, mode, f"{session_id}:take-over")
@@ -420,13 +446,14 @@ def manifest(session: Session) -> dict[str, ev.FileState]:
     return session.records.manifest if session.records is not None else {}
 
 
-def content_of(session: Session, file: ChangedFile) -> bytes | None:
-    """The content that a write step of the plan left, if the file is missing here and the session expects that
-    content.
-    """
-    if file.change != "deleted" or session.plan is None:
+def content_of(store: Store, session: Session, file: ChangedFile) -> bytes | None:
+    """The content that a step left, if the file is missing here and the session expects that content: it is in the
+    plan, or came with the session."""
+    if file.change != "deleted":
         return None
-    for step in session.steps():
+    if file.expected_hash is not None and store.has_blob(session.session_id, file.expected_hash):
+        return store.blob(session.session_id, file.expected_hash)
+    for step in session.steps() if session.plan is not None else ():
         if isinstance(step.action, Write) and step.action.path == file.path:
             data = step.action.content.encode()
             if hashlib.sha256(data).hexdigest() == file.expected_hash:

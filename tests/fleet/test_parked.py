@@ -1,0 +1,152 @@
+"""Sessions that wait: for a person, for a key, for a time, for a worker that can serve them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from acode.events import types as ev
+from tests.fleets import Fleet, temporary_fleet
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, database: str) -> Iterator[Fleet]:
+    with temporary_fleet(tmp_path, database) as made:
+        yield made
+
+
+def gated(fleet: Fleet, word: str = "behind") -> str:
+    return f"""
+title: Gated
+tasks:
+  - title: Work
+    steps:
+      - run: "echo before >> {fleet.ledger}"
+      - approve: Go on?
+      - run: "echo {word} >> {fleet.ledger}"
+"""
+
+
+def test_a_session_at_a_gate_is_parked_notifies_once_and_continues_when_any_machine_approves(fleet: Fleet) -> None:
+    notified = fleet.place / "notified"
+    host = fleet.host("one")
+    config = host.place / "state" / "config.yml"
+    config.parent.mkdir(mode=0o700)
+    config.write_text(f'notify: {{command: "cat >> {notified}"}}\n')
+    session_id = fleet.submit(gated(fleet))
+    host.work("--slots", "2")
+    parked = fleet.wait(session_id, "parked")
+    assert (parked["ended_with"], parked["job"], fleet.holder(session_id)) == (10, None, None)
+    fleet.until(notified.exists)
+    assert "session approve" in fleet.laptop("fleet", "parked").stderr
+    approved = fleet.laptop("session", "approve", session_id[-8:], "--json")
+    assert (approved.exit_code, approved.json["queued"]) == (0, True), approved.stderr
+    fleet.wait(session_id, "done")
+    assert fleet.lines() == ["before", "behind"]
+    lines = [json.loads(line) for line in notified.read_text().splitlines()]
+    assert [(one["cause"], one["attention"]) for one in lines] == [("parked", "parked")]
+    assert len(fleet.events(session_id, ev.ApprovalGranted)) == 1
+
+
+def test_an_answer_and_the_next_job_are_one_transaction(fleet: Fleet) -> None:
+    session_id = fleet.submit(gated(fleet))
+    fleet.host("one").work()
+    fleet.wait(session_id, "parked")
+    with psycopg.connect(fleet.dsn, autocommit=True) as connection:
+        connection.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no room'; END $$"
+        )
+        connection.execute(
+            "CREATE TRIGGER refuse BEFORE INSERT ON procrastinate_jobs FOR EACH ROW EXECUTE FUNCTION refuse()"
+        )
+        assert fleet.laptop("session", "approve", session_id[-8:]).exit_code == 1
+        assert fleet.events(session_id, ev.ApprovalGranted) == [] and fleet.row(session_id)["state"] == "parked"
+        connection.execute("DROP TRIGGER refuse ON procrastinate_jobs")
+    assert fleet.laptop("session", "approve", session_id[-8:]).exit_code == 0
+    fleet.wait(session_id, "done")
+
+
+def test_a_no_leaves_the_session_parked_and_a_second_opinion_is_possible(fleet: Fleet) -> None:
+    session_id = fleet.submit(gated(fleet))
+    fleet.host("one").work()
+    fleet.wait(session_id, "parked")
+    denied = fleet.laptop("session", "deny", session_id[-8:], "--json")
+    assert (denied.exit_code, denied.json["queued"]) == (0, False)
+    assert fleet.row(session_id)["state"] == "parked" and fleet.jobs() == 0
+    assert fleet.laptop("session", "approve", session_id[-8:]).exit_code == 0
+    fleet.wait(session_id, "done")
+
+
+def test_a_key_lets_one_session_run_at_a_time_and_a_parked_one_keeps_it(fleet: Fleet) -> None:
+    first = fleet.submit(gated(fleet, "first"), "--key", "deploy")
+    second = fleet.submit(gated(fleet, "second"), "--key", "deploy")
+    fleet.host("one").work("--slots", "2")
+    fleet.wait(first, "parked")
+    fleet.wait(second, "waiting")
+    assert fleet.lines() == ["before"]
+    fleet.laptop("session", "approve", first[-8:])
+    fleet.wait(first, "done")
+    fleet.wait(second, "parked")
+    assert fleet.lines() == ["before", "first", "before"]
+    cancelled = fleet.laptop("fleet", "cancel", second[-8:], "--reason", "not wanted", "--json")
+    assert (cancelled.exit_code, cancelled.json["ended"]) == (0, True), cancelled.stderr
+    assert fleet.row(second)["state"] == "cancelled"
+    assert [one.reason for one in fleet.events(second, ev.SessionCancelled)] == ["not wanted"]
+    with psycopg.connect(fleet.dsn) as connection:
+        assert connection.execute("SELECT count(*) FROM acode_fleet_keys").fetchone() == (0,)
+
+
+def quick(fleet: Fleet, word: str) -> str:
+    return f'title: Quick\ntasks:\n  - title: Work\n    steps:\n      - run: "echo {word} >> {fleet.ledger}"\n'
+
+
+def test_queues_labels_and_times_decide_who_takes_a_session_and_when(fleet: Fleet) -> None:
+    gpu = fleet.submit(quick(fleet, "gpu"), "--labels", "gpu,linux")
+    other = fleet.submit(quick(fleet, "other"), "--queue", "other")
+    later = fleet.submit(quick(fleet, "later"), "--at", "2999-01-01T00:00:00+00:00")
+    assert fleet.laptop("fleet", "pause", "default").exit_code == 0
+    plain = fleet.submit(quick(fleet, "plain"))
+    fleet.host("one").work("--labels", "linux")
+    status = fleet.laptop("fleet", "status", "--json").json
+    assert (status["counts"]["queued"], status["paused_queues"]) == (4, ["default"])
+    fleet.until(lambda: len(fleet.laptop("fleet", "workers", "--json").json) == 1)
+    assert fleet.laptop("fleet", "resume", "default").exit_code == 0
+    fleet.wait(plain, "done")
+    assert fleet.lines() == ["plain"], "of the others none is this worker's"
+    fleet.host("two").work("--labels", "linux,gpu,large", "--queue", "default", "--queue", "other")
+    fleet.wait(gpu, "done")
+    fleet.wait(other, "done")
+    assert fleet.row(later)["state"] == "queued"
+
+
+def test_a_step_that_fails_and_may_not_be_repeated_is_parked_and_a_person_has_it_retried(fleet: Fleet) -> None:
+    plan = f"""
+title: Fails
+tasks:
+  - title: Work
+    steps:
+      - run: "echo tried >> {fleet.ledger}; test -e {fleet.place}/repaired"
+"""
+    session_id = fleet.submit(plan)
+    fleet.host("one").work()
+    parked = fleet.wait(session_id, "parked")
+    assert parked["ended_with"] == 19 and fleet.lines() == ["tried"]
+    (fleet.place / "repaired").touch()
+    assert fleet.laptop("fleet", "retry", session_id[-8:]).exit_code == 0
+    fleet.wait(session_id, "done")
+    assert fleet.lines() == ["tried", "tried"]
+    assert [one.automatic for one in fleet.events(session_id, ev.ResumeStarted)][-1] is False
+    refused = fleet.laptop("fleet", "retry", session_id[-8:], "--json")
+    assert (refused.exit_code, refused.json["error"]["code"]) == (14, "ACODE-FLEET-002")
+
+
+def test_a_plan_with_a_secret_is_not_submitted(fleet: Fleet) -> None:
+    plan = (
+        'title: x\ntasks:\n  - title: A\n    steps:\n      - run: "curl -H ghp_abcdefghijklmnopqrstuvwxyz0123456789"\n'
+    )
+    refused = fleet.laptop("submit", fleet.laptop.plan(plan), "--json")
+    assert (refused.exit_code, refused.json["error"]["code"]) == (17, "ACODE-SYNC-005")

@@ -1,0 +1,152 @@
+"""Workers move sessions on: with a lease that ends, through kills, and without a person."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+
+from acode.events import types as ev
+from tests.fleets import Fleet, temporary_fleet
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, database: str) -> Iterator[Fleet]:
+    with temporary_fleet(tmp_path, database) as made:
+        yield made
+
+
+def slow(fleet: Fleet, *, how: str = "") -> str:
+    """A step that says in the ledger that it has begun and that it has ended, and waits for `go` in between."""
+    wait = f"while [ ! -e {fleet.place}/go ]; do sleep 0.05; done"
+    return f"""
+title: Slow
+tasks:
+  - title: Work
+    steps:
+      - write: {{path: a.txt, content: "a\\n"}}
+      - run: "echo begun >> {fleet.ledger}; {wait}; echo ended >> {fleet.ledger}"
+        {how}
+      - run: "echo last >> {fleet.ledger}"
+"""
+
+
+def let_go(fleet: Fleet) -> None:
+    (fleet.place / "go").touch()
+
+
+def test_a_submitted_plan_is_run_by_a_worker_and_nothing_is_left_in_the_queue(fleet: Fleet) -> None:
+    session_id = fleet.submit(slow(fleet))
+    assert (fleet.row(session_id)["state"], fleet.jobs(), fleet.holder(session_id)) == ("queued", 1, None)
+    let_go(fleet)
+    worker = fleet.host("one").work()
+    fleet.wait(session_id, "done")
+    assert fleet.lines() == ["begun", "ended", "last"]
+    assert (fleet.jobs(), fleet.holder(session_id)) == (0, None)
+    worker.signal(signal.SIGTERM)
+    assert worker.finish().exit_code == 0
+    with psycopg.connect(fleet.dsn) as connection:
+        assert connection.execute("SELECT count(*) FROM acode_fleet_workers").fetchone() == (0,)
+
+
+def test_a_worker_killed_with_its_commands_is_taken_over_and_the_unknown_step_waits_for_a_person(fleet: Fleet) -> None:
+    session_id = fleet.submit(slow(fleet))
+    worker = fleet.host("one").work()
+    fleet.until(lambda: fleet.lines() == ["begun"])
+    worker.kill_everything()
+    fleet.host("two").work()
+    parked = fleet.wait(session_id, "parked")
+    assert (parked["ended_with"], parked["deaths"], fleet.holder(session_id)) == (19, 1, None)
+    assert [one.what for one in fleet.events(session_id, ev.Noted)][-1].endswith("whose lease had ended")
+    let_go(fleet)
+    (row,) = fleet.laptop("fleet", "parked", "--json").json
+    assert (row["session_id"], row["attention"], row["ended_with"]) == (session_id, "parked", 19)
+    answered = fleet.laptop("session", "resolve", session_id[-8:], "work.2", "--retry", "--json")
+    assert answered.exit_code == 0 and answered.json["queued"] is True, answered.stderr + answered.stdout
+    fleet.wait(session_id, "done")
+    assert fleet.lines() == ["begun", "begun", "ended", "last"]
+    fleet.assert_each_repeat_was_decided(session_id, "begun", "work.2")
+
+
+def test_a_command_whose_worker_alone_was_killed_is_stopped_before_anybody_else_may_act(fleet: Fleet) -> None:
+    session_id = fleet.submit(slow(fleet, how="idempotent: true"))
+    worker = fleet.host("one").work()
+    fleet.until(lambda: fleet.lines() == ["begun"])
+    (command,) = [
+        one for one in psutil.process_iter(["cmdline"]) if str(fleet.ledger) in " ".join(one.info["cmdline"] or ())
+    ]
+    child = psutil.Process(worker.pid).children()
+    worker.kill()
+    for one in child:
+        one.kill()
+    fleet.host("two").work()
+    fleet.until(lambda: fleet.lines().count("begun") == 2)
+    assert not command.is_running() or command.status() == psutil.STATUS_ZOMBIE, "it was stopped before the take-over"
+    let_go(fleet)
+    fleet.wait(session_id, "done")
+    assert fleet.lines() == ["begun", "begun", "ended", "last"]
+
+
+def test_a_worker_frozen_and_thawed_after_its_take_over_does_nothing_more(fleet: Fleet) -> None:
+    session_id = fleet.submit(slow(fleet, how="idempotent: true"))
+    frozen = fleet.host("one").work()
+    fleet.until(lambda: fleet.lines() == ["begun"])
+    stopped = [psutil.Process(frozen.pid), *psutil.Process(frozen.pid).children(recursive=True)]
+    for one in stopped:
+        one.suspend()
+    fleet.host("two").work()
+    fleet.until(lambda: fleet.lines().count("begun") == 2)
+    for one in stopped:
+        one.resume()
+    frozen.wait_for_line("another worker's by now")
+    let_go(fleet)
+    fleet.wait(session_id, "done")
+    assert fleet.lines() == ["begun", "begun", "ended", "last"]
+    assert len(fleet.events(session_id, ev.SessionCompleted)) == 1
+
+
+def test_a_plan_that_kills_its_workers_is_parked_and_not_given_to_a_fourth(fleet: Fleet) -> None:
+    deadly = f"""
+title: Deadly
+tasks:
+  - title: Work
+    steps:
+      - run: "echo begun >> {fleet.ledger}; sleep 60"
+        idempotent: true
+"""
+    session_id = fleet.submit(deadly)
+    for number in range(1, 4):
+        worker = fleet.host(f"host{number}").work()
+        fleet.until(lambda number=number: len(fleet.lines()) == number)  # type: ignore[misc]
+        worker.kill_everything()
+    fleet.host("last").work()
+    parked = fleet.wait(session_id, "parked")
+    assert parked["ended_with"] == 18 and len(fleet.lines()) == 3
+
+
+def test_a_drained_worker_hands_its_session_back_and_another_continues_it_at_once(fleet: Fleet) -> None:
+    session_id = fleet.submit(slow(fleet, how="idempotent: true"))
+    worker = fleet.host("one").work()
+    fleet.until(lambda: fleet.lines() == ["begun"])
+    assert fleet.laptop("fleet", "drain", "one").exit_code == 0
+    assert worker.finish().exit_code == 0
+    assert fleet.row(session_id)["state"] == "queued" and fleet.holder(session_id) is None
+    let_go(fleet)
+    fleet.host("two").work()
+    fleet.wait(session_id, "done")
+    assert fleet.lines() == ["begun", "begun", "ended", "last"]
+
+
+def test_a_worker_without_the_key_of_the_fleet_takes_no_more_jobs(fleet: Fleet) -> None:
+    session_id = fleet.submit(slow(fleet))
+    let_go(fleet)
+    stranger = fleet.host("stranger", ACODE_CHECKPOINT_SECRET="another secret of sixteen bytes and more")
+    refused = stranger.work().finish()
+    assert refused.exit_code == 20 and "key" in refused.stderr
+    assert fleet.row(session_id)["state"] == "queued" and fleet.lines() == []
+    fleet.host("one").work()
+    fleet.wait(session_id, "done")
