@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from functools import partial
+from pathlib import Path
 
 import acode
 from acode.cli.init import SCHEMA_NAME
@@ -58,11 +59,23 @@ def with_hooks(place: Place) -> None:
 
 
 def agent_settings(place: Place) -> dict[str, str]:
-    """Every file of the agent, whole, and which of acode's own programs are there."""
+    """Every file of the agent, whole, and whether acode's own programs are there where one of them is named. Programs
+    that nobody names harm nobody: a crash, or a disk that does not let them go, may leave them behind."""
     home, doors = place.root / "home" / ".codex", place.root / "state" / "doors"
     found = {path.name: path.read_text().replace(str(place.root), "ROOT") for path in home.iterdir()}
-    beside = [name for name in found if name.startswith(".")]  # a crash may leave one there
-    return {name: text for name, text in found.items() if name not in beside} | {"front": str(doors.exists())}
+    settings = {name: text for name, text in found.items() if not name.startswith(".")}  # a crash may leave one beside
+    named = [
+        path
+        for path in (doors / "hook", doors / "bash_env.sh")
+        if any(f"doors/{path.name}" in text for text in settings.values())
+    ]
+    return settings | {"missing": ", ".join(path.name for path in named if not is_whole_program(path))}
+
+
+def is_whole_program(path: Path) -> bool:
+    """`bash_env.sh` is read by bash, the others are executed."""
+    whole = path.exists() and path.read_text().endswith(("|| exit 0\n", "esac\n"))
+    return whole and (path.suffix == ".sh" or os.access(path, os.X_OK))
 
 
 def is_begun(place: Place) -> tuple[int, int]:

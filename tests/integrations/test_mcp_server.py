@@ -225,6 +225,17 @@ def test_a_command_that_failed_while_the_server_was_dead_is_told_and_not_repeate
     assert place.effects() == ["x"]
 
 
+def test_a_session_whose_attempts_are_used_up_says_what_a_person_can_type(place: Place) -> None:
+    """There is no program that could be run again."""
+    from acode.errors import Escalated
+    from acode.integrations.mcp_server.tool_calls import refused, world_of
+
+    error = Escalated("3 of 3 attempts", hint="acode.session('k', force='the reason')", session_id="01a1" * 8)
+    text = refused(world_of(place.workspace), error).text
+    assert "3 of 3 attempts (ACODE-RESUME-008)" in text and "acode session cancel 01a101a1" in text
+    assert "acode.session(" not in text
+
+
 def test_an_unknown_outcome_is_told_with_the_command_and_never_repeated(place: Place) -> None:
     """Keeper and command are killed too: nobody is left who could know how it ended."""
     begun = place.workspace / "begun"

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Final
 
 from acode import lock as locks
+from acode.disk.fsync import sync_file
 from acode.disk.own_files import read_own
 from acode.disk.private_files import make_private_directory, write_private
 from acode.events import types as ev
@@ -91,14 +92,14 @@ def process_name(process: ev.Performer) -> str:
 
 
 def write_doors(state_dir: Path) -> Doors:
-    """Write them all, for the Python that runs this."""
+    """Write them all, for the Python that runs this; durably: settings that outlive a power cut name them."""
     doors = doors_in(state_dir)
     for place in (doors.directory, *(doors.directory / name for name in ("open", "lone", "seen", "shells"))):
         make_private_directory(place)
     hook = f"from acode.hook_entry import main; main({os.fspath(doors.directory)!r})"
     _write_script(doors.hook, f"{_python(hook)} || exit 0\n")
     _write_script(doors.front, _fronted(doors.directory, 'prefix "$1"', '/bin/sh -c "$1"'))
-    write_private(doors.bash_env, _bash_env(doors).encode(), durable=False)
+    write_private(doors.bash_env, _bash_env(doors).encode())
     for name in ("bash", "zsh", "sh"):
         doors.shell(name)
     write_private(doors.directory / "namespace", locks.pid_namespace().encode(), durable=False)
@@ -146,8 +147,14 @@ def _in_pattern(path: Path) -> str:
 
 
 def _write_script(path: Path, text: str) -> None:
-    write_private(path, f"#!/bin/sh\n{text}".encode(), durable=False)
-    os.chmod(path, 0o700)
+    """With its permission to be executed: without that a power cut would leave an agent without its shell."""
+    write_private(path, f"#!/bin/sh\n{text}".encode())
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fchmod(descriptor, 0o700)
+        sync_file(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 # What a hook tells the front: where the notes of a call go, and by which commands it is known.

@@ -26,7 +26,7 @@ from acode.engine.preview import as_json, next_action, preview
 from acode.engine.survey import failed_steps
 from acode.engine.workspace_store import opened
 from acode.engine.world import Options, World, short
-from acode.errors import AcodeError, InputRequired, NonDeterminism, StepFailed, UnsafePath, Usage
+from acode.errors import AcodeError, Escalated, InputRequired, NonDeterminism, StepFailed, UnsafePath, Usage
 from acode.events import types as ev
 from acode.events.definition import Action, Approve, Commit, Run, Sql, Write, digest
 from acode.library.declarations import Begun
@@ -372,8 +372,11 @@ def on_record(answer: Answer) -> Answer:
 
 
 def refused(world: World, error: AcodeError) -> Answer:
-    evidence = error.details.get("last_output")
-    lines = [f"{error.message} ({error.code})", f"Its last output: {evidence}" if evidence else "", error.hint]
+    evidence, hint = error.details.get("last_output"), error.hint
+    if isinstance(error, Escalated):  # there is no program that a person could run again
+        name = short(str(error.details.get("session_id", "")))
+        hint = f"Read why: acode explain {name}. To begin anew, with all keys free again: acode session cancel {name}"
+    lines = [f"{error.message} ({error.code})", f"Its last output: {evidence}" if evidence else "", hint]
     return Answer(text=bounded(world, "\n".join(filter(None, lines))), error=True)
 
 
