@@ -32,7 +32,7 @@ async def next_event(stream: AsyncIterator[str]) -> dict[str, str]:
 
 def heard(watched: list[Watched], seen: str, count: int) -> list[dict[str, str]]:
     async def listen() -> list[dict[str, str]]:
-        stream = changes(watched, seen)
+        stream = changes(watched, seen, tick_s=0.1)
         return [await next_event(stream) for _ in range(count)]
 
     return asyncio.run(listen())
@@ -46,10 +46,7 @@ def test_a_commit_between_the_page_and_its_stream_is_told_at_once(acode: Acode, 
     assert (ready["event"], change["event"]) == ("ready", "change")
 
 
-def test_a_window_that_comes_back_hears_only_of_what_it_has_not_seen(
-    workspace: Path, session: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(change_watch, "TICK_EVERY_S", 0.1)
+def test_a_window_that_comes_back_hears_only_of_what_it_has_not_seen(workspace: Path, session: str) -> None:
     watched = [Watched(workspace / ".agent", session)]
     settle(workspace)
     _, change = heard(watched, "nothing yet", 2)
@@ -79,8 +76,13 @@ def test_a_session_that_somebody_begins_or_ends_to_work_on_is_told(workspace: Pa
     assert len({free, working, mark_of(watched)}) == 3
 
 
-def test_a_look_at_the_session_is_no_change(acode: Acode, workspace: Path, session: str) -> None:
-    watched = [Watched(workspace / ".agent", session)]
+@pytest.mark.parametrize("running", [False, True])
+def test_a_look_at_the_session_is_no_change(acode: Acode, workspace: Path, session: str, running: bool) -> None:
+    """Or a page would ask again for what it has just read, as fast as it can."""
+    if running:
+        plan = save(workspace, "title: Long\ntasks: [{title: t, steps: [{run: 'echo begun; sleep 60'}]}]", "long.yml")
+        acode.process("run", "--new", plan).wait_for_line("│ begun")
+    watched = [Watched(workspace / ".agent")]
     settle(workspace)
     before = mark_of(watched)
     acode("session", "show", session)

@@ -12,48 +12,74 @@ import os
 import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from acode.store.store import DATABASE
 
 WATCH_EVERY_S = 0.1
 TICK_EVERY_S = 5.0
+LIST_TICK_EVERY_S = 15.0  # a list reads many sessions
 # Times of files advance in steps of some milliseconds: a second commit within the same one leaves no other mark. So a
 # file that was written just now has a mark of its own, and is looked at once more when that time is over.
 FRESH_NS = 20_000_000
 
 
-class Watched(NamedTuple):
-    """The files of one workspace that change with every commit, and those that change with a lock."""
+class Watched:
+    """The files of one workspace that change with every commit, and with a session the one that changes with its lock:
+    who begins or ends to work on it.
+    """
 
-    agent_dir: Path
-    session: str = ""  # with it, the lock of this session: who begins or ends to work on it
+    def __init__(self, agent_dir: Path, session: str = "") -> None:
+        database = agent_dir / DATABASE
+        self._written = (os.fspath(database), f"{database}-wal")
+        self._locks = os.fspath(agent_dir / "locks")
+        self._session = session
+        self._known: tuple[int, list[str]] = (-1, [])
 
     def mark(self) -> str:
-        database = self.agent_dir / DATABASE
-        paths = [database, database.with_name(f"{DATABASE}-wal")]
-        if self.session:
-            paths += sorted((self.agent_dir / "locks").glob(f"{self.session}.*"))
-        return ",".join(_mark(path) for path in paths)
+        return ",".join((*map(_last_write, self._written), *map(_last_change, self._lock_files())))
+
+    def _lock_files(self) -> list[str]:
+        """One for each generation of the session's lock. The directory is read again only when it has changed."""
+        if not self._session:
+            return []
+        try:
+            changed_ns = os.stat(self._locks).st_mtime_ns
+            if changed_ns != self._known[0]:
+                names = [name for name in os.listdir(self._locks) if name.startswith(f"{self._session}.")]
+                self._known = (changed_ns, [os.path.join(self._locks, name) for name in sorted(names)])
+        except OSError:
+            return []
+        return self._known[1]
 
 
-def _mark(path: Path) -> str:
+def _last_write(path: str) -> str:
+    """Not its last change: SQLite sets the owner of its log when it opens it, also to read."""
     try:
         seen = os.stat(path)
     except OSError:
         return "-"
-    if not seen.st_size:  # readers leave an empty log behind, and take it away again
+    # Readers leave an empty log behind, and take it away again.
+    return f"{seen.st_size}:{seen.st_mtime_ns}:{_is_fresh(seen.st_mtime_ns):d}" if seen.st_size else "-"
+
+
+def _last_change(path: str) -> str:
+    """Not its last write: a process that releases a lock restores the time that it found."""
+    try:
+        changed_ns = os.stat(path).st_ctime_ns
+    except OSError:
         return "-"
-    fresh = abs(time.time_ns() - seen.st_ctime_ns) < FRESH_NS
-    # Not the time of the last write: who releases a lock restores the one that it found.
-    return f"{seen.st_size}:{seen.st_ctime_ns}:{fresh:d}"
+    return f"{changed_ns}:{_is_fresh(changed_ns):d}"
+
+
+def _is_fresh(at_ns: int) -> bool:
+    return abs(time.time_ns() - at_ns) < FRESH_NS
 
 
 def mark_of(watched: Sequence[Watched]) -> str:
     return hashlib.sha256(";".join(one.mark() for one in watched).encode()).hexdigest()[:16]
 
 
-async def changes(watched: Sequence[Watched], seen: str) -> AsyncIterator[str]:
+async def changes(watched: Sequence[Watched], seen: str, *, tick_s: float = TICK_EVERY_S) -> AsyncIterator[str]:
     """Events for a page that was read at the mark `seen`: `change` when something was written, and now and then a
     `tick` that lets the page look who is alive. The mark is the event's id, which a browser sends when it comes back.
     """
@@ -61,7 +87,7 @@ async def changes(watched: Sequence[Watched], seen: str) -> AsyncIterator[str]:
     yield "event: ready\ndata: 1\n\n"
     while True:
         now = mark_of(watched)
-        if now != before or quiet_s >= TICK_EVERY_S:
+        if now != before or quiet_s >= tick_s:
             yield f"event: {'change' if now != before else 'tick'}\nid: {now}\ndata: 1\n\n"
             before, quiet_s = now, 0.0
         await asyncio.sleep(WATCH_EVERY_S)

@@ -26,7 +26,7 @@ from acode.ui.timeline import StepTimes
 from acode.ui.trail import Entry
 from acode.ui.views import StepRow, Words
 
-LISTED_MAX = 200
+LISTED_MAX = 150  # of each part of the list: together at most 450 rows
 RENDERED_WHOLE_MAX = 200  # as many rows stand in the page at once; more are fetched as they are scrolled to
 
 
@@ -93,9 +93,10 @@ def list_page(
     *,
     query: str,
     mark: str,
+    left_out: int = 0,
     warning: str = "",
 ) -> str:
-    body = list_body(listed, remote, words, now, warning)
+    body = list_body(listed, remote, words, now, left_out=left_out, warning=warning)
     return frame("Sessions", el("main", search_form(query), body, id="content"), live="/live", mark=mark)
 
 
@@ -114,15 +115,19 @@ def search_form(query: str) -> Html:
     )
 
 
-def list_body(listed: Sequence[Listed], remote: Sequence[Remote], words: Words, now: datetime, warning: str) -> Html:
+def list_body(
+    listed: Sequence[Listed], remote: Sequence[Remote], words: Words, now: datetime, *, left_out: int, warning: str
+) -> Html:
     waiting = [one for one in listed if one.needs_somebody]
     rest = [one for one in listed if not one.needs_somebody]
-    hidden = max(len(rest) - LISTED_MAX, 0)
+    hidden = max(len(rest) - LISTED_MAX, 0) + left_out
+    unseen = max(len(waiting) - LISTED_MAX, 0)
     return el(
         "div",
         el("p", warning, class_="notice") if warning else None,
         el("h2", "Needs you") if waiting else None,
         [needs_card(one, words, now) for one in waiting[:LISTED_MAX]],
+        el("p", f"{unseen:,} more: use the filter.") if unseen else None,
         el("h2", "All sessions"),
         sessions_table(rest[:LISTED_MAX], words, now) if rest else el("p", "No other sessions."),
         el("p", f"{hidden:,} more: use the filter.") if hidden else None,

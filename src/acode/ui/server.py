@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from acode import seal
 from acode.engine.preview import Preview, preview, verify
-from acode.engine.session_list import rows
+from acode.engine.session_list import listed as listed_rows
 from acode.engine.workspace_store import opened
 from acode.engine.world import Options, World
 from acode.errors import AcodeError, Stale
@@ -39,7 +39,7 @@ from acode.state import Session
 from acode.store.store import Store
 from acode.ui import answers, pages
 from acode.ui.axis import Axis
-from acode.ui.change_watch import Watched, changes, mark_of
+from acode.ui.change_watch import LIST_TICK_EVERY_S, Watched, changes, mark_of
 from acode.ui.conversation import conversation_body, turns_of
 from acode.ui.guards import HEADERS, IN_WORDS, Guards
 from acode.ui.html import el
@@ -102,10 +102,12 @@ class Server:
         mark = mark_of(self._watched_list())  # before anything is read
         here = self.places.world(self.places.here)
         words, now = Words(here.redactor), here.clock()
-        listed, broken = [], []
+        listed, broken, left_out = [], [], 0
         for name, path in self.places.paths.items():
             try:
-                listed += list(listed_of(name, self.places.world(name)))
+                found, hidden = listed_of(name, self.places.world(name), everything=bool(query))
+                listed += found
+                left_out += hidden
             except AcodeError as error:
                 broken.append(f"{path}: {error.message}")
         remote, warning = self._remote({one.row.session_id for one in listed})
@@ -117,6 +119,7 @@ class Server:
             now,
             query=query,
             mark=mark,
+            left_out=left_out,
             warning="; ".join(filter(None, [*broken, warning])),
         )
         return HTMLResponse(page)
@@ -287,7 +290,7 @@ class Server:
     # The stream.
 
     async def live_list(self, request: Request) -> Response:
-        return stream(changes(self._watched_list(), last_seen(request)))
+        return stream(changes(self._watched_list(), last_seen(request), tick_s=LIST_TICK_EVERY_S))
 
     async def live_session(self, request: Request) -> Response:
         return stream(changes(self._watched_session(request), last_seen(request)))
@@ -309,9 +312,11 @@ class Server:
 # What is read.
 
 
-def listed_of(place: str, world: World) -> Iterator[Listed]:
-    for row in rows(world):
-        yield Listed(place=place, workspace=os.fspath(world.workspace), row=row)
+def listed_of(place: str, world: World, *, everything: bool) -> tuple[list[Listed], int]:
+    """The sessions of one workspace, and how many ended ones are left out: each that is shown is verified."""
+    found = listed_rows(world, ended_max=None if everything else pages.LISTED_MAX)
+    rows = [Listed(place=place, workspace=os.fspath(world.workspace), row=row) for row in found.rows]
+    return rows, found.hidden
 
 
 def fits(one: Listed, query: str) -> bool:

@@ -51,7 +51,8 @@ async function refresh() {
       old.replaceWith(found);
       if (active && document.getElementById(active)) document.getElementById(active).focus();
     }
-    if (isSession) await rows.refresh();
+    const grown = found && old && found.dataset.seq !== old.dataset.seq;
+    if (isSession && grown) await rows.refresh();
     await drawer.refresh();
     say("");
   } catch (error) {
