@@ -212,7 +212,7 @@ def _one_turn(place: Place, session: str, *, commands: bool) -> None:
             break
         time.sleep(WAIT_S)  # what was started lives on
     match ended.exit_code:
-        case 0:
+        case 0 | 143:  # 143: its command has asked it to end, and the next turn resumes it
             return
         case 1 if commands and (locks := _locks_without_owner(ended.stdout, place)):
             for lock in locks:  # nothing runs here any more, so the person does what acode says

@@ -79,7 +79,7 @@ def badly_ended(ended: Ended, said: str) -> list[str]:
         wrong.append(f"a traceback: {ended.error or said}")
     if re.search(rf"\b{NOBODY_EXPECTED}\b", said):
         wrong.append(f"nobody expected it: {said[-900:]}")
-    if ended.exit_code not in (0, 10) and "ACODE-" not in said and "CKPT-" not in said and "FILE-" not in said:
+    if ended.exit_code not in (0, 10, 143) and "ACODE-" not in said and "CKPT-" not in said and "FILE-" not in said:
         wrong.append(f"it ended with {ended.exit_code} and said no code: {said[-900:]}")
     return wrong
 

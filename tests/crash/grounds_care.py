@@ -138,3 +138,9 @@ def program_at_gate(place: Place) -> None:
         except acode.InputRequired:
             return
     raise AssertionError("nobody was asked")
+
+
+def is_reported(place: Place) -> bool:
+    """The whole page, or none: half a report would be believed."""
+    text = (place.root / "report.html").read_text(encoding="utf-8") if (place.root / "report.html").exists() else ""
+    return text.startswith("<!doctype html>") and text.rstrip().endswith("</html>")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from acode.engine import session_commands
-from acode.observed.doors import doors_in, lone_fronts, write_doors
+from acode.observed.doors import Doors, doors_in, lone_fronts, write_doors
 from acode.observed.hook import handle
 from acode.observed.hook_answer import Answer
 from tests.crash import grounds
@@ -34,6 +34,16 @@ def doors(place: Place) -> None:
 
 def unrecorded(place: Place) -> None:
     """The payment was made by an agent that is dead, and the hook of that call was killed: only the front noted it."""
+    at = paid_by_a_dead_agent(place, recorded=False)
+    assert len(lone_fronts(at)) == 1
+
+
+def cut_off(place: Place) -> None:
+    """The payment is on record as begun, the front has noted its end, and the agent died before its second hook."""
+    paid_by_a_dead_agent(place, recorded=True)
+
+
+def paid_by_a_dead_agent(place: Place, *, recorded: bool) -> Doors:
     doors(place)
     at = doors_in(place.root / "state")
     pay = place.root / "programs" / "pay"
@@ -44,8 +54,12 @@ def unrecorded(place: Place) -> None:
         line = [sys.executable, "-c", DEAD_AGENT, os.fspath(at.shell("bash")), os.fspath(pay.parent)]
         dead = subprocess.Popen(line, stdin=subprocess.PIPE)
         _hook(place, "SessionStart", by=dead.pid, source="startup")
+        if recorded:
+            call = {"tool_name": "Bash", "tool_input": {"command": "pay"}, "tool_use_id": "pay-1"}
+            _hook(place, "PreToolUse", by=dead.pid, **call)
         dead.communicate(b"pay")
-    assert dead.returncode == 0 and place.effects()["pay"] and len(lone_fronts(at)) == 1
+    assert dead.returncode == 0 and place.effects()["pay"]
+    return at
 
 
 def agent(place: Place) -> None:

@@ -17,6 +17,7 @@ from acode.engine.world import World
 from tests.driver import Acode, Ended
 from tests.worlds import world
 
+VICTIM = "VICTIM"  # where a case has it: the process that its command sends a signal
 KEPT_VARIABLES = ("PATH", "LANG", "PYTHONPATH", "TMPDIR")
 GIT_IDENTITY = {
     f"GIT_{role}_{what}": value
@@ -50,7 +51,8 @@ class Place:
             "LEDGER": os.fspath(self.ledger),
             "GIT_CONFIG_NOSYSTEM": "1",
         }
-        return {**kept, **own, **GIT_IDENTITY, **self.more_env}
+        victim = {VICTIM: str(os.getpid())} if VICTIM in self.more_env else {}
+        return {**kept, **own, **GIT_IDENTITY, **self.more_env, **victim}
 
     def world(self) -> World:
         """The engine's own view, for who wants to look without a command line."""

@@ -11,7 +11,15 @@ from acode.engine.session_list import rows
 from acode.events.definition import Run, Write
 from acode.integrations.mcp_server.tool_calls import ToolCall, ToolCalls
 from acode.store.wal_preallocation import APPENDS_BEFORE
-from tests.crash import grounds, grounds_agent, grounds_care, grounds_foreign, grounds_observed, grounds_shared
+from tests.crash import (
+    grounds,
+    grounds_agent,
+    grounds_care,
+    grounds_foreign,
+    grounds_observed,
+    grounds_shared,
+    grounds_together,
+)
 from tests.crash.case import Case
 from tests.crash.grounds import plan
 from tests.crash.place import Place
@@ -131,6 +139,37 @@ RUNS = (
         sparse=True,
     ),
     Case(name="program at length", ground=grounds.plain, program=long_program),
+)
+TOGETHER = (
+    *(
+        Case(
+            name=f"32 {name}",
+            ground=grounds.plain,
+            program=program,
+            once=grounds_together.EFFECTS,
+            lively=True,  # in which order they write differs from run to run
+            sparse=True,
+        )
+        for name, program in (("threads", grounds_together.in_threads), ("tasks", grounds_together.in_tasks))
+    ),
+    Case(
+        name="stopped by a signal",
+        ground=grounds_together.to_be_stopped,
+        words=("run", "../stopped.yml", "--on-signal", "stop", *ACT),
+        ends_with=(143,),
+        lively=True,
+        sparse=True,
+    ),
+    Case(name="answer on the page", ground=grounds.at_gate, program=grounds_together.answer_on_the_page, sparse=True),
+    Case(
+        name="settle observed",
+        ground=grounds_observed.cut_off,
+        words=("resume", "{id}", "--no-launch", "--yes", *ACT),
+        repeated=(0,),
+        once=("pay",),
+        ends_sessions=True,  # its agent would be started, which is nowhere
+        sparse=True,
+    ),
 )
 RESUMES = (
     Case(name="resume", ground=grounds.killed_while_writing, words=("resume", "{id}", "--force", *ACT)),
@@ -300,6 +339,14 @@ CARE = (
         words=("session", "export", "{id}", "-o", "../bundle", *ACT),
         repeated=(0,),
         shows=grounds_care.is_exported,
+    ),
+    Case(
+        name="report",
+        ground=grounds.at_gate,
+        words=("session", "report", "{id}", "-o", "../report.html", *ACT),
+        repeated=(0,),
+        shows=grounds_care.is_reported,
+        sparse=True,
     ),
     Case(
         name="gc",
@@ -473,7 +520,10 @@ FOREIGN = tuple(
     )
     for source, run in grounds_foreign.RUNS.items()
 )
-CASES = {case.name: case for case in (*RUNS, *RESUMES, *LOST, *PARALLEL, *ANSWERS, *CARE, *SHARED, *AGENT, *FOREIGN)}
+CASES = {
+    case.name: case
+    for case in (*RUNS, *TOGETHER, *RESUMES, *LOST, *PARALLEL, *ANSWERS, *CARE, *SHARED, *AGENT, *FOREIGN)
+}
 # Those of which a copy of the place is all that a kill leaves.
 COPIED = tuple(name for name, case in CASES.items() if not case.only_for_real)
 # Of those, the ones that start no process: all that changes the disk is seen.
@@ -483,4 +533,6 @@ ALONE = tuple(name for name, case in CASES.items() if not case.outside)
 # For power cuts: what its keeper and its command do to the disk is recorded with it.
 POWERED = Case(name="run kept", ground=grounds.with_ledger, words=plan("kept"), once=("work.kept",), lively=True)
 UNSYNCED = Case(name="run built", ground=grounds.plain, words=plan("built"), lively=True)
+# A thousand stops beside many threads: the gate kills them for real, snapshots are for the release sweep.
+MANY_AT_ONCE = ("32 threads", "32 tasks")
 QUICK = ("run files", "run databases", "program", "resume", "approve", "rollback", "repair", "gc")

@@ -32,7 +32,7 @@ def test_a_call_that_fails_ends_in_a_named_error_and_a_later_start_ends_as_undis
     for name in (name for name in STILL if name in ALONE):
         ready = prepare(CASES[name])
         faults = faults_of(ready)
-        total.add(fault_sweep(ready, spread(faults, 20 if len(faults) > 1500 else 11)))
+        total.add(fault_sweep(ready, spread(faults, 5 if CASES[name].sparse else 20 if len(faults) > 1500 else 11)))
     tell("failing calls", total)
     assert total.violations == []
     assert total.faults >= FAULTS_MIN

@@ -13,7 +13,7 @@ import pytest
 from tests.crash.conftest import Prepare, Tell
 from tests.crash.harness import needs_ptrace
 from tests.crash.sweeps import Tally, double_kill_sweep, double_sweep, kill_sweep, snapshot_sweep
-from tests.crash.table import ALONE, CASES, COPIED, QUICK
+from tests.crash.table import ALONE, CASES, COPIED, MANY_AT_ONCE, QUICK
 
 pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
 
@@ -27,7 +27,7 @@ DOUBLE_BOUNDARIES_MIN = 4_000
 @pytest.mark.req("NFR-011c-005", "NFR-011c-008", "BP-011c-16", "FR-040b-33", "NFR-040b-11")
 def test_killed_at_any_system_call_every_command_ends_as_an_undisturbed_one(prepare: Prepare, tell: Tell) -> None:
     total = Tally()
-    for name in (name for name in ALONE if name in COPIED):
+    for name in (name for name in ALONE if name in COPIED and name not in MANY_AT_ONCE):
         case = CASES[name]
         every = 150 if case.sparse else 12 if case.followed else 4 if case.lively else 1
         total.add(snapshot_sweep(prepare(case), every=every))
@@ -41,7 +41,7 @@ def test_killed_for_real_every_command_ends_as_an_undisturbed_one(prepare: Prepa
     total = Tally()
     for number, name in enumerate(ALONE):
         case = CASES[name]
-        few = 20 if case.only_for_real else 199
+        few = 20 if case.only_for_real else 500 if name in MANY_AT_ONCE else 199
         every = few if name == "supervise" or case.sparse else 13 if case.only_for_real else 57 if case.lively else 27
         total.add(kill_sweep(prepare(case), every=every, first=number % every))
     tell("real kills", total)
@@ -85,6 +85,15 @@ def test_killed_for_real_with_everything_it_started(prepare: Prepare, tell: Tell
 def test_killed_with_its_commands_at_any_system_call_of_theirs(prepare: Prepare, tell: Tell) -> None:
     total = snapshot_sweep(prepare(CASES["run commands"]), everything=True)
     tell("snapshots at every system call of everything, run commands", total)
+    assert total.violations == [] and total.boundaries
+
+
+@pytest.mark.release
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("name", MANY_AT_ONCE)
+def test_killed_at_any_system_call_of_many_steps_at_once(prepare: Prepare, tell: Tell, name: str) -> None:
+    total = snapshot_sweep(prepare(CASES[name]))
+    tell(f"snapshots at every system call, {name}", total)
     assert total.violations == [] and total.boundaries
 
 
