@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -129,3 +131,58 @@ def temporary_fleet(place: Path, dsn: str) -> Iterator[Fleet]:
 
 def last_document(ended: Ended) -> Any:
     return json.loads(ended.stdout)
+
+
+class Link:
+    """A host's way to the server: a port here that leads to the server's socket. Cut, it swallows everything and says
+    nothing, as a network does that drops packets."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._up = threading.Event()
+        self._up.set()
+        self._closed = False
+        self._sockets: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        self._up.clear()
+
+    def mend(self) -> None:
+        self._up.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._up.set()
+        for one in (self._listener, *self._sockets):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                here, _ = self._listener.accept()
+            except OSError:
+                return
+            there = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                there.connect(self._path)
+            except OSError:  # the server is down
+                here.close()
+                there.close()
+                continue
+            self._sockets += [here, there]
+            for source, target in ((here, there), (there, here)):
+                threading.Thread(target=self._pump, args=(source, target), daemon=True).start()
+
+    def _pump(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65_536):
+                self._up.wait()
+                target.sendall(data)
+        for one in (source, target):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)

@@ -150,3 +150,38 @@ def test_a_plan_with_a_secret_is_not_submitted(fleet: Fleet) -> None:
     )
     refused = fleet.laptop("submit", fleet.laptop.plan(plan), "--json")
     assert (refused.exit_code, refused.json["error"]["code"]) == (17, "ACODE-SYNC-005")
+
+
+def test_a_plan_by_cron_makes_one_session_for_a_time_until_it_is_cancelled(fleet: Fleet) -> None:
+    plan = fleet.laptop.plan(quick(fleet, "again"))
+    entry = fleet.laptop("submit", plan, "--cron", "0 0 1 1 *", "--json").json
+    with psycopg.connect(fleet.dsn, autocommit=True) as connection:
+        connection.execute("UPDATE acode_fleet_schedules SET next_at = now() - interval '1 hour'")
+    fleet.host("one").work()
+    fleet.host("two").work()
+    fleet.until(lambda: fleet.lines() == ["again"])
+    status = fleet.laptop("fleet", "status", "--json").json
+    (row,) = status["timetable"]
+    assert row["schedule_id"] == entry["schedule_id"] and row["last_session"] is not None
+    fleet.wait(row["last_session"], "done")
+    assert fleet.laptop("fleet", "cancel", entry["short_id"]).exit_code == 0
+    assert fleet.laptop("fleet", "status", "--json").json["timetable"] == []
+    assert fleet.lines() == ["again"]
+    assert fleet.laptop("submit", plan, "--cron", "0 0 31 2 *").exit_code == 2
+
+
+def test_a_running_session_is_cancelled_by_its_worker_at_the_next_boundary(fleet: Fleet) -> None:
+    plan = f"""
+title: Long
+tasks:
+  - title: Work
+    steps:
+      - run: "echo begun >> {fleet.ledger}; sleep 60"
+"""
+    session_id = fleet.submit(plan)
+    fleet.host("one").work()
+    fleet.until(lambda: fleet.lines() == ["begun"])
+    asked = fleet.laptop("fleet", "cancel", session_id[-8:], "--reason", "wrong", "--json")
+    assert asked.json["ended"] is False
+    fleet.wait(session_id, "cancelled")
+    assert [one.reason for one in fleet.events(session_id, ev.SessionCancelled)] == ["wrong"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from acode.fleet.health import Health
 from acode.fleet.schedule import Again, End, Over, Parked, after_deaths, outcome_of
 from acode.lease_file import deadline_of, read_deadline, renew_every_s, stop_s, write_deadline
 from acode.steps import keeper_limits
@@ -104,3 +107,17 @@ def test_a_lease_file_that_is_gone_or_damaged_leaves_no_time(tmp_path: object) -
         file.write("soon")
     assert read_deadline(f"{tmp_path}/bad") == 0
     assert Limits(None, {"path": f"{tmp_path}/bad", "stop_s": 1.0}).passed() == "lease"
+
+
+def test_a_worker_tells_systemd_that_it_is_ready_and_lives(tmp_path: object) -> None:
+    import socket
+
+    address = f"{tmp_path}/notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(address)
+        health = Health(Path(str(tmp_path)), {"NOTIFY_SOCKET": address})
+        health.renewed()
+        health.renewed()
+        health.ends()
+        assert [heard.recv(64) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"STOPPING=1"]
+    assert (Path(str(tmp_path)) / "alive").exists()

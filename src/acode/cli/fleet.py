@@ -17,6 +17,7 @@ from acode.engine.world import World, short
 from acode.errors import NotInFleet
 from acode.fleet import answers
 from acode.fleet.server import OPEN, FleetServer, Member, opened_fleet
+from acode.fleet.timetable import entries, remove_entry
 from acode.state import Session
 from acode.text import one_line
 from acode.text.durations import ago_short, count
@@ -90,13 +91,18 @@ def status(flags: Flags, *, limit: int) -> int:
         counts, members = server.counts(), server.members(OPEN, limit)
         paused = sorted(server.paused_queues())
         if flags.json:
-            screen.document({"counts": counts, "paused_queues": paused, "sessions": [row_of(one) for one in members]})
+            rows, times = [row_of(one) for one in members], msgspec.to_builtins(entries(server))
+            screen.document({"counts": counts, "paused_queues": paused, "sessions": rows, "timetable": times})
             return 0
         screen.data(", ".join(f"{number:,} {state}" for state, number in counts.items()))
         if paused:
             screen.data(f"Paused queues: {', '.join(paused)}")
         if members:
             show_members(screen, server, members)
+        for one in entries(server):
+            screen.data(
+                one_line(f"{short(one.schedule_id)} by {one.cron}, next {stamp(one.next_at)}, {one.queue}: {one.title}")
+            )
     return 0
 
 
@@ -224,8 +230,11 @@ def retry_session(flags: Flags, *, session: str, force: bool, reason: str) -> in
 @reason_option()
 @click.pass_obj
 def cancel_session(flags: Flags, *, session: str, reason: str) -> int:
-    """End a session of the fleet. It cannot be resumed afterwards; what it did stays."""
+    """End a session of the fleet, or a plan that is submitted by a cron expression. What it did stays."""
     world, screen = begin(flags)
+    if (entry := remove_entry(world, session)) is not None:
+        sentence = f"“{entry.title}” is not submitted any more; sessions that it made continue."
+        return said(screen, sentence, schedule_id=entry.schedule_id, ended=True)
     words = world.redactor.text(reason)
 
     def end(there: World, name: str) -> Session:

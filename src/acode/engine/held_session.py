@@ -29,7 +29,8 @@ from acode.seal import Anchor
 from acode.state import Session
 from acode.state.source import PROGRAM
 from acode.steps.declared_secrets import declared_values
-from acode.steps.interface import Site
+from acode.steps.interface import SHARE_BYTES_MAX, Site
+from acode.steps.shared_contents import STEP_BYTES_MAX
 from acode.store.journal import Blob, Journal
 from acode.store.removal import holds_preimages
 from acode.store.store import DATABASE, Loaded, Store
@@ -285,6 +286,7 @@ def make_site(
         boot_id=locks.boot_id(),
         strict_redaction=settings.redaction.strict,
         lease=world.lease,
+        share_bytes_max=SHARE_BYTES_MAX if settings.fleet.store is None else STEP_BYTES_MAX,
         turn=turn,
     )
 

@@ -175,8 +175,8 @@ class Attempt:
         if source.kind != "upload":
             return None
         try:
-            with opened(self._world, look_only=True) as store:
-                return store.blob(self._session_id, source.sha256)
+            with connected(self._world) as ledger:
+                return ledger.blob(source.sha256)
         except AcodeError as error:
             raise SourceUnavailable(f"the directory that was uploaded with the session: {error.message}") from error
 

@@ -21,12 +21,14 @@ from acode import lock as locks
 from acode.engine.world import World
 from acode.errors import AcodeError
 from acode.fleet.attempt import Attempt, KeyUnavailable, describe_worker
+from acode.fleet.health import Health
 from acode.fleet.notice import notify_parked
 from acode.fleet.places import Places
 from acode.fleet.queue import Job, queue_names
 from acode.fleet.renewal import Renewal
 from acode.fleet.schedule import Again, Outcome, Parked
 from acode.fleet.server import FleetServer, Member, opened_fleet
+from acode.fleet.timetable import submit_due
 from acode.sync.exchange import Contradiction
 from acode.sync.postgres import ServerFailure
 
@@ -66,6 +68,7 @@ class Worker:
             "version": __version__,
         }
         self._renewal = Renewal(world, station.lease_s, about, self._heard)
+        self._health = Health(station.root, world.env)
         self._looked_at = 0.0
 
     def work(self) -> int:
@@ -149,6 +152,8 @@ class Worker:
             if isinstance(outcome, Parked):
                 notify_parked(self._world, server.member(session_id), outcome)
         server.forget_dead_workers(lease_s * FORGET_AFTER_LEASES)
+        for session_id in submit_due(self._world, server):
+            self._say(f"Session {session_id[-8:]} is submitted by the timetable")
 
     # A slot.
 
@@ -194,6 +199,7 @@ class Worker:
 
     def _heard(self, drain: bool) -> None:
         """From the renewal: a person has asked for the end of this worker, or of some of its sessions."""
+        self._health.renewed()
         if drain:
             self._draining = True
         with self._turn:
@@ -209,6 +215,7 @@ class Worker:
     def _hand_back(self) -> None:
         with self._turn:
             running = list(self._running.values())
+        self._health.ends()
         self._say(f"Ending: {len(running)} sessions are handed back")
         for attempt in running:
             attempt.stop()

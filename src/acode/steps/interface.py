@@ -24,6 +24,8 @@ from acode.store.journal import Blob
 from acode.store.store import Store
 from acode.workspace import Root
 
+SHARE_BYTES_MAX = 16 * 1_048_576  # what the database takes; more where files have a store of their own
+
 
 class Stop(Protocol):
     """How much a person wants the run to end; asked while waiting."""
@@ -53,6 +55,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str = ""
     strict_redaction: bool = False
     lease: Lease | None = None  # in a fleet: commands end before it does
+    share_bytes_max: int = SHARE_BYTES_MAX  # of a file that a command left and that travels, in a fleet
     turn: AbstractContextManager[object] = nullcontext()  # for reads of the log: other steps may write to it meanwhile
 
 

@@ -14,8 +14,7 @@ from acode.steps.interface import Site
 from acode.store.journal import Blob
 from acode.workspace import read_file
 
-PURPOSE = "file"
-FILE_BYTES_MAX = 64 * 1_048_576
+PURPOSE = "output"
 STEP_BYTES_MAX = 256 * 1_048_576
 
 
@@ -24,10 +23,10 @@ def contents_to_share(site: Site, states: Iterable[ev.FileState]) -> dict[str, B
     kept: dict[str, Blob] = {}
     room = STEP_BYTES_MAX
     for state in states:
-        if state.sha256 is None or state.sha256 in kept or state.size > min(FILE_BYTES_MAX, room):
+        if state.sha256 is None or state.sha256 in kept or state.size > min(site.share_bytes_max, room):
             continue
         try:
-            data, _ = read_file(site.root, state.path, FILE_BYTES_MAX, expected_sha256=state.sha256)
+            data, _ = read_file(site.root, state.path, site.share_bytes_max, expected_sha256=state.sha256)
         except (AcodeError, OSError):  # changed again, or gone: another machine will miss it, and say so
             continue
         if site.redactor.matches(data.decode("utf-8", "surrogateescape")):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Standing = Literal["owner", "released", "copy", "fenced", "diverged"]
 HOLDERS: tuple[Standing, ...] = ("owner", "released")  # no other machine is known to have had the session since
 # What acode made, and in a fleet what steps left; what stood in the user's files before, or is secret, stays.
-SHARED = ("plan", "output", "file")
+SHARED = ("plan", "output")
 TOUCH = """
 BEGIN IMMEDIATE;
 UPDATE sessions SET created_at = created_at || ' ' WHERE number = (SELECT min(number) FROM sessions);
@@ -159,7 +159,7 @@ def sealed_rows(store: Store, table: str, session_id: str, after: int, through: 
 def shared_blobs(store: Store, session_id: str) -> list[tuple[str, str]]:
     """Blobs that go along, with their purposes; what is a secret under any name stays."""
     query = """
-SELECT sha256, purpose FROM blobs b WHERE session_id = ? AND purpose IN (?, ?, ?)
+SELECT sha256, purpose FROM blobs b WHERE session_id = ? AND purpose IN (?, ?)
 AND NOT EXISTS (SELECT 1 FROM blobs s WHERE s.sha256 = b.sha256 AND s.purpose = 'sensitive') ORDER BY sha256, purpose"""
     with database.translated(store.path):
         return list(store.db.execute(query, (session_id, *SHARED)))

@@ -11,8 +11,6 @@ from typing import Any
 
 from acode.errors import FleetUnsupported, SourceUnavailable
 
-IN_DATABASE_BYTES_MAX = 16 * 1_048_576
-
 
 class FarStore:
     def __init__(self, url: str) -> None:

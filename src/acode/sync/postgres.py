@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from acode.errors import AcodeError, BlobDamaged, ChainBroken, SourceUnavailable, SyncFailed, SyncUnsupported
+from acode.steps.interface import SHARE_BYTES_MAX
 from acode.steps.sql_postgres import secrets_of
 from acode.sync import schema
 from acode.sync.backoff import Kind
 from acode.sync.exchange import Batch, Contradiction
-from acode.sync.far_store import IN_DATABASE_BYTES_MAX, FarStore
+from acode.sync.far_store import FarStore
 from acode.sync.protocol import Remote
 
 if TYPE_CHECKING:
@@ -414,12 +415,9 @@ UNION SELECT session_id FROM acode_sessions WHERE right(session_id, 8) LIKE %s L
         return [one for one in wanted if one not in self._known_blobs[session_id]]
 
     def put_blob(self, session_id: str, sha256: str, purpose: str, data: bytes) -> None:
-        """Whole or not at all; one that another session has brought is only named. A file that a step left goes to the
-        far store if it is large; without one it stays here, and a machine that takes over names what it lacks."""
-        is_far = purpose == "file" and len(data) > IN_DATABASE_BYTES_MAX
-        self._known_blobs.setdefault(session_id, set()).add((sha256, purpose))
-        if is_far and self.far is None:
-            return
+        """Whole or not at all; one that another session has brought is only named. A large one goes to
+        the far store, where there is one."""
+        is_far = self.far is not None and len(data) > SHARE_BYTES_MAX
         if is_far and self.far is not None:
             self.far.put(sha256, data)
         with self.transaction():
@@ -437,6 +435,7 @@ UNION SELECT session_id FROM acode_sessions WHERE right(session_id, 8) LIKE %s L
                 "INSERT INTO acode_session_blobs VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
                 (session_id, sha256, purpose),
             )
+        self._known_blobs.setdefault(session_id, set()).add((sha256, purpose))
 
     def blobs(self, session_id: str) -> list[tuple[str, str]]:
         with translated(self.url):

@@ -149,6 +149,19 @@ CREATE TABLE acode_fleet_workers(
   started_at timestamptz NOT NULL DEFAULT now(),
   seen_at timestamptz NOT NULL DEFAULT now()
 );
+CREATE TABLE acode_fleet_schedules( -- plans that are submitted again and again
+  schedule_id text PRIMARY KEY,
+  title text NOT NULL,
+  cron text NOT NULL,
+  next_at timestamptz NOT NULL,
+  last_session text,
+  queue text NOT NULL,
+  plan bytea NOT NULL,
+  plan_path text,
+  plan_sha256 text,
+  wanted bytea NOT NULL -- queue, priority, labels, key, source
+);
+CREATE INDEX acode_fleet_schedules_by_time ON acode_fleet_schedules (next_at);
 CREATE TABLE acode_fleet_paused(
   queue text PRIMARY KEY,
   paused_at timestamptz NOT NULL DEFAULT now()

@@ -306,7 +306,7 @@ def come_down(
         blobs=(
             (sha256, purpose, ledger.blob(sha256))
             for sha256, purpose in ledger.blobs(session_id)
-            if (sha256, purpose) not in present
+            if (sha256, purpose) not in present and purpose in sync_cursor.SHARED
         ),
     )
 
