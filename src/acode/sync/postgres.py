@@ -394,6 +394,7 @@ SELECT session_id, seq, generation, body, mac, %s FROM gone""",
 class _Numbered(msgspec.Struct):
     id: int
     seq: int
+    row: int | None = None  # its number among the rows; up to version 3 that is its id
 
 
 _numbered = msgspec.json.Decoder(_Numbered)
@@ -405,7 +406,7 @@ def begins_again(checkpoint: bytes) -> bool:
         found = _numbered.decode(checkpoint)
     except msgspec.DecodeError:
         return False
-    return found.id == 0 and found.seq > 1
+    return (found.id if found.row is None else found.row) == 0 and found.seq > 1
 
 
 # Errors.
