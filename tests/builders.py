@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from acode.events import ENVELOPE_VERSION, Envelope, make_key
+from acode.events import ENVELOPE_VERSION, Envelope, event_id_of, make_key
 from acode.events import types as ev
 from acode.events.definition import Approve, Plan, Read, Run, Step, Task, Write
 from acode.state import Session, fold
@@ -36,7 +36,8 @@ def at(seconds: float) -> datetime:
 
 
 def id_of(number: int) -> str:
-    return f"01980000-0000-7000-9000-{number:012x}"
+    """Of an event of a log in which no time has passed but a second for each event."""
+    return event_id_of(SESSION, number, at(number - 1))
 
 
 def log(*words: Word, session_id: str = SESSION) -> list[Envelope]:
@@ -61,7 +62,7 @@ def envelope(
         v=ENVELOPE_VERSION,
         session_id=session_id,
         seq=seq,
-        event_id=id_of(seq),
+        event_id=event_id_of(session_id, seq, when),
         at=when,
         actor=actor,
         key_id="k",

@@ -13,7 +13,7 @@ import apsw
 import uuid_utils.compat as uuids
 
 from acode import seal
-from acode.events import Envelope
+from acode.events import ENVELOPE_VERSION, Envelope, covered
 from acode.state import Session, fold
 from acode.store.journal import Journal
 from acode.store.store import Store
@@ -105,13 +105,12 @@ def folded(store: Store, session_id: str) -> Session:
 
 def forge(db: apsw.Connection, session_id: str, event: dict[str, Any]) -> None:
     """One more event with a right code, as another version of acode with the same key would write it."""
-    query = "SELECT id, seq, body, mac FROM events WHERE session_id = ? ORDER BY seq DESC LIMIT 1"
-    number, seq, body, mac = next(iter(db.execute(query, (session_id,))))
+    query = "SELECT max(e.id), e.seq, e.body, e.mac FROM events e JOIN sessions s ON s.number = e.id >> 40"
+    number, seq, body, mac = next(iter(db.execute(f"{query} WHERE s.session_id = ?", (session_id,))))
     last = json.loads(body)
     later = (datetime.fromisoformat(last["at"]) + timedelta(seconds=1)).isoformat().replace("+00:00", "Z")
-    row = {**last, "seq": seq + 1, "at": later, "event_id": str(uuids.uuid7()), "event": event}
-    text = json.dumps(row)
-    code = seal.code(KEY, mac, text.encode())
+    text = json.dumps({**last, "at": later, "event": event})
+    code = seal.code(KEY, mac, covered(ENVELOPE_VERSION, session_id, seq + 1, text.encode()))
     db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", (number + 1, session_id, seq + 1, text, code))
 
 

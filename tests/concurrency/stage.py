@@ -283,7 +283,7 @@ class LockStage:
             db = self._stores[None].db
             rows = db.execute(
                 "SELECT session_id, generation, (SELECT max(mac) FROM events WHERE id ="
-                " (SELECT max(id) FROM events WHERE session_id = s.session_id)) FROM sessions s ORDER BY number"
+                " (SELECT max(id) FROM events WHERE id >> 40 = s.number)) FROM sessions s ORDER BY number"
             )
             self._database = tuple(rows)
         return self._database
@@ -358,11 +358,8 @@ class LockStage:
     def acknowledge(self, session_id: str, seq: int) -> None:
         if self.conductor.current() is None:
             return
-        row = (
-            self._stores[None]
-            .db.execute("SELECT mac FROM events WHERE session_id = ? AND seq = ?", (session_id, seq))
-            .fetchone()
-        )
+        store = self._stores[None]
+        row = store.db.execute("SELECT mac FROM events WHERE id = ?", (store.base(session_id) + seq,)).fetchone()
         self.acknowledged[session_id, seq] = row[0] if row else b"nothing stands there yet"
 
     def judge(self) -> list[str]:
@@ -371,8 +368,7 @@ class LockStage:
 
     def _judged(self, session_id: str) -> list[str]:
         problems = []
-        db = self._stores[None].db
-        rows = dict(db.execute("SELECT seq, mac FROM events WHERE session_id = ?", (session_id,)))
+        rows = {seq: mac for seq, _, mac in self._stores[None].rows(session_id)}
         said = {seq: mac for (one, seq), mac in self.acknowledged.items() if one == session_id}
         if any(rows.get(seq) != mac for seq, mac in said.items()):
             problems.append("something acknowledged is lost")

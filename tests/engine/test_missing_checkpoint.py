@@ -10,7 +10,6 @@ import pytest
 
 from acode.errors import CheckpointMissing
 from acode.store import checkpoints as ck
-from acode.store import journal as journals
 from tests.agent.town import Town, plan_turn, served, task_turns
 from tests.driver import Acode
 from tests.foreign import MEMORY, put_driver, put_foreign
@@ -75,7 +74,8 @@ def by_foreign_run(acode: Acode) -> None:
 
 
 def decisions(acode: Acode, session_id: str) -> list[dict[str, Any]]:
-    found = Attack(acode.workspace).sql("SELECT body FROM events WHERE session_id = ? ORDER BY seq", session_id)
+    query = "SELECT body FROM events JOIN sessions ON number = id >> 40 WHERE sessions.session_id = ? ORDER BY id"
+    found = Attack(acode.workspace).sql(query, session_id)
     events = (json.loads(body) for (body,) in found)
     return [event["event"] for event in events if event["event"]["type"] == "resume_decision"]
 
@@ -110,7 +110,7 @@ def test_every_row_that_is_missing_is_refused_again_each_time_until_a_repair(
 ) -> None:
     """The refusals themselves must not bring a checkpoint back: it would hide that the others are gone."""
     monkeypatch.setattr(ck, "SNAPSHOT_BYTES_MIN", 100)
-    monkeypatch.setattr(journals, "TAIL_EVENTS_MAX", 2)
+    monkeypatch.setattr(ck, "due_bytes", lambda row: 0)
     by_plan(acode)
     session_id = acode("session", "list", "--json").json[0]["session_id"]
     Attack(acode.workspace).sql(DAMAGES[damage])

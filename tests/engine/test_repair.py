@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from acode import seal
 from acode.engine.preview import history, preview, verify
 from acode.engine.repair import repair
 from acode.engine.resume import resume
@@ -97,7 +96,7 @@ def test_an_edited_completion_opens_its_step_and_evidence_settles_it(tmp_path: P
     victim = Victim(tmp_path, FAILED)
     seq = victim.attack.seq_of("step_completed", "main.2")
     original = victim.attack.body(seq)
-    victim.attack.edit(seq, '"attempt":1', '"attempt":7')
+    victim.attack.edit(seq, '"step":"main.2"', '"step":"main.2","attempt":7')
     done = repair(victim.world, victim.id, reason="odd")
     assert (done.kind, done.quarantined, done.steps) == ("quarantine", (seq,), ("main.2",))
     found = preview(victim.world, victim.id, Options())
@@ -106,7 +105,8 @@ def test_an_edited_completion_opens_its_step_and_evidence_settles_it(tmp_path: P
     assert (settlement.step, settlement.outcome) == ("main.2", "applied"), "the keeper knows that it ended well"
     assert resumed(victim) == 0
     assert victim.file("log.txt") == "one\ntwo\nthree\n"
-    assert victim.attack.body(seq) == original.replace('"attempt":1', '"attempt":7'), "the row is kept as it was found"
+    edited = original.replace('"step":"main.2"', '"step":"main.2","attempt":7')
+    assert victim.attack.body(seq) == edited, "the row is kept as it was found"
     assert done.backup is not None and Path(done.backup).stat().st_mode & 0o777 == 0o600
 
 
@@ -393,9 +393,9 @@ def test_the_accepted_past_cannot_be_changed_afterwards(tmp_path: Path) -> None:
     victim = Victim(tmp_path)
     lose_the_key(victim)
     repair(victim.world, victim.id, accept_lost_key=True)
-    victim.attack.edit(5, '"attempt":1', '"attempt":2')
+    victim.attack.edit(5, '"step_completed"', '"step_compleated"')
     assert not is_whole(victim)
-    victim.attack.edit(5, '"attempt":2', '"attempt":1')
+    victim.attack.edit(5, '"step_compleated"', '"step_completed"')
     assert is_whole(victim)
     victim.attack.edit(1, "deployed", "destroyed")
     with pytest.raises(AcodeError) as refused:
@@ -406,8 +406,7 @@ def test_the_accepted_past_cannot_be_changed_afterwards(tmp_path: Path) -> None:
 def test_a_row_that_claims_a_lost_key_is_not_accepted_in_the_middle_of_signed_ones(tmp_path: Path) -> None:
     """Else an edited row would only have to name a key that nobody has."""
     victim = Victim(tmp_path)
-    key_id = seal.load_keyring(victim.world.state_dir, {}).current
-    victim.attack.edit(5, key_id, "0" * 12)
+    victim.attack.edit(5, '"event":', f'"key_id":"{"0" * 12}","event":')
     done = repair(victim.world, victim.id, accept_lost_key=True)
     assert (done.kind, done.quarantined, done.accepted_through) == ("quarantine", (5,), 0)
 

@@ -18,7 +18,7 @@ from acode.config import load_config
 from acode.disk.private_files import write_private
 from acode.engine.bundle import verify_bundle
 from acode.errors import AcodeError
-from acode.events import decode, encode
+from acode.events import ENVELOPE_VERSION, covered, decode, encode
 from acode.formats.agent_memory import dialect
 from acode.formats.arc import checkpoint as arc_value
 from acode.formats.arc import frontmatter, migrations
@@ -79,7 +79,7 @@ def config(data: bytes) -> None:
 
 
 def event(data: bytes) -> None:
-    decode(data)
+    decode(data, "s", 1)
 
 
 def row(data: bytes) -> None:
@@ -88,7 +88,7 @@ def row(data: bytes) -> None:
 
 def sealed_row(data: bytes) -> None:
     """Signed by a key that got into wrong hands: still no more than a named error."""
-    judge("s", (1, "s", data, seal.code(KEY, bytes(32), data)), bytes(32), KEYRING)
+    judge("s", (1, "s", data, seal.code(KEY, bytes(32), covered(ENVELOPE_VERSION, "s", 1, data))), bytes(32), KEYRING)
 
 
 def checkpoint(data: bytes) -> None:

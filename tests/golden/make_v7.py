@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -34,14 +35,14 @@ def run_until_killed(workspace: Path) -> None:
         session.step("send", lambda: os.kill(os.getpid(), signal.SIGKILL), idempotent=True)
 
 
-def main(target: str) -> None:
+def main(target: str, run: Callable[[Path], None] = run_until_killed) -> None:
     place = Path(tempfile.mkdtemp())
     os.environ.update({"HOME": str(place), "ACODE_HOME": str(place / "state"), SECRET_VARIABLE: SECRET})
     workspace = place / "workspace"
     workspace.mkdir()
     child = os.fork()
     if child == 0:
-        run_until_killed(workspace)
+        run(workspace)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     database = workspace / ".agent" / "workspace.db"

@@ -81,7 +81,7 @@ def test_the_golden_database_really_is_of_version_1_in_every_format() -> None:
     assert all("event" not in row for _, row in rows)
     keys = [row["key"] for _, row in rows if "key" in row]
     assert keys and all("#" in key and parse_key(key) is not None for key in keys)
-    assert (ENVELOPE_VERSION, ck.CHECKPOINT_VERSION, schema.VERSION) == (2, 3, 8), "make a golden file of the last one"
+    assert (ENVELOPE_VERSION, ck.CHECKPOINT_VERSION, schema.VERSION) == (3, 4, 8), "make a golden file of the last one"
 
 
 @pytest.mark.req("REGR-011c-01", "REGR-011c-02", "BP-011c-10")
@@ -230,3 +230,49 @@ def test_programs_of_a_version_7_database_return_their_results_and_are_carried_o
         session.step("send", lambda: done.append("send"), idempotent=True)
     assert done == ["send"]
     assert [verify(programs, one.session_id)[1].problems for one in rows(programs)] == [(), ()]
+
+
+# Version 8.
+
+
+@pytest.fixture
+def lean_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    made = opened(tmp_path, "v8", {})
+    for name, value in {"HOME": str(tmp_path), "ACODE_HOME": str(made.state_dir), SECRET_VARIABLE: SECRET}.items():
+        monkeypatch.setenv(name, value)
+    return made
+
+
+def test_the_golden_database_really_is_of_version_8_in_every_format() -> None:
+    found = list(raw("v8"))
+    assert {version for version, _ in found} == {8}
+    assert {row["v"] for _, row in found if "event" in row} == {3}
+    assert {row["v"] for _, row in found if "event" not in row} == {4}
+
+
+def test_a_version_8_session_folds_from_its_snapshot_as_from_its_log(lean_programs: World) -> None:
+    with reading(lean_programs) as store:
+        for session_id in store.session_ids():
+            loaded = store.load(session_id)
+            assert loaded.checkpoint is not None and loaded.checkpoint.snapshot is not None
+            assert loaded.session == fold(envelope for envelope, _, _ in store.events(session_id))
+            assert store.verify(session_id).problems == ()
+
+
+@pytest.mark.req("REGR-011c-01", "NFR-011c-010")
+def test_programs_of_a_version_8_database_return_their_results_and_are_carried_on(lean_programs: World) -> None:
+    done = list[str]()
+
+    def paid(number: int) -> str:
+        done.append(f"paid {number} again")
+        return ""
+
+    with acode.session(ENDED, workspace=lean_programs.workspace) as session:
+        assert [session.step("pay", paid, one) for one in range(60)] == [f"{one} {'x' * 1_000}" for one in range(60)]
+    with acode.session(KILLED, workspace=lean_programs.workspace) as session:
+        assert [session.step("pay", paid, one) for one in range(60)] == [f"{one} {'x' * 1_000}" for one in range(60)]
+        assert [session.step(f"part-{one}", paid, one)[0] for one in range(5)] == list("01234")
+        session.run("true", idempotent=True)
+        session.step("send", lambda: done.append("send"), idempotent=True)
+    assert done == ["send"]
+    assert [verify(lean_programs, one.session_id)[1].problems for one in rows(lean_programs)] == [(), ()]

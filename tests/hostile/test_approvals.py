@@ -52,7 +52,7 @@ def grant_for(victim: Victim, step: str) -> ev.ApprovalGranted:
 def plant(victim: Victim, event: ev.Known, mac: bytes) -> None:
     """One more row at the end, as good as it can be made without the key."""
     last = victim.attack.last()
-    before = decode(victim.attack.body(last).encode())
+    before = decode(victim.attack.body(last).encode(), victim.id, last)
     envelope = Envelope(
         v=before.v,
         session_id=victim.id,

@@ -55,7 +55,7 @@ def marks(place: Path) -> int:
 def noted(place: Path, home: Path, session_id: str) -> list[ev.Noted]:
     keyring = seal.load_keyring(home / "acode", {}, create=False)
     with Store(place / ".agent", keyring, clock=None, new_id=None, look_only=True) as store:  # type: ignore[arg-type]
-        found = [decode(body).event for _, body, _ in store.rows(session_id)]
+        found = [decode(body, session_id, seq).event for seq, body, _ in store.rows(session_id)]
     return [event for event in found if isinstance(event, ev.Noted)]
 
 

@@ -92,7 +92,7 @@ def test_the_state_keeps_nothing_of_a_finished_step(place: Place) -> None:
         finally:
             db.close()
 
-    assert abs(size(400) - size(100)) < 100
+    assert abs(size(600) - size(250)) < 100
 
 
 def test_each_kind_of_step_has_its_one_sync_where_it_belongs(place: Place) -> None:

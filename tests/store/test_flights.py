@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,11 +97,3 @@ def test_a_repair_opens_a_step_again_whose_start_was_damaged_behind_a_snapshot(p
     salvaged = salvage(place.open(), session_id, accept_lost_key=False)
     assert named("s9") in salvaged.doubted and salvaged.seqs == (seq,)
     assert len(salvaged.session.in_flight) == AT_ONCE - 3 - 1
-
-
-def test_a_checkpoint_without_steps_in_flight_is_one_that_an_older_acode_reads(place: Place) -> None:
-    store = place.open()
-    session_id = many_at_once(store, ended=AT_ONCE)
-    bodies = [json.loads(body) for _, body, _ in store.checkpoint_rows(session_id)]
-    assert {body["v"] for body in bodies if "in_flight_at" in body["session"]} == {ck.CHECKPOINT_VERSION}
-    assert bodies[0]["v"] == ck.WITHOUT_POSITIONS and "in_flight_at" not in bodies[0]["session"]

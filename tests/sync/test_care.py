@@ -183,7 +183,7 @@ def test_a_repair_is_pushed_like_any_other_word(machines: tuple[Machine, Machine
     with one.store(look_only=False) as store:
         store.db.execute("DELETE FROM checkpoints WHERE seq > 1")
     assert one("session", "repair", session_id, "--yes").exit_code == 0
-    assert isinstance(decode(one.log(session_id)[-1][1]).event, ev.Quarantined)
+    assert isinstance(decode(one.log(session_id)[-1][1], session_id, 0).event, ev.Quarantined)
     assert_level(one, database, session_id)
     assert lease(database, session_id)[1] is None
 

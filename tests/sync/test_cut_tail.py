@@ -43,7 +43,7 @@ def signature(dsn: str) -> bytes:
 
 
 def notes(machine: Machine, session_id: str) -> list[str]:
-    events = [decode(body).event for _, body, _ in machine.log(session_id)]
+    events = [decode(body, session_id, seq).event for seq, body, _ in machine.log(session_id)]
     return [event.what for event in events if isinstance(event, ev.Noted)]
 
 

@@ -49,7 +49,7 @@ def marks(place: Path) -> int:
 
 
 def events(machine: Machine, session_id: str, kind: type[Any]) -> list[Any]:
-    found = [decode(body).event for _, body, _ in machine.log(session_id)]
+    found = [decode(body, session_id, seq).event for seq, body, _ in machine.log(session_id)]
     return [event for event in found if isinstance(event, kind)]
 
 

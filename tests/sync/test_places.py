@@ -258,7 +258,7 @@ class Place:
 
 
 def is_step(body: bytes) -> bool:
-    event = decode(body).event
+    event = decode(body, "", 0).event
     return isinstance(event, ev.Noted) and event.what == "a step"
 
 

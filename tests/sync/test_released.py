@@ -64,7 +64,7 @@ def with_id(command: tuple[str, ...], session_id: str) -> list[str]:
 
 
 def forced(machine: Machine, session_id: str) -> list[ev.Forced]:
-    found = [decode(body).event for _, body, _ in machine.log(session_id)]
+    found = [decode(body, session_id, seq).event for seq, body, _ in machine.log(session_id)]
     return [event for event in found if isinstance(event, ev.Forced)]
 
 
@@ -280,7 +280,7 @@ def test_the_lock_of_a_session_that_was_given_back_is_not_broken_without_an_answ
         assert one(*unlock, "--offline", "--reason", "two is switched off").exit_code == 0
     assert standing(one, given_back) == "owner"
     assert one("session", "approve", given_back).exit_code == 0, "whoever holds the session next records the decision"
-    events = [decode(body).event for _, body, _ in one.log(given_back)[len(before) :]]
+    events = [decode(body, given_back, seq).event for seq, body, _ in one.log(given_back)[len(before) :]]
     assert [type(event) for event in events[:2]] == [ev.LockBroken, ev.Forced]
     assert [event.reason for event in forced(one, given_back)] == ["two is switched off"]
 
@@ -292,7 +292,7 @@ def test_the_lock_of_a_session_that_was_given_back_is_broken_once_the_server_has
     before = one.log(given_back)
     with held_by_somebody(one, given_back):
         assert one("session", "unlock", given_back, "--force").exit_code == 0
-    events = [decode(body).event for _, body, _ in one.log(given_back)[len(before) :]]
+    events = [decode(body, given_back, seq).event for seq, body, _ in one.log(given_back)[len(before) :]]
     assert [type(event) for event in events] == [ev.LockBroken]
     assert one("sync", "now").exit_code == 0
     assert_level(one, database, given_back)

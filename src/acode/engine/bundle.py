@@ -22,7 +22,7 @@ from acode.engine.world import World
 from acode.errors import AcodeError, BundleDamaged, KeyMissing, LogRolledBack
 from acode.seal import GENESIS, Anchor, Keyring
 from acode.store import checkpoints as ck
-from acode.store.row_check import Gap, Judged, Noted, Stored, scan
+from acode.store.row_check import Gap, Judged, Noted, SessionKeys, Stored, scan
 from acode.store.store import Store
 from acode.store.verification import Problem, Verified, as_error
 
@@ -251,7 +251,10 @@ def _judge_events(bundle: _Bundle, header: Header, keyring: Keyring) -> tuple[li
         heads |= {seq: bytes.fromhex(checkpoint.head), **noted.heads}
     problems: list[Problem] = []
     known: list[Problem] = []
-    for item in scan(header.session_id, bundle.events, keyring, heads.get):
+    first = next((body for seq, _, body, _ in bundle.events if seq == 1), None)
+    for item in scan(
+        header.session_id, bundle.events, SessionKeys(keyring, header.session_id, lambda: first), heads.get
+    ):
         if isinstance(item, Judged) and item.envelope is not None:
             continue
         error = as_error(item, header.session_id)

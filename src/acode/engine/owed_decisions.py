@@ -93,7 +93,8 @@ def append_owed(run: Held) -> None:
     unsaid = of(sync_cursor.cursor_of(run.store, session_id))
     if not unsaid.done:
         return
-    said = [decode(body).event for _, body, _ in run.store.rows(session_id, unsaid.after, EVENTS_READ_MAX)]
+    rows = run.store.rows(session_id, unsaid.after, EVENTS_READ_MAX)
+    said = [decode(body, session_id, seq).event for seq, body, _ in rows]
     owed = [one for one in unsaid.done if one not in said]
     if run.session.terminal:  # an ended session is not resumed anywhere
         owed = [one for one in owed if isinstance(one, ev.Forced)]

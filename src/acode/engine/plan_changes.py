@@ -90,4 +90,4 @@ def event_at(run: Held, seq: int) -> Envelope:
     if len(rows) != 2 or rows[1][0] != seq:
         raise CannotContinue(f"event {seq} of session {session_id[-8:]} cannot be found")
     (_, _, head), (_, body, mac) = rows
-    return verify_row(session_id, seq, body, mac=mac, head=head, keyring=run.store.keyring)
+    return verify_row(session_id, seq, body, mac=mac, head=head, keys=run.store.keys_of(session_id))

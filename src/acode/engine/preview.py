@@ -28,6 +28,7 @@ from acode.resume_point import Interruption, Scenario
 from acode.state import Session, State
 from acode.store.checkpoints import Checkpoint
 from acode.store.log_tail import events_after
+from acode.store.step_index import AskedBefore
 from acode.store.verification import Problem, Verified
 from acode.workspace import Root
 
@@ -112,9 +113,12 @@ def refused_at_the_end(world: World, session: Session, options: Options) -> Deci
 
 
 def history(world: World, text: str, *, after: int = 0) -> Iterator[tuple[Envelope, bytes]]:
-    """The events behind number `after`, verified from the checkpoint before it."""
+    """The events behind number `after`, verified from the checkpoint before it; completions with what was asked for."""
     with opened(world, look_only=True) as store:
-        yield from events_after(store, resolve_id(world, store, text), after)
+        session_id = resolve_id(world, store, text)
+        asked = AskedBefore(store, session_id)
+        for envelope, mac in events_after(store, session_id, after):
+            yield asked.put_back(envelope), mac
 
 
 def verify(world: World, text: str) -> tuple[str, Verified]:

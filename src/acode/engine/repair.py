@@ -25,6 +25,7 @@ from acode.errors import AcodeError, BeyondRepair, HistoryDiverged, LogRolledBac
 from acode.events import types as ev
 from acode.seal import Anchor
 from acode.state import Session, State
+from acode.store.checkpoint_tail import Tail
 from acode.store.journal import Journal
 from acode.store.schema import SEQ_SPAN
 from acode.store.session_index import find_session, is_named_by
@@ -247,7 +248,7 @@ def apply_repair(
         problems=damage.problems[:20],
         backup=backup.name,
     )
-    journal = Journal(store, generation=generation, session=session, head=saved.head, last=None)
+    journal = Journal(store, generation=generation, session=session, head=saved.head, tail=Tail(None))
     run = Held(world, store, journal, root, None)
     said = run.append(event, *afterwards(session, damage), actor="user")
     repaired = notices.Repaired(kind=damage.kind, quarantined=list(saved.seqs), backup=str(backup))

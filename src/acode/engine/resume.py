@@ -417,7 +417,6 @@ def known_content(run: Held, path: str, sha256: str) -> bytes | None:
 def start_on_record(run: Held, found: Survey, report: Report | None, options: Options) -> None:
     """The plan is logged before anything of it is executed."""
     continuation, session = found.continuation, run.session
-    checkpoint = run.journal.checkpoint
     sync = sync_state(run.world, run.store, session.session_id)
     action = continuation.in_progress.action if continuation.in_progress else None
     started = ev.ResumeStarted(
@@ -425,7 +424,7 @@ def start_on_record(run: Held, found: Survey, report: Report | None, options: Op
         interruption_class=found.interruption.cls,
         counted=(found.interruption.cls is not None or not found.interruption.known) and not options.force,
         automatic=options.actor == "system",
-        checkpoint_id=checkpoint.id if checkpoint else 0,
+        checkpoint_id=run.journal.checkpoint_id,
         point_seq=found.point.seq if found.point else None,
         point_event_id=found.point.event_id if found.point else None,
         skipped_tasks=len(continuation.skipped_tasks),

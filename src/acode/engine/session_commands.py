@@ -169,8 +169,7 @@ def save_point(world: World, text: str, label: str) -> tuple[Session, int]:
                 hint=hints.hint(run.session, "Settle it first: {}", hints.Resume()),
             )
         run.append(ev.CheckpointCreated(label=world.redactor.text(label)), actor="user")
-        assert run.journal.checkpoint is not None
-        return run.session, run.journal.checkpoint.id
+        return run.session, run.journal.checkpoint_id
 
 
 def pause(world: World, text: str) -> tuple[Session, int | None]:

@@ -26,7 +26,7 @@ from acode.errors import AcodeError, DiskFull, LogRolledBack, UnsafePath, WriteF
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Run, Step, declared_outputs, describe
-from acode.state import State
+from acode.state import InFlight, State
 from acode.steps import kind_of
 from acode.steps.interface import Done, Failed, Prepared, Site
 from acode.steps.run import make_place
@@ -459,7 +459,10 @@ def record_end(
         source, own = run.source, own_changes(run, started, done, settled=settled)
         touched = tuple([path for path in done.touched if path in own.touched])
         pieces, files = in_pieces(step.id, started.attempt, own.files)
-        completed = completion_of(step, started, done, took_ms=took_ms, settled=settled, files=files, touched=touched)
+        flight = run.session.in_flight.get(step.id)
+        completed = completion_of(
+            step, started, done, took_ms=took_ms, settled=settled, files=files, touched=touched, flight=flight
+        )
         ending = source.task_ending(step.id, completed.duration_ms)
         following = source.following_read(step) if request is not None else None
         begun = () if following is None else (start_of(run, following)[0],)
@@ -490,12 +493,16 @@ def completion_of(
     settled: bool,
     files: tuple[ev.FileState, ...],
     touched: tuple[str, ...],
+    flight: InFlight | None,
 ) -> ev.StepCompleted:
+    """`flight`: the step in flight, if it is on record as it was started; its start says what was asked for."""
+    on_record = flight is not None and flight.started is started
     return ev.StepCompleted(
         step=step.id,
         task=started.task,
         attempt=started.attempt,
         key=started.key,
+        start=flight.seq if flight is not None and on_record else 0,
         duration_ms=done.duration_ms if done.duration_ms is not None else took_ms,
         settled=settled,
         output=done.output,
@@ -503,7 +510,7 @@ def completion_of(
         touched=touched[:NAMES_IN_EVENT_MAX],
         unrecorded=done.unrecorded,
         result=done.result,
-        asked=started.asked,
+        asked=None if on_record else started.asked,
         spent=done.spent,
     )
 

@@ -1,29 +1,35 @@
 """The envelope around an event, and the one way to bytes and back.
 
 The bytes are the truth: a message code covers them as they were written, so nothing here ever re-encodes a stored
-event. Older envelopes are lifted by small pure functions, one per version; a newer one is refused by name.
+event. A row holds only what does not follow from where it stands: the session and the number are those of its place,
+which the code covers too; the id of the event is made of them and its time; the key is that of the first event unless
+another is named. Older envelopes are lifted by small pure functions, one per version; a newer one is refused by name.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
-from datetime import datetime
-from functools import cache
-from typing import Any, get_args
+from datetime import UTC, datetime, timedelta
+from functools import cache, lru_cache
+from typing import Annotated, Any, get_args
 
 import msgspec
 
 from acode.errors import EventTooLarge, NewerSchema, UnreadableEvent
-from acode.events.types import Event, Known, Unknown
+from acode.events.lean_steps import PlainStart, leave_out, restore, stored_class
+from acode.events.types import Event, Known, StepStarted, Unknown
 
-ENVELOPE_VERSION = 2
+ENVELOPE_VERSION = 3
+NAMES_ITS_PLACE = 2  # up to this version a row names its session, its number and its id itself
 EVENT_BYTES_MAX = 1_048_576
 
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 Actor = str  # "user", "system", or the name of a tool that wrote through the library
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the log: who said what, when, and as which number."""
+    """One row of the log: who said what, when, and as which number. `key_id` "": that of the first event."""
 
     v: int
     session_id: str
@@ -40,7 +46,26 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
         return event.type if isinstance(event, Unknown) else _TAGS[type(event)]
 
 
-class _Outer(msgspec.Struct, frozen=True, kw_only=True):
+class _Outer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The envelope as it is stored. The first event, on which the others rest, names session, number and key."""
+
+    v: int
+    session_id: str = ""
+    seq: int = 0
+    at: Moment
+    actor: str = "system"
+    key_id: str = ""
+
+
+class _Row(_Outer, frozen=True, kw_only=True):
+    event: Any
+
+
+class _Stored(_Outer, frozen=True, kw_only=True):
+    event: msgspec.Raw
+
+
+class _OuterOf2(msgspec.Struct, frozen=True, kw_only=True):
     v: int
     session_id: str
     seq: int
@@ -50,7 +75,7 @@ class _Outer(msgspec.Struct, frozen=True, kw_only=True):
     key_id: str
 
 
-class _Stored(_Outer, frozen=True, kw_only=True):
+class _StoredOf2(_OuterOf2, frozen=True, kw_only=True):
     event: msgspec.Raw
 
 
@@ -61,32 +86,54 @@ class _Version(msgspec.Struct, frozen=True, kw_only=True):
 class _Tag(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     ignorable: bool = False
+    function: str | None = None  # a start has one only in its short form
 
 
 _encoder = msgspec.json.Encoder()
 _stored = msgspec.json.Decoder(_Stored)
+_stored_of_2 = msgspec.json.Decoder(_StoredOf2)
 _version = msgspec.json.Decoder(_Version)
 _tag = msgspec.json.Decoder(_Tag)
+_plain_start = msgspec.json.Decoder(PlainStart)
+_BEGINNINGS = {version: b'{"v":%d,' % version for version in (ENVELOPE_VERSION, NAMES_ITS_PLACE)}
 _MARK = b'"event":{"type":"'
+_PLAIN = b'step_started","function":"'
 _MANY = frozenset({"step_started", "step_completed", "step_failed", "step_settled"})  # of these a log has thousands
 _CLASSES: dict[str, type[Known]] = {str(cls.__struct_config__.tag): cls for cls in get_args(Known)}
 _TAGS: dict[type[Event], str] = {cls: tag for tag, cls in _CLASSES.items()}
 TYPES: frozenset[str] = frozenset(_CLASSES)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_LOW_BITS = 2**48 - 1
 
 
 @cache
-def _decoder(tag: str) -> msgspec.json.Decoder[Known]:
+def _decoder(tag: str, *, here: bool) -> msgspec.json.Decoder[Any]:
     """One per type, made when the type is first met: one for all of them costs every start milliseconds."""
-    return msgspec.json.Decoder(_CLASSES[tag])
+    return msgspec.json.Decoder(stored_class(_CLASSES[tag]) if here else _CLASSES[tag])
 
 
 def type_of(event: Event) -> str:
     return _TAGS[type(event)]
 
 
-def encode(envelope: Envelope) -> bytes:
+# To bytes.
+
+
+def encode(envelope: Envelope, *, first_key: str = "", boot_id: str = "") -> bytes:
+    """The row of an event. `first_key`: that of the first event; `boot_id`: as the log has last named it."""
+    first = envelope.seq == 1
+    row = _Row(
+        v=ENVELOPE_VERSION,
+        session_id=envelope.session_id if first else "",
+        seq=1 if first else 0,
+        at=envelope.at,
+        actor=envelope.actor,
+        key_id=envelope.key_id if first or envelope.key_id != first_key else "",
+        event=leave_out(envelope.event, envelope.session_id, envelope.seq, boot_id),
+    )
     try:
-        body = _encoder.encode(envelope)
+        body = _encoder.encode(row)
     except UnicodeEncodeError as error:  # a file name that is no text came through as lone surrogates
         raise UnreadableEvent(f"event {envelope.type} holds text that is not Unicode: {error.reason}") from error
     if len(body) > EVENT_BYTES_MAX:
@@ -97,17 +144,76 @@ def encode(envelope: Envelope) -> bytes:
     return body
 
 
-def decode(body: bytes) -> Envelope:
-    """Bytes to an envelope; what cannot be read raises by name, a type that is not known comes back as `Unknown`."""
+def covered(v: int, session_id: str, seq: int, body: bytes) -> bytes:
+    """The bytes that a row's code covers: with its place, where the row does not name it. Otherwise a row and the code
+    before it, moved to another session together, would prove each other there."""
+    return body if v <= NAMES_ITS_PLACE else b"%b:%d:%b" % (session_id.encode(), seq, body)
+
+
+def event_id_of(session_id: str, seq: int, at: datetime) -> str:
+    """A UUID of version 7 that follows from the place and the time of an event."""
+    passed = at - _EPOCH
+    ms = passed // _MILLISECOND
+    variant, low = _own_bits(session_id)
+    us = passed.microseconds % 1000
+    return f"{ms >> 16:08x}-{ms & 0xFFFF:04x}-7{us:03x}-{variant}-{low + seq & _LOW_BITS:012x}"
+
+
+@lru_cache(maxsize=64)
+def _own_bits(session_id: str) -> tuple[str, int]:
+    """Bits of the session that keep the ids of its events apart from those of others."""
+    digits = hashlib.sha256(session_id.encode(errors="replace")).hexdigest()
+    return f"{0x8 | (int(digits[0], 16) & 0x3):x}{digits[1:4]}", int(digits[4:16], 16)
+
+
+# From bytes.
+
+
+def decode(body: bytes, session_id: str, seq: int) -> Envelope:
+    """The row at a place; what cannot be read raises by name, a type that is not known comes back as `Unknown`.
+
+    A row that names its own place may claim another one, which a caller compares.
+    """
     try:
-        stored = _at_once(body)
-        if stored is not None:
-            event = stored.event
-        else:
-            stored = _stored_now(body) or _lifted(body)
-            event = _decode_event(stored.event)
+        version = next((v for v, beginning in _BEGINNINGS.items() if body.startswith(beginning)), 0)
+        match version or _version.decode(body).v:
+            case 3:
+                return _decode_here(body, session_id, seq)
+            case 2:
+                return _decode_version_2(body)
+            case older:
+                return _lifted(body, older, seq)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableEvent(f"an event cannot be parsed: {error}") from error
+
+
+def _decode_here(body: bytes, session_id: str, seq: int) -> Envelope:
+    stored = _at_once(body, _Outer)
+    if stored is not None:
+        event = stored.event
+    else:
+        stored = _stored.decode(body)
+        event = _decode_event(stored.event, here=True)
+    session_id, seq = stored.session_id or session_id, stored.seq or seq
+    return Envelope(
+        v=stored.v,
+        session_id=session_id,
+        seq=seq,
+        event_id=event_id_of(session_id, seq, stored.at),
+        at=stored.at,
+        actor=stored.actor,
+        key_id=stored.key_id,
+        event=restore(event, session_id, seq),
+    )
+
+
+def _decode_version_2(body: bytes) -> Envelope:
+    stored = _at_once(body, _OuterOf2)
+    if stored is not None:
+        event = stored.event
+    else:
+        stored = _stored_of_2.decode(body)
+        event = _decode_event(stored.event, here=False)
     return Envelope(
         v=stored.v,
         session_id=stored.session_id,
@@ -120,7 +226,7 @@ def decode(body: bytes) -> Envelope:
     )
 
 
-def _at_once(body: bytes) -> Any:
+def _at_once(body: bytes, outer: type[msgspec.Struct]) -> Any:
     """The envelope and its event in one go, as most rows can be read; None where it must be looked at closely.
 
     The mark cannot stand inside a text, where its quotes would be escaped, and nothing but texts stands before it.
@@ -132,50 +238,40 @@ def _at_once(body: bytes) -> Any:
     if tag not in _MANY:
         return None
     try:
-        stored = _whole(tag).decode(body)
+        return _whole(tag, body.startswith(_PLAIN, start), outer).decode(body)
     except msgspec.ValidationError:
         return None
-    return stored if stored.v == ENVELOPE_VERSION else None
 
 
 @cache
-def _whole(tag: str) -> msgspec.json.Decoder[Any]:
-    fields = [("event", _CLASSES[tag])]
-    return msgspec.json.Decoder(msgspec.defstruct("_Whole", fields, bases=(_Outer,), frozen=True, kw_only=True))
+def _whole(tag: str, plain: bool, outer: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
+    cls = _CLASSES[tag]
+    fields = [("event", cls if outer is _OuterOf2 else PlainStart if plain else stored_class(cls))]
+    return msgspec.json.Decoder(msgspec.defstruct("_Whole", fields, bases=(outer,), frozen=True, kw_only=True))
 
 
-def _stored_now(body: bytes) -> _Stored | None:
-    """The envelope in today's shape, or None where it has another version, whose shape may be any other."""
-    try:
-        stored = _stored.decode(body)
-    except msgspec.ValidationError:
-        if _version.decode(body).v == ENVELOPE_VERSION:
-            raise
-        return None
-    return stored if stored.v == ENVELOPE_VERSION else None
-
-
-def _decode_event(raw: msgspec.Raw) -> Known | Unknown:
+def _decode_event(raw: msgspec.Raw, *, here: bool) -> Any:
     tag = _tag.decode(raw)
     if tag.type not in TYPES:
         return Unknown(type=tag.type, ignorable=tag.ignorable)
-    return _decoder(tag.type).decode(raw)
+    if here and tag.function is not None and _CLASSES[tag.type] is StepStarted:
+        return _plain_start.decode(raw)
+    return _decoder(tag.type, here=here).decode(raw)
 
 
-def _lifted(body: bytes) -> _Stored:
+def _lifted(body: bytes, version: int, seq: int) -> Envelope:
     """An older envelope in today's shape; the stored bytes, which the message code covers, stay as they are."""
     plain: dict[str, Any] = msgspec.json.decode(body)
-    version = plain["v"]
     if not 1 <= version < ENVELOPE_VERSION:
         raise NewerSchema(
-            f"event {plain.get('seq')} has envelope version {version}, this acode knows {ENVELOPE_VERSION}"
+            f"event {plain.get('seq', seq)} has envelope version {version}, this acode knows {ENVELOPE_VERSION}"
         )
     try:
         for lift in UPCASTERS[version - 1 :]:
             plain = lift(plain)
     except KeyError as error:
         raise UnreadableEvent(f"an event of envelope version {version} has no field {error}") from error
-    return _stored.decode(_encoder.encode(plain))
+    return _decode_version_2(_encoder.encode(plain))
 
 
 def _v1_to_v2(plain: dict[str, Any]) -> dict[str, Any]:

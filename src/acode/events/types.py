@@ -259,11 +259,12 @@ class StepCompleted(Event, frozen=True, kw_only=True, tag="step_completed"):
     output: Output | None = None
     files: tuple[FileState, ...] = ()
     touched: tuple[str, ...] = ()  # files an undeclared command changed
-    # utputs beyond the limit, which are neither compared nor rolled back; unreadable places count as one
+    # outputs beyond the limit, which are neither compared nor rolled back; unreadable places count as one
     unrecorded: int = 0
     result: Any = None
     asked: Asked | None = None
     spent: Spent | None = None  # of a request to a model
+    start: int = 0  # the event that began it, and says what was asked for; 0: `asked` does
 
 
 class StepFailed(Event, frozen=True, kw_only=True, tag="step_failed"):

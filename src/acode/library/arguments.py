@@ -65,8 +65,9 @@ def key_of(run: Held) -> bytes:
     Where that key is lost, and a person has accepted its events, it is made of the first one that can be verified.
     """
     accepted, session_id = run.session.accepted, run.session.session_id
-    _, body, _ = next(run.store.rows(session_id, accepted.through if accepted is not None else 0, 1))
-    return seal.seal(run.store.keyring.key(decode(body).key_id), PURPOSE, session_id.encode())
+    seq, body, _ = next(run.store.rows(session_id, accepted.through if accepted is not None else 0, 1))
+    key = run.store.keys_of(session_id).key(decode(body, session_id, seq).key_id)
+    return seal.seal(key, PURPOSE, session_id.encode())
 
 
 def digest_of(value: Any) -> str:

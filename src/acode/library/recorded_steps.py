@@ -66,7 +66,7 @@ class Record:
         self._on_change = on_change
         self._known_before = run.session.steps_done
         self._nested_before = run.session.steps_done - run.session.tasks_done
-        self._finished = Finished(run.store, run.session.session_id)
+        self._finished = Finished(run.store, run.session.session_id, run.journal.unindexed)
         self._works: dict[str, Work | None] | None = None
 
     def find(self, step: str, scope: Scope) -> ev.StepCompleted | None:

@@ -14,7 +14,7 @@ from acode.state.session import (
     State,
     StepRecord,
 )
-from acode.state.session_fold import advance, begin, fold
+from acode.state.session_fold import advance, begin, fold, with_boot
 
 __all__ = [
     "NESTED",
@@ -32,4 +32,5 @@ __all__ = [
     "advance",
     "begin",
     "fold",
+    "with_boot",
 ]

@@ -176,6 +176,7 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     resumes: int = 0
     attempting: tuple[bool, bool] = (False, False)  # what the last resume counts as: an attempt, an automatic one
     escalated: bool = False
+    boot_id: str = ""  # of the owner that the log has named last
     secret_env: tuple[str, ...] = ()  # names that commands of a program have declared; a plan names its own
     last_resume_seq: int = 0
     refused_at: datetime | None = None  # by the clock of the attempts refused since the run ended, the earliest

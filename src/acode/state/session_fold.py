@@ -15,7 +15,7 @@ import msgspec
 
 from acode.errors import BadTransition, ReplayDisorder, SequenceGap
 from acode.events import types as ev
-from acode.events.codec import Envelope
+from acode.events.codec import NAMES_ITS_PLACE, Envelope
 from acode.events.definition import Run
 from acode.state.session import (
     NESTED,
@@ -62,6 +62,7 @@ def begin(envelope: Envelope) -> Session:
         source=created.source,
         kind=created.kind,
         run_id=created.task if SOURCES[created.kind].has_run_id else "",
+        boot_id=_boot_of(envelope, created.owner),
         records=Records(),
         created=created,
         plan=created.plan,
@@ -202,7 +203,10 @@ def _step_started(session: Session, event: ev.StepStarted, envelope: Envelope) -
     session.started_any = True
     session.last_attempted = event.step
     session.in_flight[event.step] = InFlight(
-        started=event, seq=envelope.seq, at=envelope.at, failures=before.failures if before else 0
+        started=with_boot(event, session.boot_id),
+        seq=envelope.seq,
+        at=envelope.at,
+        failures=before.failures if before else 0,
     )
     if event.performer is not None:
         _see_performer(session, event.performer)
@@ -210,6 +214,18 @@ def _step_started(session: Session, event: ev.StepStarted, envelope: Envelope) -
         session.steps_total = max(session.steps_total, session.steps_done + len(session.in_flight))
         if event.definition is not None and isinstance(event.definition.action, Run):
             session.secret_env = tuple(dict.fromkeys((*session.secret_env, *event.definition.action.secret_env)))
+
+
+def _boot_of(envelope: Envelope, owner: ev.Owner) -> str:
+    """Snapshots of older logs know of none, and neither does a fold of them: their starts name their own."""
+    return owner.boot_id if envelope.v > NAMES_ITS_PLACE else ""
+
+
+def with_boot(started: ev.StepStarted, boot_id: str) -> ev.StepStarted:
+    """The start of a call with the boot that its row leaves out; it tells a reboot from a crash of the process."""
+    if started.boot_id or not boot_id or started.kind != "call":
+        return started
+    return msgspec.structs.replace(started, boot_id=boot_id)
 
 
 def _see_performer(session: Session, performer: ev.Performer) -> None:
@@ -220,13 +236,14 @@ def _see_performer(session: Session, performer: ev.Performer) -> None:
     session.performer = performer
 
 
-def _see_end(session: Session, event: ev.StepCompleted) -> None:
+def _see_end(session: Session, event: ev.StepCompleted, flight: InFlight | None) -> None:
     """Of a call that an agent must not repeat without knowing: settled, it was away; else it may be killed now.
 
     That it begins another call does not show that it has kept this one's result: a model asks for several at once, and
     some agents keep none before the last of them has ended. The end of its turn shows it.
     """
-    ended = {event.asked.arguments: event.step} if event.asked is not None else {}
+    asked = event.asked or (flight.started.asked if flight is not None else None)
+    ended = {asked.arguments: event.step} if asked is not None else {}
     if event.settled:
         session.untold = {**session.untold, **ended}
     else:
@@ -254,7 +271,7 @@ def _step_completed(session: Session, event: ev.StepCompleted, envelope: Envelop
     if event.spent is not None:
         _spend(session, event.step, event.spent)
     if source.observed:
-        _see_end(session, event)
+        _see_end(session, event, flight)
     if source.asked:
         _library_step_completed(session, event, envelope, follows_model=source.follows_model)
         return
@@ -456,6 +473,7 @@ def _decided(session: Session, event: ev.ResumeDecision, envelope: Envelope) -> 
 def _resume_started(session: Session, event: ev.ResumeStarted, envelope: Envelope) -> None:
     session.resumes += 1
     session.last_resume_seq = envelope.seq
+    session.boot_id = _boot_of(envelope, event.owner)
     if event.automatic:
         session.resumes_automatic += 1
     if event.counted:

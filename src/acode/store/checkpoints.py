@@ -1,4 +1,8 @@
-"""Checkpoints: a small sealed row per completed step, and full snapshots often enough.
+"""Checkpoints: each completed step is one, and a small sealed row and a full snapshot stand in the log often enough.
+
+A completion proves itself, and whoever reads it knows the row before it and the few events between: a row for each
+would double the log. A row is written when the log has grown by `due_bytes` since the last one, and where a session
+begins, stops or ends.
 
 A step in flight stands in both as the number of the event that began it: with a thousand at once, their starts would
 be written again with each completion. A reader of the checkpoint fetches those events, and verifies them.
@@ -22,10 +26,11 @@ from acode.errors import CheckpointForged, CheckpointMissing, NewerSchema
 from acode.events import Envelope
 from acode.events import types as ev
 from acode.seal import Keyring
-from acode.state import InFlight, Session
+from acode.state import InFlight, Session, with_boot
 
-CHECKPOINT_VERSION = 3
-WITHOUT_POSITIONS = 2  # the version of one that names no step in flight by its event: acode 0.1 reads it
+CHECKPOINT_VERSION = 4
+EACH_HAS_A_ROW = 3  # up to this version each checkpoint is a row, numbered by its id
+DUE_BYTES_MIN = 32_768  # of log since the last row: a reader of the newest one folds so much in half a millisecond
 SNAPSHOT_BYTES_MIN = 65_536  # of log since the last one: about a hundred events, which a resume reads in a millisecond
 PURPOSE = b"checkpoint"
 
@@ -41,7 +46,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Position and counters at one event; `session` holds no records."""
 
     v: int
-    id: int
+    id: int  # the checkpoints before it: completions, and rows that somebody asked for or that end the session
     session_id: str
     seq: int
     head: str
@@ -50,11 +55,22 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     session: Session
     label: str = ""
     snapshot: SnapshotRef | None = None
+    row: int | msgspec.UnsetType = msgspec.UNSET  # its number among the rows; up to version 3 that is its id
+    size: int | msgspec.UnsetType = msgspec.UNSET  # of its row; known to whoever has read or written it, never stored
+
+    @property
+    def row_number(self) -> int:
+        return self.id if self.row is msgspec.UNSET else self.row
 
 
 _encoder = msgspec.json.Encoder()
 _checkpoint = msgspec.json.Decoder(Checkpoint)
 _session = msgspec.json.Decoder(Session)
+
+
+def due_bytes(row: Checkpoint | None) -> int:
+    """So much log behind a row makes the next completion write one more: rows stay a fraction of the log."""
+    return max(DUE_BYTES_MIN, 0 if row is None or row.size is msgspec.UNSET else 2 * row.size)
 
 
 def small(session: Session) -> Session:
@@ -82,18 +98,21 @@ def by_position(session: Session) -> Session:
     positions = {
         step: flight.seq
         for step, flight in session.in_flight.items()
-        if flight.failures == 0 and flight.stopped is None and flight.unknown is None
+        if flight.failures == 0
+        and flight.stopped is None
+        and flight.unknown is None
+        and (flight.started.boot_id == session.boot_id or flight.started.kind != "call")
     }
     whole = {step: flight for step, flight in session.in_flight.items() if step not in positions}
     return msgspec.structs.replace(session, in_flight=whole, in_flight_at=positions)
 
 
-def begun_in(envelope: Envelope, step: str) -> InFlight | None:
-    """The step as this event began it; a repair opens steps too."""
+def begun_in(envelope: Envelope, step: str, boot_id: str = "") -> InFlight | None:
+    """The step as this event began it; a repair opens steps too. `boot_id`: of the owner at that time."""
     event = envelope.event
     started: ev.StepStarted | None = None
     if isinstance(event, ev.StepStarted) and event.step == step:
-        started = event
+        started = with_boot(event, boot_id)
     if isinstance(event, ev.Quarantined):
         started = next((one for one in event.opened if one.step == step), None)
     return InFlight(started=started, seq=envelope.seq, at=envelope.at) if started is not None else None
@@ -123,7 +142,7 @@ def open_checkpoint(session_id: str, seq: int, body: bytes, mac: bytes, keyring:
         raise _forged(session_id, seq, f"it is no checkpoint: {error}") from error
     if (checkpoint.session_id, checkpoint.seq) != (session_id, seq):
         raise _forged(session_id, seq, f"it belongs to event {checkpoint.seq} of session {checkpoint.session_id}")
-    return checkpoint
+    return msgspec.structs.replace(checkpoint, size=len(body))
 
 
 def _forged(session_id: str, seq: int, why: str) -> CheckpointForged:
@@ -134,7 +153,7 @@ def _forged(session_id: str, seq: int, why: str) -> CheckpointForged:
 
 def _decode(plain: dict[str, Any], body: bytes) -> Checkpoint:
     version = plain.get("v")
-    if version in (WITHOUT_POSITIONS, CHECKPOINT_VERSION):  # the former is the latter without the positions
+    if version in (2, 3, CHECKPOINT_VERSION):  # each has the fields of the one before it, and perhaps some more
         return _checkpoint.decode(body)
     if not isinstance(version, int) or not 1 <= version < CHECKPOINT_VERSION:
         raise NewerSchema(f"a checkpoint has format version {version}, this acode knows {CHECKPOINT_VERSION}")

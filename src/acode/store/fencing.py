@@ -27,6 +27,6 @@ def fencing_journal(store: Store, loaded: Loaded, generation: int) -> FencingJou
         generation=generation + 1,
         session=loaded.session,
         head=loaded.head,
-        last=loaded.checkpoint,
+        tail=loaded.tail,
         bytes_since_snapshot=loaded.bytes_since_snapshot,
     )

@@ -45,11 +45,11 @@ def _flight(store: Store, stored: Session, step: str, seq: int) -> InFlight:
     rows = list(store.stored(session_id, seq - 2, 2))
     if len(rows) < 2 or rows[1][0] != seq:
         raise SequenceGap(f"session {session_id[-8:]}: event {seq} is missing, with which step {step} began", seq=seq)
-    found = judge(session_id, rows[1], Noted(stored).heads.get(seq - 1, rows[0][3]), store.keyring)
+    found = judge(session_id, rows[1], Noted(stored).heads.get(seq - 1, rows[0][3]), store.keys_of(session_id))
     if found.error is not None:
         raise found.error
     assert found.envelope is not None
-    flight = ck.begun_in(found.envelope, step)
+    flight = ck.begun_in(found.envelope, step, stored.boot_id)
     if flight is None:
         raise ChainBroken(f"event {seq} of session {session_id[-8:]} is not the start of step {step}", seq=seq)
     return flight

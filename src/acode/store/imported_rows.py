@@ -84,7 +84,7 @@ def _insert(store: Store, arrival: Arrival, blobs: list[tuple[str, str, bytes | 
 
 
 def _new_session(store: Store, session_id: str, first: bytes) -> int:
-    created = decode(first)
+    created = decode(first, session_id, 1)
     row = (session_id, stamp(created.at), 1, session_index.key_of(created.event))
     store.db.execute(session_index.INSERT, row)
     return store.base(session_id)

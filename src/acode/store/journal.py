@@ -21,29 +21,19 @@ import msgspec
 
 from acode import forked, seal
 from acode.errors import AcodeError, LockLost, WriteFailed
-from acode.events import ENVELOPE_VERSION, Envelope, encode
+from acode.events import ENVELOPE_VERSION, Envelope, covered, encode, event_id_of
 from acode.events import types as ev
 from acode.state import Session, State, advance, begin
 from acode.store import checkpoints as ck
 from acode.store import database, session_index
 from acode.store.blobs import INLINE_BYTES_MAX
+from acode.store.checkpoint_tail import Tail
 from acode.store.database import FULL, NORMAL
 from acode.store.schema import SEQ_SPAN
 
 if TYPE_CHECKING:
     from acode.store.store import Store
 
-TAIL_EVENTS_MAX = 64  # a quiet session that collects refused decisions gets a checkpoint after so many
-CHECKPOINTED: frozenset[type] = frozenset(
-    {
-        ev.SessionCreated,
-        ev.StepCompleted,
-        ev.CheckpointCreated,
-        ev.StepsRolledBack,
-        ev.SessionCompleted,
-        ev.Quarantined,
-    }
-)
 TOUCH = """
 BEGIN IMMEDIATE;
 UPDATE sessions SET created_at = created_at || ' ' WHERE session_id = :session_id;
@@ -88,7 +78,7 @@ class Journal:
         generation: int,
         session: Session | None,
         head: bytes,
-        last: ck.Checkpoint | None,
+        tail: Tail,
         bytes_since_snapshot: int = 0,
         session_id: str | None = None,
         keeps_checkpoints: bool = True,
@@ -100,11 +90,14 @@ class Journal:
         if session is not None:
             self.session = session
         self._head = head
-        self._last = last
+        self._tail = tail
+        self.unindexed: dict[str, int] = tail.unindexed  # a program's finished steps that the index does not know yet
+        self._indexing: list[tuple[str, int]] = []  # and those that it is told of with the next commit
         self._keeps_checkpoints = keeps_checkpoints  # False: some are gone, and a new one would hide that
         self._bytes_since_snapshot = bytes_since_snapshot
         self._key_id = store.keyring.current
         self._key = store.keyring.key(self._key_id)
+        self._first_key = store.keys_of(session.session_id).first_id if session else self._key_id
         self._execute = store.db.cursor().execute  # one cursor for all appends: making one costs as much as its row
         self._dead = False
         self._dead_disk = False  # a sync has failed
@@ -143,8 +136,15 @@ class Journal:
         return self._head
 
     @property
-    def checkpoint(self) -> ck.Checkpoint | None:
-        return self._last
+    def checkpoint_id(self) -> int:
+        return self._tail.checkpoint_id
+
+    def _forget_indexed(self) -> None:
+        """Only behind the commit: a step must be found at any time, here or in the index."""
+        for step, seq in self._indexing:
+            if self.unindexed.get(step) == seq:
+                del self.unindexed[step]
+        self._indexing = []
 
     def append(
         self,
@@ -231,6 +231,8 @@ class Journal:
         self._store.room.ahead()
         self._execute("COMMIT")
         self._begun = False
+        if self._indexing:
+            self._forget_indexed()
         self.committed = Position(self.session.seq, self._head, self.session.updated_at)
         if full:
             self._note_durable(self.committed)
@@ -352,11 +354,13 @@ class Journal:
         at = store.clock()
         if session is not None and at <= session.updated_at:
             at = session.updated_at + ONE_TICK
+        session_id = session.session_id if session else self._new_session_id or store.new_id()
+        seq = session.seq + 1 if session else 1
         envelope = Envelope(
             v=ENVELOPE_VERSION,
-            session_id=session.session_id if session else self._new_session_id or store.new_id(),
-            seq=session.seq + 1 if session else 1,
-            event_id=store.new_id(),
+            session_id=session_id,
+            seq=seq,
+            event_id=event_id_of(session_id, seq, at),
             at=at,
             actor=actor,
             key_id=self._key_id,
@@ -376,28 +380,28 @@ class Journal:
             if due and isinstance(event, ev.StepStarted):
                 self._write_checkpoint(envelopes[-1].event)
                 due = False
-            envelopes.append(self._write_event(self._next(event, actor)))
-            due = due or type(event) in CHECKPOINTED
+            due = self._write_event(self._next(event, actor), envelopes) or due
             if isinstance(event, ev.Quarantined):
                 self._begin_again()
         if blobs:
             self._insert_blobs(blobs)
-        if self._keeps_checkpoints and (due or self._overdue()):
+        if self._keeps_checkpoints and (due or (self._tail.is_due and not self.session.in_flight)):
             self._checkpoint_for = envelopes[-1].event
         self._note_standing()
         return envelopes
 
-    def _write_event(self, envelope: Envelope) -> Envelope:
-        seq, session_id, event = envelope.seq, envelope.session_id, envelope.event
+    def _write_event(self, envelope: Envelope, written: list[Envelope]) -> bool:
+        """Whether a checkpoint row is due with it."""
+        seq, session_id = envelope.seq, envelope.session_id
         if seq == 1:
             self._insert_session(envelope)
-        body = encode(envelope)
-        self._head = seal.code(self._key, self._head, body)
+        body = encode(envelope, first_key=self._first_key, boot_id=self.session.boot_id)
+        self._head = seal.code(self._key, self._head, covered(envelope.v, session_id, seq, body))
         self._bytes_since_snapshot += len(body)
-        self._rows.append((INSERT_EVENT, (self._base + seq, session_id, seq, body.decode(), self._head)))
-        if isinstance(event, ev.StepCompleted) and self.session.steps_from.asked:
-            self._rows.append((INSERT_FINISHED, (self._base // SEQ_SPAN, event.step, seq)))
-        return envelope
+        # Filed by its id alone, as the session's name in each row is a tenth of a small step.
+        self._rows.append((INSERT_EVENT, (self._base + seq, "", seq, body.decode(), self._head)))
+        written.append(envelope)
+        return self._tail.add(envelope.event, seq, len(body))
 
     def _insert_blobs(self, blobs: Mapping[str, Blob]) -> None:
         """The rows, and the files they name in their places: a session that ends sees both or neither.
@@ -420,7 +424,7 @@ class Journal:
             "DELETE FROM snapshots WHERE id > ? AND id < ?",
         ):
             self._rows.append((query, (self._base, self._base + SEQ_SPAN)))
-        self._last = None
+        self._tail = Tail(None, self.unindexed)
         self._bytes_since_snapshot = max(self._bytes_since_snapshot, ck.SNAPSHOT_BYTES_MIN)
 
     def _insert_session(self, envelope: Envelope) -> None:
@@ -463,36 +467,35 @@ class Journal:
             return self._fenced(*self._lost_to)
         return WriteFailed("an earlier write failed: this process must not write to the log any more")
 
-    def _overdue(self) -> bool:
-        behind = self.session.seq - (self._last.seq if self._last else 0)
-        return behind >= TAIL_EVENTS_MAX and not self.session.in_flight  # never in the middle of a step
-
     def _write_checkpoint(self, last: ev.Known | ev.Unknown) -> None:
-        session, before = self.session, self._last
-        stored, snapshot = ck.by_position(ck.small(session)), self._snapshot()
-        positions = bool(stored.in_flight_at)
-        if snapshot is not None and before is not None and snapshot == before.snapshot:
-            positions = positions or before.v == ck.CHECKPOINT_VERSION  # the snapshot may name some too
+        """A row; with it the index is told of the steps that were finished since the one before."""
+        session, tail = self.session, self._tail
         checkpoint = ck.Checkpoint(
-            v=ck.CHECKPOINT_VERSION if positions else ck.WITHOUT_POSITIONS,
-            id=before.id + 1 if before else 0,
+            v=ck.CHECKPOINT_VERSION,
+            id=tail.next_id(),
             session_id=session.session_id,
             seq=session.seq,
             head=self._head.hex(),
             key_id=self._key_id,
             at=session.updated_at,
-            session=stored,
+            session=ck.by_position(ck.small(session)),
             label=last.label if isinstance(last, ev.CheckpointCreated) else "",
-            snapshot=snapshot,
+            snapshot=self._snapshot(),
+            row=tail.row.row_number + 1 if tail.row is not None else 0,
         )
         body, mac = ck.encode_checkpoint(checkpoint, self._store.keyring)
         row = (self._base + session.seq, session.session_id, session.seq, body.decode(), mac)
         self._rows.append((INSERT_CHECKPOINT, row))
-        self._last, self._checkpoint_for = checkpoint, None
+        self._indexing = sorted(self.unindexed.items())
+        if session.steps_from.asked:
+            number = self._base // SEQ_SPAN
+            self._rows += [(INSERT_FINISHED, (number, step, seq)) for step, seq in self._indexing]
+        self._tail = Tail(msgspec.structs.replace(checkpoint, size=len(body)), self.unindexed)
+        self._checkpoint_for = None
 
     def _snapshot(self) -> ck.SnapshotRef | None:
         """The last snapshot, or a new one once the log has grown by as much as the last one holds."""
-        ref = self._last.snapshot if self._last else None
+        ref = self._tail.row.snapshot if self._tail.row is not None else None
         if ref is not None and self._bytes_since_snapshot < max(ref.size, ck.SNAPSHOT_BYTES_MIN):
             return ref
         if ref is None and self._bytes_since_snapshot < ck.SNAPSHOT_BYTES_MIN:

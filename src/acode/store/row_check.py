@@ -8,16 +8,47 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
 import msgspec
 
 from acode import seal
 from acode.errors import AcodeError, ChainBroken, KeyMissing, NewerSchema, UnreadableEvent
-from acode.events import Envelope, decode
+from acode.events import Envelope, covered, decode
 from acode.seal import GENESIS, Keyring
 from acode.state import AcceptedPast, Session
 
 Stored = tuple[int, str, bytes, bytes]  # seq, the session it is filed under, body, code
+
+
+class Keys(Protocol):
+    def key(self, key_id: str) -> bytes: ...
+
+
+class SessionKeys:
+    """The keys of one session's rows: one that names none is signed with the key of the first."""
+
+    def __init__(self, keyring: Keyring, session_id: str, first_row: Callable[[], bytes | None]) -> None:
+        self._keyring = keyring
+        self.session_id = session_id
+        self._first_row = first_row
+        self._first_id: str | None = None
+
+    def key(self, key_id: str) -> bytes:
+        return self._keyring.key(key_id or self.first_id)
+
+    @property
+    def first_id(self) -> str:
+        """Claimed by the first row, and proved with it. Where that cannot be read, the key of today finds out."""
+        if self._first_id is None:
+            body = self._first_row()
+            if body is None:
+                return self._keyring.current
+            try:
+                self._first_id = decode(body, self.session_id, 1).key_id
+            except AcodeError:
+                self._first_id = ""
+        return self._first_id or self._keyring.current
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +78,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scan(
-    session_id: str, rows: Iterable[Stored], keyring: Keyring, head_at: Callable[[int], bytes | None] = lambda _: None
+    session_id: str, rows: Iterable[Stored], keys: Keys, head_at: Callable[[int], bytes | None] = lambda _: None
 ) -> Iterator[Judged | Gap]:
     """Every row against the code stored before it, so that one bad row is one problem.
 
@@ -58,27 +89,27 @@ def scan(
     for seq, owner, body, mac in rows:
         if seq != expected:
             yield Gap(first=expected, last=seq - 1)
-        found = judge(session_id, (seq, owner, body, mac), before, keyring)
+        found = judge(session_id, (seq, owner, body, mac), before, keys)
         if isinstance(found.error, ChainBroken) and (sealed := head_at(seq - 1)) is not None:
-            found = judge(session_id, (seq, owner, body, mac), sealed, keyring)
+            found = judge(session_id, (seq, owner, body, mac), sealed, keys)
         yield found
         before, expected = mac, seq + 1
 
 
-def judge(session_id: str, row: Stored, head: bytes, keyring: Keyring) -> Judged:
+def judge(session_id: str, row: Stored, head: bytes, keys: Keys) -> Judged:
     seq, owner, body, mac = row
     short = session_id[-8:]
     try:
-        claimed = decode(body)
+        claimed = decode(body, owner, seq)
     except (UnreadableEvent, NewerSchema) as error:
         named = type(error)(f"event {seq} of session {short}: {error.message}", seq=seq)
         return Judged(seq=seq, body=body, mac=mac, error=named)
     try:
-        key = keyring.key(claimed.key_id)
+        key = keys.key(claimed.key_id)
     except KeyMissing as error:
         return Judged(seq=seq, body=body, mac=mac, claimed=claimed, error=error)
     placed = (claimed.session_id, claimed.seq, owner) == (session_id, seq, session_id)
-    if placed and seal.same(mac, seal.code(key, head, body)):
+    if placed and seal.same(mac, seal.code(key, head, covered(claimed.v, session_id, seq, body))):
         return Judged(seq=seq, body=body, mac=mac, envelope=claimed, proved_by=head)
     error_found = ChainBroken(
         f"event {seq} of session {short} does not match its code: it, or the one before it, was changed outside acode",

@@ -146,7 +146,7 @@ def sessions_of_key(store: Store, key: str, kind: str = PROGRAM.kind, source: st
     found = list[str]()
     for session_id, body in store.db.execute(_UNDER_KEY, (key,)):
         try:
-            created = decode(body).event
+            created = decode(body, session_id, 1).event
         except AcodeError:
             continue  # it is named where sessions are listed, and can be repaired under its own id
         if not isinstance(created, ev.SessionCreated) or (created.kind, created.task) != (kind, key):

@@ -1,29 +1,38 @@
 """Finished steps of a program, found by their names.
 
 The table of names is a hint and trusted for nothing: the event at the named place is verified like any other, and the
-caller that is about to run a step proves from the log itself that it is *not* finished. Rows are read ahead in the
-log's order, because a program asks for its steps in the order in which it once ran them.
+caller that is about to run a step proves from the log itself that it is *not* finished. The table is told of finished
+steps with each row of checkpoints; what the log holds behind the newest one is read from there, or known by the
+journal. Rows are read ahead in the log's order, because a program asks for its steps in the order in which it once ran
+them. A completion that names its start is given back with what was asked for there.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from acode.errors import KeyMissing
+import msgspec
+
+from acode.errors import AcodeError, ChainBroken, KeyMissing
+from acode.events import Envelope
 from acode.events import types as ev
 from acode.state import NESTED
+from acode.store import checkpoints as ck
 from acode.store import database
 from acode.store.schema import SEQ_SPAN
 from acode.store.store import Store, verify_row
+from acode.store.verification import noted_of
 
 AHEAD_ROWS = 512
 _MARK = b'"event":{"type":"step_completed","step":"'
 _MARK_BYTES = len(_MARK)
+_START_MARK = b'"event":{"type":"step_started",'
+_NEWEST_ROW = "SELECT seq FROM checkpoints WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1"
 _PLACE = "SELECT seq FROM finished WHERE session = ? AND step = ?"
 _RANGE = """
-SELECT seq, CAST(body AS BLOB), mac FROM events WHERE id BETWEEN ? AND ? AND session_id = ? ORDER BY id"""
+SELECT seq, CAST(body AS BLOB), mac FROM events WHERE id BETWEEN ? AND ? AND session_id IN ('', ?) ORDER BY id"""
 
 
 class _Row(NamedTuple):
@@ -36,11 +45,13 @@ class _Row(NamedTuple):
 class Finished:
     """The finished steps of a program's session; one object per run, asked in the program's order."""
 
-    def __init__(self, store: Store, session_id: str) -> None:
+    def __init__(self, store: Store, session_id: str, unindexed: Mapping[str, int] | None = None) -> None:
         self._store = store
         self._session_id = session_id
         self._base = store.base(session_id)
+        self._unindexed = unindexed if unindexed is not None else _tail(store, session_id)
         self._ahead: dict[str, _Row] = {}
+        self._starts: dict[int, _Row] = {}
         self._all: dict[str, int] | None = None
         self._in_order: dict[str, list[tuple[str, str]]] = {}
 
@@ -48,13 +59,17 @@ class Finished:
         """The completion of the step; None says only that the hint knows of none."""
         row = self._ahead.pop(step, None)
         if row is None:
-            with database.translated(self._store.path):
-                place = self._store.db.execute(_PLACE, (self._base // SEQ_SPAN, step)).fetchone()
+            place = self._unindexed.get(step) or self._in_table(step)
             if place is None:
                 return None
-            self._read_ahead(place[0])
+            self._read_ahead(place)
             row = self._ahead.pop(step, None)
         return self._verified(row, step) if row is not None else None
+
+    def _in_table(self, step: str) -> int | None:
+        with database.translated(self._store.path):
+            found = self._store.db.execute(_PLACE, (self._base // SEQ_SPAN, step)).fetchone()
+        return int(found[0]) if found is not None else None
 
     def at(self, seq: int, step: str) -> ev.StepCompleted | None:
         """The completion of the step with this number."""
@@ -64,8 +79,8 @@ class Finished:
     def failure_at(self, seq: int) -> ev.StepFailed | None:
         """The failure with this number, verified."""
         rows = self._rows(seq, 1)
-        event = self._open(rows[0]) if rows else None
-        return event if isinstance(event, ev.StepFailed) else None
+        found = self._open(rows[0]) if rows else None
+        return found.event if found is not None and isinstance(found.event, ev.StepFailed) else None
 
     def prove_absent(self, step: str) -> bool:
         """Whether the whole verified log knows no completion of the step; read once, and only where it is needed."""
@@ -101,11 +116,13 @@ class Finished:
     def _read_ahead(self, seq: int) -> None:
         if len(self._ahead) > AHEAD_ROWS:
             self._ahead.clear()  # what was not asked for in its turn is looked up again
-        for row in self._rows(seq, AHEAD_ROWS):
-            body = row[1]
-            start = body.find(_MARK) + _MARK_BYTES
-            if start >= _MARK_BYTES:
-                self._ahead[body[start : body.index(b'"', start)].decode("utf-8", "replace")] = row
+        self._starts.clear()
+        for row in self._rows(seq - 1, AHEAD_ROWS) or self._rows(seq, AHEAD_ROWS):
+            name = _completed_in(row.body)
+            if name is not None:
+                self._ahead[name] = row
+            elif _START_MARK in row.body:
+                self._starts[row.seq] = row
 
     def _rows(self, seq: int, limit: int) -> list[_Row]:
         """Rows from `seq` on, each with the code before it."""
@@ -117,22 +134,70 @@ class Finished:
         return [_Row(row[0], row[1], row[2], before[2]) for before, row in itertools.pairwise(found)]
 
     def _verified(self, row: _Row, step: str) -> ev.StepCompleted | None:
-        event = self._open(row)
-        return event if isinstance(event, ev.StepCompleted) and event.step == step else None
+        found = self._open(row)
+        if found is None or not isinstance(found.event, ev.StepCompleted) or found.event.step != step:
+            return None
+        return self.with_asked(found.event)
 
-    def _open(self, row: _Row) -> ev.Known | ev.Unknown | None:
-        seq, body, mac, head = row
+    def with_asked(self, completed: ev.StepCompleted) -> ev.StepCompleted:
+        """The completion with what its start says was asked for."""
+        if completed.asked is not None or not completed.start:
+            return completed
+        row = self._starts.pop(completed.start, None) or next(iter(self._rows(completed.start, 1)), None)
         try:
-            return verify_row(self._session_id, seq, body, mac=mac, head=head, keyring=self._store.keyring).event
+            found = self._open(row) if row is not None else None
+        except AcodeError:
+            if completed.start in noted_of(self._store, self._session_id).seqs:
+                return completed  # a person has had it set aside
+            raise
+        begun = ck.begun_in(found, completed.step) if found is not None else None
+        if begun is None:
+            if row is not None and found is None:
+                return completed  # its key is lost
+            raise ChainBroken(f"event {completed.start} is not the start of step {completed.step}", seq=completed.start)
+        return msgspec.structs.replace(completed, asked=begun.started.asked)
+
+    def _open(self, row: _Row) -> Envelope | None:
+        keys = self._store.keys_of(self._session_id)
+        try:
+            return verify_row(self._session_id, row.seq, row.body, mac=row.mac, head=row.head, keys=keys)
         except KeyMissing:
             return None  # its key is lost; if a person has accepted it, the whole log shows that
 
 
 def completions(store: Store, session_id: str) -> Iterator[tuple[int, ev.StepCompleted]]:
     """Every completion of the verified log with its number; a later one of the same step stands for the earlier."""
+    asked = AskedBefore(store, session_id)
     for envelope, _, _ in store.events(session_id):
-        if isinstance(envelope.event, ev.StepCompleted):
-            yield envelope.seq, envelope.event
+        event = asked.put_back(envelope).event
+        if isinstance(event, ev.StepCompleted):
+            yield envelope.seq, event
+
+
+class AskedBefore:
+    """For a reader of consecutive events: puts what was asked for back into completions that leave it to the start."""
+
+    def __init__(self, store: Store, session_id: str) -> None:
+        self._store = store
+        self._session_id = session_id
+        self._open: dict[str, ev.Asked | None] = {}  # by step that has begun and not ended
+
+    def put_back(self, envelope: Envelope) -> Envelope:
+        match envelope.event:
+            case ev.StepStarted() as started:
+                self._open[started.step] = started.asked
+            case ev.Quarantined(opened=opened):
+                self._open |= {one.step: one.asked for one in opened}
+            case ev.StepCompleted(asked=None, start=start) as completed if start:
+                whole = msgspec.structs.replace(completed, asked=self._asked(completed), start=0)
+                return msgspec.structs.replace(envelope, event=whole)
+        return envelope
+
+    def _asked(self, completed: ev.StepCompleted) -> ev.Asked | None:
+        if completed.step in self._open:
+            return self._open.pop(completed.step)
+        begun_earlier = Finished(self._store, self._session_id, {}).with_asked(completed)
+        return begun_earlier.asked
 
 
 def places(completed: ev.StepCompleted) -> Iterator[tuple[str, str]]:
@@ -149,6 +214,21 @@ def places(completed: ev.StepCompleted) -> Iterator[tuple[str, str]]:
 
 def finished_steps(store: Store, session_id: str) -> list[tuple[str, int]]:
     """Names and numbers of a program's finished steps as they ended; a hint, like all of this table."""
-    with database.translated(store.path):
+    with store.one_view():
         number = store.base(session_id) // SEQ_SPAN
-        return list(store.db.execute("SELECT step, seq FROM finished WHERE session = ? ORDER BY seq", (number,)))
+        found = dict(store.db.execute("SELECT step, seq FROM finished WHERE session = ? ORDER BY seq", (number,)))
+        return sorted({**found, **_tail(store, session_id)}.items(), key=lambda one: one[1])
+
+
+def _tail(store: Store, session_id: str) -> dict[str, int]:
+    """Completions behind the newest row of checkpoints, by what their rows claim; each is verified when it is used."""
+    base = store.base(session_id)
+    with store.one_view():
+        newest = store.db.execute(_NEWEST_ROW, (base, base + SEQ_SPAN)).fetchone()
+        rows = store.stored(session_id, newest[0] if newest is not None else 0)
+        return {name: seq for seq, _, body, _ in rows if (name := _completed_in(body)) is not None}
+
+
+def _completed_in(body: bytes) -> str | None:
+    start = body.find(_MARK) + _MARK_BYTES
+    return body[start : body.index(b'"', start)].decode("utf-8", "replace") if start >= _MARK_BYTES else None

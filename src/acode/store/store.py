@@ -29,7 +29,7 @@ from acode.errors import (
     UnknownSession,
     UnreadableEvent,
 )
-from acode.events import Envelope, decode
+from acode.events import Envelope, covered, decode
 from acode.events import types as ev
 from acode.events.definition import Plan
 from acode.seal import GENESIS, Keyring
@@ -37,10 +37,11 @@ from acode.state import Session, advance, begin
 from acode.store import checkpoints as ck
 from acode.store import database, removal
 from acode.store.blobs import INLINE_BYTES_MAX, Blobs
+from acode.store.checkpoint_tail import Tail
 from acode.store.flights import with_flights
 from acode.store.inherited import Inherited, file_of
-from acode.store.journal import CHECKPOINTED, Clock, Journal, NewId, stamp
-from acode.store.row_check import Stored
+from acode.store.journal import Clock, Journal, NewId, stamp
+from acode.store.row_check import Keys, SessionKeys, Stored
 from acode.store.schema import SEQ_SPAN
 from acode.store.verification import Verified, believed, verify
 from acode.store.wal_preallocation import Room
@@ -55,7 +56,8 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
     session: Session
     head: bytes
-    checkpoint: ck.Checkpoint | None  # None: it was folded from the log alone
+    checkpoint: ck.Checkpoint | None  # the newest; None: it was folded from the log alone
+    tail: Tail
     first_seq: int
     bytes_since_snapshot: int
 
@@ -78,6 +80,7 @@ class Store:
         self.room: Room = Room(f"{self.path}-wal")
         self.wal: WalSync = WalSync(self.db, f"{self.path}-wal", look_only=look_only)
         self._file = file_of(self.path)
+        self._keys: SessionKeys | None = None
         self._inherited = False
         forked.own(self, Store._disown)
 
@@ -128,7 +131,7 @@ class Store:
 
     def create(self, session_id: str | None = None) -> Journal:
         """The journal of a session that does not exist yet; its first event makes it, under the id it was given."""
-        return Journal(self, generation=1, session=None, head=GENESIS, last=None, session_id=session_id)
+        return Journal(self, generation=1, session=None, head=GENESIS, tail=Tail(None), session_id=session_id)
 
     def journal(self, loaded: Loaded, generation: int, *, keeps_checkpoints: bool = True) -> Journal:
         return Journal(
@@ -136,7 +139,7 @@ class Store:
             generation=generation,
             session=loaded.session,
             head=loaded.head,
-            last=loaded.checkpoint,
+            tail=loaded.tail,
             bytes_since_snapshot=loaded.bytes_since_snapshot,
             keeps_checkpoints=keeps_checkpoints,
         )
@@ -161,15 +164,25 @@ class Store:
 
     # Reading.
 
+    def keys_of(self, session_id: str) -> SessionKeys:
+        """The keys of the session's rows; remembered for the one that was asked for last."""
+        if self._keys is None or self._keys.session_id != session_id:
+            first = lambda: next((body for _, _, body, _ in self.stored(session_id, 0, 1)), None)  # noqa: E731
+            self._keys = SessionKeys(self.keyring, session_id, first)
+        return self._keys
+
     def stored(self, session_id: str, after: int = 0, limit: int = -1) -> Iterator[Stored]:
-        """Rows as stored. The body comes as bytes: damage can make it text that cannot be decoded."""
+        """Rows as stored, each with the session under which it is filed: by its id, where it names none.
+
+        The body comes as bytes: damage can make it text that cannot be decoded.
+        """
         with database.translated(self.path):
             base = self.base(session_id)
             query = (
-                "SELECT seq, session_id, CAST(body AS BLOB), mac FROM events"
+                "SELECT seq, iif(session_id = '', ?, session_id), CAST(body AS BLOB), mac FROM events"
                 " WHERE id > ? AND id < ? ORDER BY id LIMIT ?"
             )
-            yield from self.db.execute(query, (base + after, base + SEQ_SPAN, limit))
+            yield from self.db.execute(query, (session_id, base + after, base + SEQ_SPAN, limit))
 
     def rows(self, session_id: str, after: int = 0, limit: int = -1) -> Iterator[tuple[int, bytes, bytes]]:
         for seq, owner, body, mac in self.stored(session_id, after, limit):
@@ -185,14 +198,14 @@ class Store:
         if after == 0:
             yield from believed(self, session_id)
             return
-        expected = after + 1
+        expected, keys = after + 1, self.keys_of(session_id)
         for seq, body, mac in self.rows(session_id, after):
             if seq != expected:
                 raise SequenceGap(
                     f"session {session_id[-8:]}: event {expected} is missing, the log continues with {seq}",
                     seq=expected,
                 )
-            yield verify_row(session_id, seq, body, mac=mac, head=head, keyring=self.keyring), mac, len(body)
+            yield verify_row(session_id, seq, body, mac=mac, head=head, keys=keys), mac, len(body)
             head, expected = mac, seq + 1
 
     def load(self, session_id: str) -> Loaded:
@@ -212,7 +225,8 @@ class Store:
             assert isinstance(first.event, ev.SessionCreated)
             session.created = first.event
             session.plan = self.plan_of(session)
-        return Loaded(session=session, head=head, checkpoint=None, first_seq=1, bytes_since_snapshot=size)
+        nothing = Tail(None)
+        return Loaded(session=session, head=head, checkpoint=None, tail=nothing, first_seq=1, bytes_since_snapshot=size)
 
     @contextlib.contextmanager
     def one_view(self) -> Iterator[None]:
@@ -233,6 +247,7 @@ class Store:
 
     def _load(self, session_id: str) -> Loaded:
         checkpoint = self.last_checkpoint(session_id)
+        tail = Tail(checkpoint)
         created, first_mac = self.first_event(session_id, checkpoint.session)
         ref = checkpoint.snapshot
         if ref is not None:
@@ -244,8 +259,10 @@ class Store:
         _expect_head(checkpoint, start, head)
         for envelope, mac, length in self.events(session_id, start, head):
             advance(session, envelope)
-            _expect_head(checkpoint, envelope.seq, mac)
-            _expect_checkpoint(checkpoint, envelope)
+            if envelope.seq > checkpoint.seq:
+                tail.read(envelope, mac, length, session)
+            else:
+                _expect_head(checkpoint, envelope.seq, mac)
             head = mac
             size += length
         if session.seq < checkpoint.seq:
@@ -256,7 +273,9 @@ class Store:
         assert isinstance(created.event, ev.SessionCreated)
         session.created = created.event
         session.plan = self.plan_of(session)
-        return Loaded(session=session, head=head, checkpoint=checkpoint, first_seq=start, bytes_since_snapshot=size)
+        return Loaded(
+            session=session, head=head, checkpoint=tail.newest, tail=tail, first_seq=start, bytes_since_snapshot=size
+        )
 
     def peek(self, session_id: str) -> tuple[Session, ck.Checkpoint]:
         """Position and counters only: the newest checkpoint and the few events after it."""
@@ -264,10 +283,11 @@ class Store:
             checkpoint = self.last_checkpoint(session_id)
             self._expect_row(session_id, checkpoint)
             session, head = with_flights(self, ck.small(checkpoint.session)), bytes.fromhex(checkpoint.head)
-            for envelope, _, _ in self.events(session_id, checkpoint.seq, head):
+            tail = Tail(checkpoint)
+            for envelope, mac, length in self.events(session_id, checkpoint.seq, head):
                 advance(session, envelope)
-                _expect_checkpoint(checkpoint, envelope)
-        return session, checkpoint
+                tail.read(envelope, mac, length, session)
+        return session, tail.newest or checkpoint
 
     def _expect_row(self, session_id: str, checkpoint: ck.Checkpoint) -> None:
         """The event that a checkpoint was made for is still there: a log cut behind it would look whole."""
@@ -312,8 +332,8 @@ class Store:
                 break
             accepted = trusted.accepted
             if accepted is not None and hashlib.sha256(body).hexdigest() == accepted.first_sha256:
-                return decode(body), mac
-            return verify_row(session_id, seq, body, mac=mac, head=GENESIS, keyring=self.keyring), mac
+                return decode(body, session_id, seq), mac
+            return verify_row(session_id, seq, body, mac=mac, head=GENESIS, keys=self.keyring), mac
         raise SequenceGap(f"session {session_id[-8:]}: event 1 is missing", seq=1)
 
     def snapshot_body(self, session_id: str, seq: int) -> bytes | None:
@@ -421,13 +441,13 @@ class Store:
             return verify(self, session_id)
 
 
-def verify_row(session_id: str, seq: int, body: bytes, *, mac: bytes, head: bytes, keyring: Keyring) -> Envelope:
+def verify_row(session_id: str, seq: int, body: bytes, *, mac: bytes, head: bytes, keys: Keys) -> Envelope:
     """A row that is used is a row verified: its code, and that it stands where it says."""
     try:
-        envelope = decode(body)
+        envelope = decode(body, session_id, seq)
     except UnreadableEvent as error:
         raise UnreadableEvent(f"event {seq} of session {session_id[-8:]}: {error.message}", seq=seq) from error
-    expected = seal.code(keyring.key(envelope.key_id), head, body)
+    expected = seal.code(keys.key(envelope.key_id), head, covered(envelope.v, session_id, seq, body))
     if not seal.same(mac, expected) or (envelope.session_id, envelope.seq) != (session_id, seq):
         raise ChainBroken(
             f"event {seq} of session {session_id[-8:]} does not match its code: it, or the one before it, was changed"
@@ -451,13 +471,6 @@ def named_checkpoint(session_id: str) -> Iterator[None]:
 def _expect_head(checkpoint: ck.Checkpoint, seq: int, mac: bytes) -> None:
     if seq == checkpoint.seq and mac.hex() != checkpoint.head:
         raise ChainBroken(f"event {seq} is not the one that the checkpoint at {seq} was made for", seq=seq)
-
-
-def _expect_checkpoint(checkpoint: ck.Checkpoint, envelope: Envelope) -> None:
-    if envelope.seq > checkpoint.seq and type(envelope.event) in CHECKPOINTED:
-        raise CheckpointMissing(
-            f"a checkpoint was made with event {envelope.seq} {envelope.type}, and it is gone", seq=envelope.seq
-        )
 
 
 def refuse_unreadable(agent_dir: Path) -> None:

@@ -12,6 +12,7 @@ import msgspec
 from acode.errors import AcodeError, BlobDamaged, ChainBroken, CheckpointMissing, SequenceGap
 from acode.events import Envelope
 from acode.events import types as ev
+from acode.events.codec import NAMES_ITS_PLACE
 from acode.seal import GENESIS
 from acode.store import checkpoints as ck
 from acode.store import sync_cursor
@@ -40,8 +41,8 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify(store: Store, session_id: str) -> Verified:
-    macs, wanted, ended, problems, noted = _events(store, session_id)
-    checkpoints, bad_checkpoints = _checkpoints(store, session_id, macs)
+    macs, wanted, completions, ended, problems, noted = _events(store, session_id)
+    checkpoints, bad_checkpoints = _checkpoints(store, session_id, macs, completions)
     blobs, bad_blobs = _blobs(store, session_id, wanted, ended=ended)
     return Verified(
         events=len(macs),
@@ -78,7 +79,7 @@ def judged(store: Store, session_id: str, noted: Noted | None = None) -> Iterato
     """Every row of the session, judged."""
     known = noted or noted_of(store, session_id)
     rows = store.stored(session_id)
-    return scan(session_id, rows, store.keyring, lambda seq: head_at(store, session_id, seq, known))
+    return scan(session_id, rows, store.keys_of(session_id), lambda seq: head_at(store, session_id, seq, known))
 
 
 def believed(store: Store, session_id: str) -> Iterator[tuple[Envelope, bytes, int]]:
@@ -111,10 +112,13 @@ def past_changed(session_id: str, through: int) -> ChainBroken:
     )
 
 
-def _events(store: Store, session_id: str) -> tuple[dict[int, bytes], set[str], bool, list[Problem], list[Problem]]:
+def _events(
+    store: Store, session_id: str
+) -> tuple[dict[int, bytes], set[str], list[int], bool, list[Problem], list[Problem]]:
     noted, past = noted_of(store, session_id), Past()
     macs: dict[int, bytes] = {}
     wanted: set[str] = set()
+    completions: list[int] = []  # that are checkpoints by themselves
     problems: list[Problem] = []
     known: list[Problem] = []
     ended = False
@@ -126,6 +130,8 @@ def _events(store: Store, session_id: str) -> tuple[dict[int, bytes], set[str], 
                 # The pre-images of another machine's files stay there.
                 if item.seq > taken_seq or not isinstance(item.envelope.event, ev.StepStarted):
                     wanted |= blobs_named(item.envelope)
+                if item.envelope.v > NAMES_ITS_PLACE and isinstance(item.envelope.event, ev.StepCompleted):
+                    completions.append(item.seq)
                 ended = ended or isinstance(
                     item.envelope.event, ev.SessionCompleted | ev.SessionFailed | ev.SessionCancelled
                 )
@@ -138,7 +144,7 @@ def _events(store: Store, session_id: str) -> tuple[dict[int, bytes], set[str], 
     if noted.accepted is not None and past.sha256 != noted.accepted.past_sha256:
         changed = past_changed(session_id, noted.accepted.through)
         problems.append(Problem(code=changed.code, seq=1, message=changed.message))
-    return macs, set() if ended else wanted, ended, problems, known
+    return macs, set() if ended else wanted, completions, ended, problems, known
 
 
 def blobs_named(envelope: Envelope) -> set[str]:
@@ -158,24 +164,27 @@ def blobs_named(envelope: Envelope) -> set[str]:
             return set()
 
 
-def _checkpoints(store: Store, session_id: str, macs: dict[int, bytes]) -> tuple[int, list[Problem]]:
+def _checkpoints(
+    store: Store, session_id: str, macs: dict[int, bytes], completions: list[int]
+) -> tuple[int, list[Problem]]:
+    """How many there are, rows and the completions behind the last one; each row is read."""
     problems: list[Problem] = []
-    count = 0
-    for seq, body, mac in store.checkpoint_rows(session_id):
+    last_id, last_seq = -1, 0
+    for count, (seq, body, mac) in enumerate(store.checkpoint_rows(session_id)):
         try:
             checkpoint = ck.open_checkpoint(session_id, seq, body, mac, store.keyring)
             if seq not in macs:
                 raise SequenceGap(f"the event of the checkpoint at {seq} is missing", seq=seq)
             if macs[seq].hex() != checkpoint.head:
                 raise ChainBroken(f"event {seq} is not the one that the checkpoint at {seq} was made for", seq=seq)
-            if checkpoint.id != count:
-                raise CheckpointMissing(f"checkpoint {count} is missing before the one at event {seq}", seq=seq)
+            if checkpoint.row_number != count:
+                raise CheckpointMissing(f"checkpoint row {count} is missing before the one at event {seq}", seq=seq)
             if checkpoint.snapshot is not None:
                 ck.open_snapshot(checkpoint.snapshot, store.snapshot_body(session_id, checkpoint.snapshot.seq))
+            last_id, last_seq = checkpoint.id, seq
         except AcodeError as error:
             problems.append(Problem(code=error.code, seq=seq, message=error.message))
-        count += 1
-    return count, problems
+    return last_id + 1 + sum(seq > last_seq for seq in completions), problems
 
 
 def _blobs(store: Store, session_id: str, wanted: set[str], *, ended: bool) -> tuple[int, list[Problem]]:

@@ -66,22 +66,22 @@ def tails_of(store: Store, ledger: PostgresLedger, session_id: str) -> Tails | N
         common = common_with(store, ledger, session_id, remote)
         if common == min(here_seq, remote.seq):
             return None
-        here = [body for _, _, body, _ in store.stored(session_id, common, TAIL_SHOWN_MAX)]
+        here = [(seq, body) for seq, _, body, _ in store.stored(session_id, common, TAIL_SHOWN_MAX)]
         last = min(remote.seq, common + TAIL_SHOWN_MAX)
-        there = [body for _, body, _ in ledger.events(session_id, common, last)]
+        there = [(seq, body) for seq, body, _ in ledger.events(session_id, common, last)]
     return Tails(
         common=common,
         here_seq=here_seq,
         there_seq=remote.seq,
         holder=remote.holder,
-        here=tuple(map(claimed, here)),
-        there=tuple(map(claimed, there)),
+        here=tuple(claimed(session_id, *row) for row in here),
+        there=tuple(claimed(session_id, *row) for row in there),
     )
 
 
-def claimed(body: bytes) -> TailEvent:
+def claimed(session_id: str, seq: int, body: bytes) -> TailEvent:
     try:
-        envelope = decode(body)
+        envelope = decode(body, session_id, seq)
     except (UnreadableEvent, NewerSchema) as error:
         return TailEvent(seq=0, at="", type=error.message[:80], step=None)
     step = getattr(envelope.event, "step", None)

@@ -464,6 +464,7 @@ UNION SELECT session_id FROM acode_sessions WHERE right(session_id, 8) LIKE %s L
 class _Numbered(msgspec.Struct):
     id: int
     seq: int
+    row: int | None = None  # its number among the rows; up to version 3 that is its id
 
 
 _numbered = msgspec.json.Decoder(_Numbered)
@@ -475,7 +476,7 @@ def begins_again(checkpoint: bytes) -> bool:
         found = _numbered.decode(checkpoint)
     except msgspec.DecodeError:
         return False
-    return found.id == 0 and found.seq > 1
+    return (found.id if found.row is None else found.row) == 0 and found.seq > 1
 
 
 # Errors.

@@ -28,5 +28,5 @@ def events_between(store: Store, session_id: str, first: int, last: int) -> Iter
     before = first - 2 if first > 1 else 0
     for seq, body, mac in store.rows(session_id, before, last - before):
         if seq >= first:
-            yield verify_row(session_id, seq, body, mac=mac, head=head, keyring=store.keyring)
+            yield verify_row(session_id, seq, body, mac=mac, head=head, keys=store.keys_of(session_id))
         head = mac

@@ -1,0 +1,181 @@
+"""Starts and completions as the log stores them: without what follows from the rest of the log.
+
+A key is made of session, step and attempt, a task is the beginning of its step's name, and most completions stand
+right behind their start. A start of a plain call, of which a program's log has thousands, has a short form of its own.
+The boot of a call is left out where it is that of the process which the log has last named as the owner; the fold puts
+it back.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from acode.events.definition import Call, Step
+from acode.events.keys import make_key
+from acode.events.types import Asked, Known, StepCompleted, StepStarted, Unknown
+
+DIGEST_VERSION = 2  # the rule by which the arguments of a plain call are digested
+NO_START = -1  # stored in a completion that names no start; nothing stored: the event before it
+_LEFT_OUT: dict[type, dict[str, Any]] = {
+    StepStarted: {"task": "", "kind": "call", "attempt": 1, "key": "", "action_digest": ""},
+    StepCompleted: {"task": "", "attempt": 1, "key": ""},
+}
+
+
+class PlainStart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="step_started"):
+    """The start of a program's call of a function, of which nothing but this needs to be known."""
+
+    function: str
+    step: str
+    attempt: int = 1
+    idempotent: bool = False
+    boot_id: str = ""
+    arguments: str = ""
+    after: str | None = None
+    version: str = ""
+    unordered: bool = False
+    shown: str = ""
+
+
+class PlainEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="step_completed"):
+    """The completion of a step that left nothing but a result. It is read like any other."""
+
+    step: str
+    attempt: int = 1
+    duration_ms: int = 0
+    result: Any = None
+    start: int = 0
+
+
+Stored = Any  # an event, one of the short forms, or one of the classes that `stored_class` makes
+
+
+@cache
+def stored_class(cls: type[Known]) -> type[Any]:
+    """The type as rows hold it: what follows from the rest of the row may be left out."""
+    if cls not in _LEFT_OUT:
+        return cls
+    fields: list[Any] = []
+    for field in msgspec.structs.fields(cls):
+        default = _LEFT_OUT[cls].get(field.name, field.default)
+        if default is not msgspec.NODEFAULT:
+            fields.append((field.name, field.type, default))
+        elif field.default_factory is not msgspec.NODEFAULT:
+            fields.append((field.name, field.type, msgspec.field(default_factory=field.default_factory)))
+        else:
+            fields.append((field.name, field.type))
+    tag = cls.__struct_config__.tag
+    return msgspec.defstruct(
+        f"Stored{cls.__name__}", fields, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag=tag
+    )
+
+
+# To a row.
+
+
+def leave_out(event: Known | Unknown, session_id: str, seq: int, boot_id: str) -> Stored:
+    """The event as it is stored. `boot_id`: as the log has last named it."""
+    match event:
+        case StepStarted():
+            return _plain_start(event, session_id, boot_id) or _stored(event, session_id)
+        case StepCompleted():
+            start = 0 if event.start == seq - 1 else event.start or NO_START
+            return _plain_end(event, session_id, start) or _stored(event, session_id, start=start)
+        case _:
+            return event
+
+
+def _stored(event: StepStarted | StepCompleted, session_id: str, **changed: Any) -> Any:
+    usual_key, usual_task = make_key(session_id, event.step, event.attempt), task_of(event.step)
+    key = "" if event.key == usual_key else event.key
+    task = "" if event.task == usual_task else event.task
+    return stored_class(type(event))(**msgspec.structs.asdict(event) | {"key": key, "task": task} | changed)
+
+
+def _plain_start(event: StepStarted, session_id: str, boot_id: str) -> PlainStart | None:
+    """The short form, if it says everything: what it gives back is compared, so that no field can be forgotten."""
+    asked, defined = event.asked, event.definition
+    if event.kind != "call" or asked is None or defined is None or type(defined.action) is not Call:
+        return None
+    short = PlainStart(
+        function=defined.action.function,
+        step=event.step,
+        attempt=event.attempt,
+        idempotent=event.idempotent,
+        boot_id="" if event.boot_id == boot_id else event.boot_id,
+        arguments=asked.arguments,
+        after=asked.after,
+        version=asked.version,
+        unordered=not asked.ordered,
+        shown=event.shown,
+    )
+    return short if _start_of(short, session_id, event.boot_id) == event else None
+
+
+def _start_of(short: PlainStart, session_id: str, boot_id: str) -> StepStarted:
+    step = short.step
+    return StepStarted(
+        step=step,
+        task=task_of(step),
+        kind="call",
+        attempt=short.attempt,
+        key=make_key(session_id, step, short.attempt),
+        action_digest="",
+        idempotent=short.idempotent,
+        boot_id=boot_id,
+        asked=Asked(
+            arguments=short.arguments,
+            digest_version=DIGEST_VERSION,
+            after=short.after,
+            version=short.version,
+            ordered=not short.unordered,
+        ),
+        definition=Step(id=step, action=Call(function=short.function), idempotent=short.idempotent),
+        shown=short.shown,
+    )
+
+
+def _plain_end(event: StepCompleted, session_id: str, start: int) -> PlainEnd | None:
+    """The short form, if it says everything."""
+    step, attempt = event.step, event.attempt
+    plain = StepCompleted(
+        step=step,
+        task=task_of(step),
+        attempt=attempt,
+        key=make_key(session_id, step, attempt),
+        duration_ms=event.duration_ms,
+        result=event.result,
+        start=event.start,
+    )
+    if plain != event:
+        return None
+    return PlainEnd(step=step, attempt=attempt, duration_ms=event.duration_ms, result=event.result, start=start)
+
+
+# From a row.
+
+
+def restore(event: Stored, session_id: str, seq: int) -> Known | Unknown:
+    """The event as it was before anything was left out."""
+    kind = type(event)
+    if kind is PlainStart:
+        return _start_of(event, session_id, event.boot_id)
+    if kind is stored_class(StepCompleted):
+        start = seq - 1 if event.start == 0 else max(event.start, 0)
+        return StepCompleted(**_whole(event, session_id) | {"start": start})
+    if kind is stored_class(StepStarted):
+        return StepStarted(**_whole(event, session_id))
+    known: Known | Unknown = event
+    return known
+
+
+def _whole(event: Any, session_id: str) -> dict[str, Any]:
+    key = event.key or make_key(session_id, event.step, event.attempt)
+    return msgspec.structs.asdict(event) | {"key": key, "task": event.task or task_of(event.step)}
+
+
+def task_of(step: str) -> str:
+    return step.partition(".")[0]
