@@ -22,7 +22,7 @@ from acode.cli.status import describe_owner
 from acode.cli.world import build_world
 from acode.engine.preview import Preview, as_json, next_action, preview
 from acode.engine.shared_paths import author
-from acode.engine.world import Options, World, command_to_begin_again, short
+from acode.engine.world import Options, World, begin_again, short
 from acode.events.definition import describe
 from acode.plan import Action, Settlement
 from acode.policy import ADVICE_FOR_PERSONS, Decision, Reason
@@ -95,7 +95,7 @@ class Explanation:
         yield from self._head()
         if self.found.survey is None:
             yield from self._labelled(
-                "Next", [f"nothing is left to resume; for more work: {command_to_begin_again(self.session)}"]
+                "Next", [f"nothing is left to resume; for more work: {begin_again(self.session).as_command()}"]
             )
             return
         yield ""

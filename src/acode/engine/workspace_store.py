@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from acode import seal
 from acode.engine.world import World, short
 from acode.errors import (
+    ACCEPT_ROLLBACK,
     AcodeError,
     CheckpointMissing,
     DatabaseCorrupt,
@@ -24,6 +25,7 @@ from acode.errors import (
     WriteFailed,
 )
 from acode.events import types as ev
+from acode.hints import Command, Hint
 from acode.seal import Anchor
 from acode.state import Session
 from acode.state.source import FOREIGN_RUN
@@ -90,10 +92,14 @@ def lost_anchors(world: World, store: Store, session_ids: Iterable[str]) -> list
 
 def lost_error(world: World, anchors: list[Anchor]) -> LogRolledBack:
     what = "; ".join(f"{short(one.session_id)} “{one.title}” at event {one.seq}" for one in anchors[:5])
-    shared = ", or the sessions from the shared copy: acode pull ID" if world.config.settings.sync.url else ""
+    shared = Hint(", or the sessions from the shared copy: {}", Command("pull ID"))
     return LogRolledBack(
         f"the database of {world.workspace} is gone, but sessions were recorded here: {what}",
-        hint=f"Bring .agent/ back from a backup{shared}, or let them go: acode session repair --accept-rollback",
+        hint=Hint(
+            "Bring .agent/ back from a backup{}, or let them go: {}",
+            shared if world.config.settings.sync.url else "",
+            ACCEPT_ROLLBACK,
+        ),
         sessions=[one.session_id for one in anchors],
     )
 

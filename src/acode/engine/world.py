@@ -16,6 +16,7 @@ import msgspec
 
 from acode.errors import AcodeError
 from acode.events.types import Settled
+from acode.hints import BeginAgain, Hint
 from acode.policy import Limits
 from acode.state import Session, State
 from acode.state.source import AGENT, PROGRAM
@@ -225,10 +226,15 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def command_to_begin_again(session: Session) -> str:
+def begin_again(session: Session) -> Hint:
     """How more work of this kind is begun, when this session has ended."""
-    words = {AGENT.kind: 'acode run --new "TASK"', PROGRAM.kind: "run its program with another key"}
-    return words.get(session.kind, session.command_to_begin_again)
+    match session.kind:
+        case AGENT.kind:
+            return Hint("{}", BeginAgain('run --new "TASK"'))
+        case PROGRAM.kind:
+            return Hint("{}", BeginAgain())
+        case _:
+            return session.begin_again
 
 
 def short(session_id: str) -> str:

@@ -29,6 +29,7 @@ from acode.engine.undo_command import answer_undo, is_being_undone
 from acode.engine.workspace_store import has_database, opened, resolve_id
 from acode.engine.world import Options, Result, World, short
 from acode.errors import (
+    ACCEPT_ROLLBACK,
     AcodeError,
     DiskFull,
     InputRequired,
@@ -42,6 +43,7 @@ from acode.errors import (
     WriteFailed,
 )
 from acode.events import types as ev
+from acode.hints import Hint
 from acode.library.declarations import OnChange
 from acode.library.recorded_steps import Record
 from acode.library.session import Session
@@ -237,7 +239,7 @@ def find_session(world: World, key: str) -> tuple[str, Any] | None:
             raise LogRolledBack(
                 f"session {short(anchor.session_id)} was recorded here under the key {key}, at event {anchor.seq}, and"
                 " is gone",
-                hint="Bring .agent/ back from a backup, or let it go: acode session repair --accept-rollback",
+                hint=Hint("Bring .agent/ back from a backup, or let it go: {}", ACCEPT_ROLLBACK),
                 sessions=[anchor.session_id],
             )
     return known

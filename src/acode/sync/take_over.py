@@ -22,13 +22,14 @@ from acode.engine.world import World, short
 from acode.errors import LeaseLost, LogRolledBack, SyncFailed, UnknownSession
 from acode.events import types as ev
 from acode.events.definition import Write
+from acode.hints import Command, Hint
 from acode.seal import Anchor
 from acode.state import Session
 from acode.store import sync_cursor
 from acode.store.imported_rows import Arrival, take_in
 from acode.store.session_index import find_session
 from acode.store.store import Store
-from acode.sync.delivery import Delivery, as_error, own_here
+from acode.sync.delivery import PUSH_NOW, Delivery, as_error, own_here
 from acode.sync.diverged_history import common_with, tails_of
 from acode.sync.exchange import Pushed
 from acode.sync.outbox import alone, describe_holder, doubted_since_s, node_of
@@ -191,8 +192,12 @@ def refuse_lease(session_id: str, node: str, remote: Remote, *, own: bool, force
         raise LeaseLost(
             f"session {short(session_id)} is owned by {remote.holder}, which has not given it back"
             f" (last heard of at {remote.heard_at})",
-            hint=f"Pause it there, or let it end. If that machine is gone: acode resume {short(session_id)} --remote"
-            " --force (what it does meanwhile cannot be prevented; the decision is recorded)",
+            hint=Hint(
+                "Pause it there, or let it end. If that machine is gone: {} (what it does meanwhile cannot be"
+                " prevented; the decision is recorded)",
+                Command("resume SESSION --remote --force"),
+                of=short(session_id),
+            ),
             holder=remote.holder,
         )
 
@@ -207,7 +212,7 @@ def refuse_older(world: World, ledger: PostgresLedger, session_id: str, remote: 
         raise LogRolledBack(
             f"session {short(session_id)} had come to event {anchor.seq} when it was collected here; the server has"
             f" {remote.seq} events of it: it was restored from an older backup",
-            hint="Push it again from a machine that has all of it: acode sync now",
+            hint=Hint("Push it again from a machine that has all of it: {}", PUSH_NOW),
             seq=remote.seq,
             anchor=anchor.seq,
         )
