@@ -11,7 +11,7 @@ from acode.cli.screen import Screen
 from acode.engine.next_action import subject_of
 from acode.engine.preview import Preview, Row, preview
 from acode.engine.session_list import listed, lock_seen, most_recent, unfinished_glances
-from acode.engine.workspace_store import none_here, opened, resolve_id
+from acode.engine.workspace_store import none_here, opened, resolve_id, share_store
 from acode.engine.world import Options, World, begin_again, short
 from acode.errors import FIRST_PLAN, AcodeError, InputRequired, Interrupted, NoResumableSession
 from acode.formats import present
@@ -126,6 +126,15 @@ def to_look_into(world: World, screen: Screen, text: str | None) -> str:
 
         refuse_unrecorded(world, text)
     return to_look_at(world, screen, text)
+
+
+def look_at(
+    world: World, screen: Screen, text: str | None, *, probes: bool = True, environment: bool = True
+) -> Preview:
+    """The session that a look is about, from one store."""
+    with share_store(world, look_only=True) as looking:
+        name = to_look_at(looking, screen, text)
+        return preview(looking, name, Options(actor="system"), probes=probes, environment=environment)
 
 
 def to_look_at(world: World, screen: Screen, text: str | None) -> str:

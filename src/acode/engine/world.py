@@ -24,6 +24,7 @@ from acode.state.source import AGENT, PROGRAM
 if TYPE_CHECKING:  # names of types only: a list of sessions must not load what it does not use
     from acode.config import Config
     from acode.engine.notices import Notice
+    from acode.engine.workspace_store import SharedStore
     from acode.plan import Settlement, Strategy
     from acode.planfile import PlanFile
     from acode.redact import Redactor
@@ -207,6 +208,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     missing_there: Callable[[Store, str], str | None] = lambda store, session_id: "the server was not asked"
     on_waiting: Callable[[str], None] = lambda words: None
     via: str = ""  # where a person's answers are given, if not by a command; recorded with them
+    shared_store: SharedStore | None = None  # one store for several looks of a command, see `share_store`
     # The mismatches of an agent's model, as a code and a sentence each; asked before the session is resumed.
     look_at_model: Callable[[Session], tuple[tuple[str, str], ...]] = lambda session: ()
 

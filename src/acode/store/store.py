@@ -79,6 +79,7 @@ class Store:
         self.wal: WalSync = WalSync(self.db, f"{self.path}-wal", look_only=look_only)
         self._file = file_of(self.path)
         self._inherited = False
+        self._closed = False
         forked.own(self, Store._disown)
 
     def _disown(self) -> None:
@@ -86,7 +87,13 @@ class Store:
         connection: Any = Inherited(self.db, self.path, self._file)
         self.db, self._inherited = connection, True
 
+    @property
+    def usable(self) -> bool:
+        """Whether it is open, and was opened by this process."""
+        return not self._closed and not self._inherited
+
     def close(self) -> None:
+        self._closed = True
         if self._inherited:
             return
         forked.give_back(self)
@@ -105,6 +112,14 @@ class Store:
         self.close()
         # A read that met a sick disk has no name yet; what changes something is named where it happens.
         if isinstance(error, apsw.Error):
+            raise database.named(error, self.path) from error
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[Store]:
+        """For a block that does not close it, and in which errors have the names that they have at its end."""
+        try:
+            yield self
+        except apsw.Error as error:
             raise database.named(error, self.path) from error
 
     # Sessions.
