@@ -83,7 +83,7 @@ def refusal(session: Session, found: Replacement) -> AcodeError:
     more = len(found.conflicts) - CONFLICTS_SHOWN_MAX
     return PlanConflict(
         f"session {name} cannot continue with this plan: {shown}" + (f"; and {more} more" if more > 0 else ""),
-        hint=way_out(session, found.conflicts),
+        hint=conflict_hint(session, found.conflicts),
         session_id=session.session_id,
         conflicts=[msgspec.to_builtins(one) for one in found.conflicts],
     )
@@ -103,7 +103,7 @@ def describe(one: Conflict) -> str:
             return f"the command of step {one.step} still runs, and was changed"
 
 
-def way_out(session: Session, conflicts: tuple[Conflict, ...]) -> Hint | str:
+def conflict_hint(session: Session, conflicts: tuple[Conflict, ...]) -> Hint | str:
     first = conflicts[0]
     if any(one.why == "shifted" for one in conflicts):
         return (

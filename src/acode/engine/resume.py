@@ -10,6 +10,7 @@ import msgspec
 
 from acode import lock as locks
 from acode.engine import notices
+from acode.engine.accept_changes import accept_changes, files_that_are
 from acode.engine.disk_full import paused_if_disk_fails
 from acode.engine.endings import complete, ending
 from acode.engine.environment import Report, validate
@@ -31,19 +32,16 @@ from acode.engine.settle import (
     settle_flights,
     unknown_error,
 )
-from acode.engine.shared_paths import author, with_sessions
-from acode.engine.step_files import FILES_IN_EVENT_MAX
-from acode.engine.survey import Survey, chosen_strategy, missing_artifacts, retries_unknown, survey
+from acode.engine.shared_paths import with_sessions
+from acode.engine.survey import Survey, missing_artifacts, retries_unknown, survey
 from acode.engine.walk import Walk, perform_all
-from acode.engine.world import Options, Result, World, begin_again, short
+from acode.engine.world import Options, Result, World, short
 from acode.errors import (
     AcodeError,
     CannotContinue,
-    ChangedFiles,
     CoolingDown,
     EnvironmentInvalid,
     Escalated,
-    FileModified,
     MissingArtifacts,
     RecoveryTimeout,
     RefusedByPolicy,
@@ -55,7 +53,7 @@ from acode.plan import Action
 from acode.policy import Reason, counted
 from acode.state import Session, State
 from acode.steps.step_outputs import holds_output, private_outputs, put_output
-from acode.workspace import ChangedFile, changed, diff, restat
+from acode.workspace import ChangedFile, changed
 
 
 def resume(
@@ -99,15 +97,7 @@ def make_ready(run: Held, options: Options) -> tuple[Survey, Options]:
 
 def settle_and_perform(run: Held, found: Survey, options: Options, walk: Walk) -> Result:
     skipped = len(found.continuation.skipped_steps)
-    stopped = settle_flights(
-        run,
-        found.continuation.in_flight,
-        found.interruption,
-        skipped,
-        actor=options.actor,
-        retry_unknown=retries_unknown(run.world),
-        strategy=chosen_strategy(run.world, options),
-    )
+    stopped = settle_flights(run, found, options, skipped)
     if stopped is None:
         stopped = end_where_it_failed(run, skipped)
     if stopped is not None:
@@ -329,88 +319,6 @@ def check_environment(run: Held, session: Session, found: Survey, options: Optio
     if report.changed_files:
         accept_changes(run, report, options)
     return report
-
-
-def accept_changes(run: Held, report: Report, options: Options) -> None:
-    """Files were changed by somebody else: continue only by a recorded decision."""
-    choice = options.changed_files or run.world.config.settings.resume.changed_files_action
-    if options.force:
-        choice = "continue"
-    answer = choice if choice != "prompt" else run.world.answers.changed_files(report.changed_files, differ(run))
-    names = ", ".join(one.path for one in report.changed_files[:5])
-    if answer != "continue":
-        raise ChangedFiles(
-            f"{files_that_are(report.changed_files, 'that the session works on', 'was', 'were')} changed by"
-            f" {changed_by(report.changed_files)}: {names}",
-            hint=session_hint(run.session, "{}: {}", ChangedFiles.default_hint, begin_again(run.session)),
-            mismatches=[msgspec.to_builtins(one) for one in report.changed_files],
-            recommendation=report.recommendation,
-        )
-    states = seen_again(run, report.changed_files)
-    pieces = [states[at : at + FILES_IN_EVENT_MAX] for at in range(0, len(states), FILES_IN_EVENT_MAX)]
-    reason = options.reason or choice
-    run.append(*(ev.ChangesAccepted(files=piece, reason=reason) for piece in pieces), actor=options.actor)
-    run.emit(notices.ChangesAccepted(paths=[one.path for one in report.changed_files]))
-
-
-def changed_by(changes: tuple[ChangedFile, ...]) -> str:
-    """The steps of other sessions that changed the files, and somebody else where no session did."""
-    return " and ".join(dict.fromkeys(author(one) for one in changes))
-
-
-def files_that_are(found: tuple[ChangedFile, ...], which: str, one: str, several: str) -> str:
-    """“1 file is”, “3 files are”."""
-    words = (f"{len(found):,}", "file" if len(found) == 1 else "files", which, one if len(found) == 1 else several)
-    return " ".join(filter(None, words))
-
-
-def seen_again(run: Held, changes: tuple[ChangedFile, ...]) -> tuple[ev.FileState, ...]:
-    """Only the files that were shown are accepted: one that somebody swapped meanwhile is refused."""
-    assert run.session.records is not None
-    manifest = run.session.records.manifest
-    states = restat(run.root, {one.path: manifest.get(one.path, ev.FileState(path=one.path)) for one in changes})
-    found = {state.path: state.sha256 or None for state in states}
-    for one in changes:
-        if found.get(one.path, one.expected_hash) != one.found_hash:
-            raise FileModified(
-                f"{one.path} was changed again while its change was being looked at",
-                hint=session_hint(run.session, "Look at it again: {}", Resume()),
-                path=one.path,
-                expected=one.found_hash,
-                found=found.get(one.path),
-            )
-    return states
-
-
-def differ(run: Held) -> Callable[[str], str]:
-    """A real diff of a changed file against the content the session knows, where it holds that content."""
-
-    def view(path: str) -> str:
-        known = run.session.records.manifest.get(path) if run.session.records else None
-        old = known_content(run, path, known.sha256) if known and known.sha256 else None
-        if old is None:
-            held = "the hash of the earlier content" if known is not None else "that its command had ended before"
-            return f"{path}: the session knows {held}, not the content itself"
-        return diff(run.root, path, old)
-
-    return view
-
-
-def known_content(run: Held, path: str, sha256: str) -> bytes | None:
-    """Content the session can show: what its plan wrote, or a pre-image."""
-    import hashlib
-
-    from acode.events.definition import Write
-
-    for step in run.session.steps():
-        if isinstance(step.action, Write) and step.action.path == path:
-            data = step.action.content.encode()
-            if hashlib.sha256(data).hexdigest() == sha256:
-                return data
-    try:
-        return run.store.blob(run.session.session_id, sha256)
-    except (AcodeError, OSError):
-        return None
 
 
 # On with it.

@@ -17,9 +17,17 @@ from acode.engine.held_session import Held
 from acode.engine.next_action import session_hint
 from acode.engine.step import end, fail, failures_of, start_of, wait
 from acode.engine.step_files import emit_restored, with_restored
-from acode.engine.survey import failed_steps, look_at, step_named, unsafe_to_repeat
+from acode.engine.survey import (
+    Survey,
+    chosen_strategy,
+    failed_steps,
+    look_at,
+    retries_unknown,
+    step_named,
+    unsafe_to_repeat,
+)
 from acode.engine.walk import retry_after_s
-from acode.engine.world import SETTLED_BY_ANSWER, Result
+from acode.engine.world import SETTLED_BY_ANSWER, Options, Result
 from acode.errors import AcodeError, OutcomeUnknown, StepStillRunning
 from acode.events import types as ev
 from acode.events.definition import Step
@@ -34,18 +42,10 @@ from acode.steps.interface import Failed
 from acode.steps.keeper_notes import read_status, run_directory
 
 
-def settle_flights(
-    run: Held,
-    settlements: tuple[Settlement, ...],
-    interruption: Interruption,
-    skipped: int,
-    *,
-    actor: str,
-    retry_unknown: bool,
-    strategy: Strategy,
-) -> Result | None:
+def settle_flights(run: Held, found: Survey, options: Options, skipped: int = 0) -> Result | None:
     """Each step in flight, in the order in which they were started; a Result where the run cannot continue."""
-    for planned in settlements:
+    interruption, strategy = found.interruption, chosen_strategy(run.world, options)
+    for planned in found.continuation.in_flight:
         settlement = planned
         if settlement.action is Action.WAIT:
             waited = wait_for_command(run, settlement, skipped)
@@ -53,10 +53,10 @@ def settle_flights(
                 return waited
             finding = look_at(step_named(run.session, settlement.step), run.site(), run.session)
             settlement = settle(
-                settlement.step, settlement.kind, finding, strategy=strategy, retry_unknown=retry_unknown
+                settlement.step, settlement.kind, finding, strategy=strategy, retry_unknown=retries_unknown(run.world)
             )
             because = unsafe_to_repeat(run.session, settlement.step, finding)
-            if because is not None and actor == "system" and not run.session.steps_from.told_of_ends:
+            if because is not None and options.actor == "system" and not run.session.steps_from.told_of_ends:
                 # The decision to resume was made while it ran, and allowed no second time.
                 settle_one(run, msgspec.structs.replace(settlement, action=Action.ASK))
                 return refuse_repeat(run, settlement, interruption, because, skipped)

@@ -128,7 +128,7 @@ class Record:
             if what != "order"
             else f"the program asks for step {step}, but on record is that it did {recorded} first,"
             " which it has not asked for",
-            hint=self._way_out(),
+            hint=self._change_hint(),
             step=step,
             what=what,
             recorded=recorded,
@@ -141,7 +141,7 @@ class Record:
             note = ev.Noted(what="change_kept", data={"step": step, "of": what, "recorded": recorded, "asked": now})
             self.run.append(note, actor="user", durable=False)
 
-    def _way_out(self) -> Hint | str:
+    def _change_hint(self) -> Hint | str:
         if self.run.session.steps_from.follows_model:  # no program was changed: a repair has changed the model's input
             return session_hint(
                 self.run.session,
