@@ -61,7 +61,7 @@ def run_tasks(context: Context, *, approved: bool) -> None:
 def do_task(context: Context, first_message: str) -> str:
     """The tool loop: ask the model, make its calls, answer with their results; until the model calls no more tools."""
     conversation = TaskConversation(context.instructions["work"], first_message)
-    tools = tuple(tool.told for tool in TOOLS.values())
+    tools = tuple(tool.schema for tool in TOOLS.values())
     same: list[str] = []
     turn = 0
     while True:

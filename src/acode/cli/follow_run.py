@@ -181,18 +181,18 @@ class Execution:
         return result.exit_code or int(self.lines is not None and self.lines.unwritten)
 
     def _print_last_lines(self, result: Result, elapsed_s: float) -> None:
-        say, name = self.screen.line, short(result.session_id)
+        line, name = self.screen.line, short(result.session_id)
         skipped = f", {count(result.skipped_steps, 'step')} skipped" if self.follower.resumed else ""
         numbers = f"{count(result.executed_steps, 'step')} executed{skipped}, {took(elapsed_s * 1000)}"
         if result.exit_code == 0:
             what = "Resume completed: session" if self.follower.resumed else "Completed: session"
-            say(f"\n{self.screen.paint('✓', 'good')} {what} {name} is done ({numbers})")
+            line(f"\n{self.screen.paint('✓', 'good')} {what} {name} is done ({numbers})")
             return
-        say("")
+        line("")
         if result.error is not None:
             print_error(self.screen, result.error)
         how = "Paused" if result.state not in TERMINAL else f"Ended as {result.state}"
-        say(f"{how}: session {name} ({numbers}). Remaining: {self._remaining(result)}")
+        line(f"{how}: session {name} ({numbers}). Remaining: {self._remaining(result)}")
 
     def _remaining(self, result: Result) -> str:
         session = self.follower.session

@@ -246,23 +246,23 @@ def checked(action: Action) -> Action:
         case Run(command=command, cwd=cwd):
             if "\0" in command:
                 raise Usage("the command holds a null character; nothing was run")
-            return msgspec.structs.replace(action, cwd=None if cwd is None else inside(cwd))
+            return msgspec.structs.replace(action, cwd=None if cwd is None else path_in_workspace(cwd))
         case Write(path=path):
-            return msgspec.structs.replace(action, path=inside(path, changes=True))
+            return msgspec.structs.replace(action, path=path_in_workspace(path, changes=True))
         case Sql(file=file, database=database):
-            place = None if database is None else inside(database, changes=True)
-            return msgspec.structs.replace(action, file=inside(file), database=place)
+            place = None if database is None else path_in_workspace(database, changes=True)
+            return msgspec.structs.replace(action, file=path_in_workspace(file), database=place)
         case Commit(paths=paths):
             if any(path.startswith(":") for path in paths):
                 raise UnsafePath("expected a path, found a pathspec of git, which can leave the workspace")
-            return msgspec.structs.replace(action, paths=tuple(inside(path) for path in paths))
+            return msgspec.structs.replace(action, paths=tuple(path_in_workspace(path) for path in paths))
         case Approve(question=question) if hides_something(question):
             raise Usage("the question holds control or invisible characters; a person must read all of it")
         case _:
             return action
 
 
-def inside(path: str, *, changes: bool = False) -> str:
+def path_in_workspace(path: str, *, changes: bool = False) -> str:
     try:
         return inside_workspace(path, changes=changes)
     except Outside as error:
