@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import graphlib
 import re
 import subprocess
 import tomllib
@@ -435,6 +436,26 @@ def test_every_command_line_in_the_documents_exists(document: Path, acode: Acode
         text = shown.stdout + acode("--help").stdout
         wrong += [f"acode {' '.join(command)} has no {option}" for option in options if option not in text]
     assert wrong == []
+
+
+def imported_at_start(path: Path, known: dict[str, Path]) -> set[str]:
+    """The modules of acode that a module loads when it is loaded; neither lazy imports nor those for types alone."""
+    found: set[str] = set()
+    for node in tree_of(path).body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inner & known.keys() or {node.module}
+    return found & known.keys()
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    modules = {path: path.relative_to(SOURCE.parent).with_suffix("") for path in python_files(SOURCE)}
+    known = {".".join(name.parts).removesuffix(".__init__"): path for path, name in modules.items()}
+    graph = {name: imported_at_start(path, known) - {name} for name, path in known.items()}
+    assert sum(map(len, graph.values())) > len(graph)
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, with the circle
 
 
 def test_no_module_of_the_engine_or_the_library_only_forwards_or_holds_one_short_function() -> None:
