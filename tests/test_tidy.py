@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import graphlib
 import re
 import subprocess
 import tomllib
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import acode
+from acode.cli.app import COMMANDS
 from tests.driver import Acode
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -207,6 +209,80 @@ def test_the_package_and_its_project_file_agree_on_the_version() -> None:
     assert acode.__version__ == project["version"] == (cited and cited[1])
 
 
+# Hints.
+
+TYPED = re.compile(rf"\bacode (?:-|(?:{'|'.join(COMMANDS)})\b)")
+
+
+def hint_texts(tree: ast.Module) -> Iterator[ast.expr]:
+    """Expressions that are a hint, or the sentence of one."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.keyword(arg="hint"):
+                yield node.value
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)) if node.value:
+                if re.search(r"hint$", name, re.IGNORECASE):
+                    yield node.value
+            case ast.Call(args=[*texts]) if called(node).rpartition(".")[2] in ("Hint", "session_hint", "give_hint"):
+                yield from texts
+
+
+def literals(expression: ast.expr) -> Iterator[str]:
+    """Its texts, with … for a value in an f-string; the words of an action are those of a command."""
+    waiting: list[ast.AST] = [expression]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(one.value) if isinstance(one, ast.Constant) else "…" for one in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        else:
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def commands_in_hints(tree: ast.Module) -> list[str]:
+    texts = (literal for text in hint_texts(tree) for literal in literals(text))
+    return [literal for literal in texts if TYPED.search(literal)]
+
+
+def test_a_hint_names_an_action_and_no_command() -> None:
+    """A command that stands in a text is shown to a program too, which cannot type it.
+
+    The modules of the command line are exempt: they speak to a person at a terminal, and to nobody else.
+    """
+    asked = [path for path in python_files(SOURCE) if path.relative_to(SOURCE).parts[0] not in ("cli", "hints.py")]
+    found = {str(path.relative_to(ROOT)): commands_in_hints(tree_of(path)) for path in asked}
+    assert {path: texts for path, texts in found.items() if texts} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'raise Usage("no", hint="Look: acode status")',
+        'raise Usage("no", hint=found or f"Then: acode resume {name}")',
+        'class Lost(AcodeError):\n    default_hint = "See acode --help."',
+        'WAIT_HINT: Final = "Wait: acode session list"',
+        'error.give_hint("Look: acode explain")',
+        'hint = session_hint(session, f"{there}: acode key rotate, then {{}}", Resume())',
+    ],
+)
+def test_a_command_in_a_hint_is_found(source: str) -> None:
+    assert len(commands_in_hints(ast.parse(source))) > 0
+
+
+def test_only_the_error_itself_renders_its_hint() -> None:
+    """Text that is assigned in the place of a hint would be the same for a person and for a program."""
+    assigned = [
+        where(path, node)
+        for path in python_files(SOURCE)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Assign | ast.AugAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Attribute) and target.attr == "hint" and path != SOURCE / "errors" / "root.py"
+    ]
+    assert assigned == []
+
+
 # Requirements.
 
 
@@ -360,6 +436,26 @@ def test_every_command_line_in_the_documents_exists(document: Path, acode: Acode
         text = shown.stdout + acode("--help").stdout
         wrong += [f"acode {' '.join(command)} has no {option}" for option in options if option not in text]
     assert wrong == []
+
+
+def imported_at_start(path: Path, known: dict[str, Path]) -> set[str]:
+    """The modules of acode that a module loads when it is loaded; neither lazy imports nor those for types alone."""
+    found: set[str] = set()
+    for node in tree_of(path).body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inner & known.keys() or {node.module}
+    return found & known.keys()
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    modules = {path: path.relative_to(SOURCE.parent).with_suffix("") for path in python_files(SOURCE)}
+    known = {".".join(name.parts).removesuffix(".__init__"): path for path, name in modules.items()}
+    graph = {name: imported_at_start(path, known) - {name} for name, path in known.items()}
+    assert sum(map(len, graph.values())) > len(graph)
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, with the circle
 
 
 def test_no_module_of_the_engine_or_the_library_only_forwards_or_holds_one_short_function() -> None:

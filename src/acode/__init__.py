@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from acode.errors import AcodeError, InputRequired, NonDeterminism, OutcomeUnknown, StepFailed, StepTimeout
     from acode.library.declarations import Begun, Retry
     from acode.library.decorators import current, durable, step
-    from acode.library.open_session import resolve, session
+    from acode.library.open_session import session
+    from acode.library.resolve import resolve
     from acode.library.rollback import rollback
     from acode.library.session import Session
 
@@ -22,7 +23,8 @@ __version__ = "0.1.0"
 
 _PLACES = {
     **dict.fromkeys(("current", "durable", "step"), "acode.library.decorators"),
-    **dict.fromkeys(("resolve", "session"), "acode.library.open_session"),
+    "session": "acode.library.open_session",
+    "resolve": "acode.library.resolve",
     "rollback": "acode.library.rollback",
     "Session": "acode.library.session",
     **dict.fromkeys(("Begun", "Retry"), "acode.library.declarations"),

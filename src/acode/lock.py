@@ -27,7 +27,6 @@ from acode.disk import file_lock
 from acode.disk.own_files import SAFE_FLAGS, read_own
 from acode.disk.private_files import write_private
 from acode.errors import (
-    HintForms,
     LockForeignOwner,
     LockForeignProcess,
     LockPermissions,
@@ -36,6 +35,7 @@ from acode.errors import (
     SessionLocked,
 )
 from acode.events.types import Owner
+from acode.hints import Command, Hint, Resume, Subject
 
 HEARTBEAT_S = 5.0
 OWNER_BYTES_MAX = 4096
@@ -218,17 +218,20 @@ def look(locks: Path, session_id: str, generation: int) -> Seen:
         os.close(fd)
 
 
+def hint_to_wait(subject: Subject) -> Hint:
+    return Hint(
+        "Wait for it ({}), look for other acode processes, or, if the owner hangs, break the lock: {}",
+        Resume(wait=True),
+        Command("session unlock SESSION --force"),
+        of=subject,
+    )
+
+
 def _refusal(
     session_id: str, path: Path, holder: Holder | None, now: datetime, stranger: str | None
 ) -> SessionLocked | LockForeignProcess:
     short = session_id[-8:]
-    otherwise = (
-        f"look for other acode processes, or, if the owner hangs, break the lock: acode session unlock {short} --force"
-    )
-    hint = HintForms(
-        f"Wait for it (acode resume {short} --wait), {otherwise}",
-        f"Wait for it (acode.session with wait=True), {otherwise}",
-    )
+    hint = hint_to_wait(Subject(short))
     details = msgspec.to_builtins(holder)
     if stranger is not None:
         return LockForeignProcess(

@@ -23,7 +23,7 @@ import msgspec
 from acode.attention import Attention
 from acode.disk.own_files import open_own
 from acode.disk.private_files import make_private_directory
-from acode.engine import hints
+from acode.engine.next_action import command_for, next_command
 from acode.engine.notices import EnvironmentChecked, Escalated, Notice
 from acode.engine.world import World, short
 from acode.errors import (
@@ -35,6 +35,7 @@ from acode.errors import (
     StepFailed,
     StepTimeout,
 )
+from acode.hints import Command
 from acode.log_file import Log
 from acode.state import Session, State
 from acode.steps.keeper_notes import run_directory
@@ -160,6 +161,9 @@ def send_alert(world: World, log: Log, alert: Alert, *, session_id: str, title: 
 # Causes.
 
 
+EXPLAIN = Command("explain SESSION")
+
+
 def escalation(session: Session, body: Escalated) -> Alert:
     return Alert(
         cause="escalated",
@@ -168,7 +172,7 @@ def escalation(session: Session, body: Escalated) -> Alert:
         key=f"{body.reason_code} {session.furthest}",
         attention="escalated",
         data=msgspec.to_builtins(body),
-        next_action=f"acode explain {short(session.session_id)}",
+        next_action=command_for(session, EXPLAIN),
     )
 
 
@@ -181,13 +185,13 @@ def mismatch(session: Session, report: dict[str, Any]) -> Alert:
         key=repr((changed, [one["code"] for one in report.get("errors", ())])),
         attention="changed_files",
         data=report,
-        next_action=f"acode explain {short(session.session_id)}",
+        next_action=command_for(session, EXPLAIN),
     )
 
 
 def at_the_end(session: Session, error: AcodeError | None) -> Alert | None:
     """The alert for the way in which a run ended; None where nobody is needed."""
-    way = hints.next_command(session, error)
+    way = next_command(session, error)
     match error:
         case None if session.state is State.COMPLETED:
             return Alert(cause="done", event="done", level="info", key="", attention=None, data={}, next_action="")

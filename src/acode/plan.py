@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from acode.errors import CannotContinue
+from acode.errors import VERIFY, CannotContinue
 from acode.events.definition import (
     Approve,
     Call,
@@ -27,6 +27,7 @@ from acode.events.definition import (
     execution_order,
     untitled,
 )
+from acode.hints import Hint
 from acode.state import Session
 
 
@@ -115,7 +116,7 @@ def continue_plan(
     if strange := sorted((session.records.steps.keys() | session.in_flight.keys()) - known):
         raise CannotContinue(
             f"the log holds steps that the plan does not: {', '.join(strange[:5])}",
-            hint="The plan snapshot and the log do not belong together: acode session verify",
+            hint=Hint("The plan snapshot and the log do not belong together: {}", VERIFY),
         )
     done = {step for step in known if session.done(step)} | applied
     order = execution_order(session.plan)

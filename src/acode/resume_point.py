@@ -12,6 +12,7 @@ import msgspec
 
 from acode.errors import CannotContinue, TerminalState
 from acode.events.types import InterruptionClass, UndoStarted
+from acode.hints import BeginAgain, Command, Hint
 from acode.state import NESTED, Failure, Mark, Session, State
 
 
@@ -66,7 +67,7 @@ def detect_scenario(session: Session, temp_left: bool = False) -> Scenario:
     if session.terminal:
         raise TerminalState(
             f"Cannot resume {session.state} session {session.session_id[-8:]}: it has ended",
-            hint="Start a new session: acode run",
+            hint=Hint("Start a new session: {}", BeginAgain("run")),
         )
     writing = temp_left or any(flight.started.kind in WRITING_KINDS for flight in session.in_flight.values())
     match session.state:
@@ -87,7 +88,7 @@ def detect_scenario(session: Session, temp_left: bool = False) -> Scenario:
     raise CannotContinue(
         f"the log of session {session.session_id[-8:]} ends in no way acode knows: state {session.state}"
         f" after event {session.seq}, {len(session.in_flight)} steps in flight",
-        hint=f"Look at it: acode session history {session.session_id[-8:]}",
+        hint=Hint("Look at it: {}", Command("session history SESSION"), of=session.session_id[-8:]),
         state=str(session.state),
         seq=session.seq,
     )

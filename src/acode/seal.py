@@ -23,6 +23,7 @@ import msgspec
 from acode.disk.own_files import SAFE_FLAGS
 from acode.disk.private_files import private_directory, write_private
 from acode.errors import KeyMissing, KeyUnusable
+from acode.hints import Command, Hint
 
 SECRET_VARIABLE = "ACODE_CHECKPOINT_SECRET"
 SECRET_BYTES_MIN = 16
@@ -45,9 +46,13 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True):
         if found is None:
             raise KeyMissing(
                 f"the log is signed with key {key_id}, which is not here (here: {', '.join(sorted(self.keys))})",
-                hint="If the session is yours, import its key: acode key import FILE, or set ACODE_CHECKPOINT_SECRET;"
-                " if the key is lost for good: acode session repair --accept-lost-key."
-                " A session that somebody else sent you is neither resumed nor shown without the key that proves it.",
+                hint=Hint(
+                    "If the session is yours, import its key: {}, or set ACODE_CHECKPOINT_SECRET; if the key is lost"
+                    " for good: {}. A session that somebody else sent you is neither resumed nor shown without the key"
+                    " that proves it.",
+                    Command("key import FILE"),
+                    Command("session repair --accept-lost-key"),
+                ),
                 key_id=key_id,
             )
         return found
@@ -140,7 +145,10 @@ def _stored_keys(state_dir: Path) -> list[tuple[str, bytes]]:
     if len(keys) != len(text.split()) or not keys:
         raise KeyUnusable(
             f"the key file {path} is damaged: one key of {KEY_BYTES * 2} hex digits per line is expected",
-            hint="Restore it from a backup, or acode key import. Without the key old sessions cannot be verified.",
+            hint=Hint(
+                "Restore it from a backup, or {}. Without the key old sessions cannot be verified.",
+                Command("key import"),
+            ),
         )
     return [(key_id(key), key) for key in keys]
 
@@ -159,7 +167,9 @@ def _refuse_shared(path: Path, status: os.stat_result) -> None:
     if status.st_mode & 0o077:
         raise KeyUnusable(
             f"the key file {path} can be read by others (mode {stat.S_IMODE(status.st_mode):04o}, expected 0600)",
-            hint=f"If nobody read it: chmod 600 {path}. Otherwise rotate it afterwards: acode key rotate",
+            hint=Hint(
+                "If nobody read it: {}. Otherwise rotate it afterwards: {}", f"chmod 600 {path}", Command("key rotate")
+            ),
         )
 
 

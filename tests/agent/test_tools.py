@@ -101,8 +101,8 @@ def test_a_refusal_is_on_record_whatever_is_allowed_later(desk: Desk) -> None:
 def test_the_tools_are_those_that_the_settings_know_and_their_schemas_are_plain_objects() -> None:
     assert tuple(TOOLS) == tuple(KINDS) == TOOLS_OF_THE_SETTINGS
     for name, tool in TOOLS.items():
-        assert tool.told.name == name and tool.told.description
-        schema = tool.told.parameters
+        assert tool.schema.name == name and tool.schema.description
+        schema = tool.schema.parameters
         assert schema["type"] == "object" and schema["additionalProperties"] is False
         assert "$ref" not in json.dumps(schema)
         assert set(schema.get("required", ())) <= set(schema["properties"])

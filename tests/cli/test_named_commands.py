@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 import pytest
 
 from acode.cli.app import root
+from acode.hints import Action, Subject
 from tests.test_words import texts_of
+from tests.unit.test_hints import ACTIONS
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "acode"
 GROUPS = ("session", "config", "key", "sync")
@@ -27,9 +31,20 @@ def find(words: list[str]) -> click.Command | None:
     return found
 
 
-def wrong_in(source: str) -> list[str]:
+def actions_of(source: str) -> list[tuple[int, str]]:
+    """The commands of the actions that hints are made of, as they are typed."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and node.args]
+    made = [(node, ast.unparse(node.func).rpartition(".")[2], node.args[0]) for node in calls]
+    return [
+        (node.lineno, f"acode {words.value}")
+        for node, name, words in made
+        if name in ("Command", "BeginAgain") and isinstance(words, ast.Constant)
+    ]
+
+
+def wrong_in(texts: Iterable[tuple[int, str]]) -> list[str]:
     wrong = []
-    for line, text in texts_of(source):
+    for line, text in texts:
         flat = " ".join(text.split())
         for named in NAMED.finditer(flat):
             words = named[1].split()
@@ -47,12 +62,26 @@ def wrong_in(source: str) -> list[str]:
 
 
 def test_every_command_that_a_text_of_the_source_names_exists() -> None:
-    modules = {path: wrong_in(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
-    assert {str(path.relative_to(SOURCE)): wrong for path, wrong in modules.items() if wrong} == {}
+    modules = {path: path.read_text(encoding="utf-8") for path in sorted(SOURCE.rglob("*.py"))}
+    found = {path: [*texts_of(source), *actions_of(source)] for path, source in modules.items()}
+    wrong = {str(path.relative_to(SOURCE)): wrong_in(texts) for path, texts in found.items()}
+    assert {name: some for name, some in wrong.items() if some} == {}
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=repr)
+def test_every_command_that_an_action_renders_exists(action: Action) -> None:
+    typed = action.as_command(Subject("0a1b2c3d")).replace("-C /elsewhere ", "").replace("|", " ")
+    assert wrong_in([(1, typed)]) == []
 
 
 @pytest.mark.parametrize(
     "hint", ["Look: acode session mend ID", "Then: acode resume ID --nosuch", "See: acode nosuch", "acode key mend"]
 )
 def test_a_command_that_does_not_exist_is_found(hint: str) -> None:
-    assert len(wrong_in(f"hint = {hint!r}\n")) == 1
+    source = f"hint = {hint!r}\n"
+    assert len(wrong_in(texts_of(source))) == 1
+
+
+@pytest.mark.parametrize("words", ["session mend SESSION", "resume SESSION --nosuch"])
+def test_an_action_whose_command_does_not_exist_is_found(words: str) -> None:
+    assert len(wrong_in(actions_of(f"hint = Hint('Look: {{}}', hints.Command({words!r}))\n"))) == 1

@@ -12,6 +12,7 @@ from acode.cli.run import refuse_second
 from acode.engine import create
 from acode.engine.create import run_plan
 from acode.engine.start_lock import start_lock
+from acode.engine.world import World
 from acode.errors import InputRequired, SessionLocked
 from acode.planfile import PlanFile
 from acode.workspace import Directory, Root, ensure_agent_dir, files
@@ -43,8 +44,8 @@ class Beginner(threading.Thread):
     def run(self) -> None:
         world = self.life.world()
 
-        def refuse() -> None:
-            refuse_second(world, self.plan)
+        def refuse(shared: World) -> None:
+            refuse_second(self.plan, frozenset(), shared)
             self.looks.set()
             assert self.goes_on.wait(20.0)
 

@@ -158,6 +158,10 @@ def test_a_program_is_refused_in_a_copy_and_may_begin_there_under_another_key(wo
     with pytest.raises(CopiedWorkspace) as refused, library.session("one", workspace=copy):
         raise AssertionError("it must not begin")
     hint = refused.value.hint
-    assert hint.startswith(f"Run the program in {workspace}.") and "acode -C" not in hint and "acode run" not in hint
+    assert (
+        hint.startswith(f"Continue it there: run the program in {workspace}.")
+        and "acode -C" not in hint
+        and "acode run" not in hint
+    )
     with library.session("two", workspace=copy) as session:
         session.write("b.txt", "b")

@@ -48,7 +48,7 @@ def ids(*journals: Journal) -> list[str]:
     return [one.session.session_id for one in journals]
 
 
-def named(hints: Iterator[session_index.Hint] | list[session_index.Hint]) -> list[str]:
+def named(hints: Iterator[session_index.Entry] | list[session_index.Entry]) -> list[str]:
     return [hint.session_id for hint in hints]
 
 

@@ -18,6 +18,7 @@ from acode.engine.world import World, short
 from acode.errors import BudgetSpent, ContextTooLong, ModelTrouble
 from acode.events import types as ev
 from acode.events.definition import Call, Model
+from acode.hints import Hint, Resume
 from acode.library.declarations import Begun
 from acode.library.deferred_steps import DeferredSteps
 from acode.library.step_identity import CURRENT, Current
@@ -188,13 +189,13 @@ class Context:
         if settings.budget_tokens is not None and tokens >= settings.budget_tokens:
             raise BudgetSpent(
                 f"session {name} has used {tokens} tokens of the {settings.budget_tokens} that it may use",
-                hint=f"Raise model.budget_tokens, then: acode resume {name}",
+                hint=Hint("Raise model.budget_tokens, then: {}", Resume(), of=name),
                 tokens=tokens,
             )
         if settings.budget_usd is not None and so_far.usd >= settings.budget_usd:
             raise BudgetSpent(
                 f"session {name} has cost {so_far.usd:.2f} USD of the {settings.budget_usd:.2f} that it may cost",
-                hint=f"Raise model.budget_usd, then: acode resume {name}",
+                hint=Hint("Raise model.budget_usd, then: {}", Resume(), of=name),
                 usd=so_far.usd,
             )
 

@@ -27,6 +27,7 @@ from acode.errors import (
     ModelUnavailable,
     ModelUnknown,
 )
+from acode.hints import Command, Hint
 
 MESSAGE_CHARS_MAX = 300
 BODY_CHARS_MAX = 20_000
@@ -156,7 +157,7 @@ def _overloaded(setup: Setup, shown: str, wait_s: float | None, details: dict[st
     seconds = min(math.ceil(wait_s), RETRY_AFTER_S_MAX)
     return ModelOverloaded(
         message,
-        hint=f"Nothing is lost: resume in {seconds} s, or let acode wait: acode supervise --last",
+        hint=Hint(f"Nothing is lost: resume in {seconds} s, or let acode wait: {{}}", Command("supervise --last")),
         retry_after_s=seconds,
         **details,
     )
@@ -172,7 +173,7 @@ def unknown(setup: Setup, models: Sequence[str]) -> ModelUnknown:
     likely = f"Did you mean {close[0]}? " if close else ""
     return ModelUnknown(
         f"{setup.base_url} does not have the model {setup.name}",
-        hint=f"{likely}{has}{ModelUnknown.hint}.",
+        hint=f"{likely}{has}{ModelUnknown.default_hint}.",
         base_url=setup.base_url,
         model=setup.name,
         models=shown,

@@ -11,6 +11,7 @@ from acode.agent.messages import Call
 from acode.engine.gate import Answer, Gate, Reply, Way, ask
 from acode.errors import InputRequired
 from acode.events import types as ev
+from acode.hints import Approve, Command, Hint, Resume
 from acode.library.declarations import Begun
 
 BY_PERSON = "the person did not allow it"
@@ -53,7 +54,7 @@ def pass_gate(context: Context, begun: Begun, question: str, way: Way) -> bool:
     return answer.granted
 
 
-def answered(context: Context, gate: Gate, way: Way, hint: str = "") -> Answer:
+def answered(context: Context, gate: Gate, way: Way, hint: Hint | None = None) -> Answer:
     reply = ask(context.steps.run, gate, way)
     if reply == "stop":
         raise KeyboardInterrupt
@@ -62,11 +63,11 @@ def answered(context: Context, gate: Gate, way: Way, hint: str = "") -> Answer:
     return reply
 
 
-def nobody(context: Context, gate: str, question: str, hint: str = "") -> InputRequired:
+def nobody(context: Context, gate: str, question: str, hint: Hint | None = None) -> InputRequired:
     name = context.steps.session.id[-8:]
     return InputRequired(
         f"{gate} needs an answer and nobody can be asked: {question}",
-        hint=hint or f"Answer with: acode session approve {name} (or deny), then: acode resume {name}",
+        hint=hint or Hint("Answer with: {}, then: {}", Approve(or_deny=True), Resume(), of=name),
         gate=gate,
     )
 
@@ -81,7 +82,8 @@ def answered_with_text(context: Context, begun: Begun, question: str) -> str:
         return None if said is None else Answer(granted=True, note=context.world.redactor.text(said), text=said)
 
     name = context.steps.session.id[-8:]
-    hint = f"Answer with: acode session approve {name} --note TEXT, then: acode resume {name}"
+    noted = Command("session approve SESSION --note TEXT")
+    hint = Hint("Answer with: {}, then: {}", noted, Resume(), of=name)
     answer = answered(context, gate, way, hint)
     words = answer.text
     if answer.seq is not None:

@@ -25,6 +25,7 @@ from acode.engine.world import short
 from acode.errors import ApprovalDenied, BadPlan, BadReply
 from acode.events import types as ev
 from acode.events.definition import Model, Plan, digest
+from acode.hints import Command, Hint, Resume
 from acode.library.declarations import Begun
 from acode.planfile import parse_text_plan, plan_from_data
 from acode.state import State
@@ -72,8 +73,12 @@ def drafted(context: Context) -> Plan:
             name = short(context.steps.session.id)
             raise BadReply(
                 f"the model made no plan in {number} attempts; the last one: {wrong}",
-                hint=f"Let it try again: acode resume {name}; or begin again with a clearer task or a larger model;"
-                " or write a plan file yourself.",
+                hint=Hint(
+                    "Let it try again: {}; or begin again with a clearer task or a larger model; or write a plan file"
+                    " yourself.",
+                    Resume(),
+                    of=name,
+                ),
             )
 
 
@@ -179,7 +184,12 @@ def denied(context: Context, begun: Begun, plan: Plan) -> ApprovalDenied:
     name = short(run.session.session_id)
     return ApprovalDenied(
         f"the plan was not approved: {context.world.redactor.text(plan.title)}",
-        hint=f"Look at it again, and edit it: acode resume {name}; or give it up: acode session cancel {name}",
+        hint=Hint(
+            "Look at it again, and edit it: {}; or give it up: {}",
+            Resume(),
+            Command("session cancel SESSION"),
+            of=name,
+        ),
     )
 
 

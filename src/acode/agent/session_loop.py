@@ -21,6 +21,7 @@ from acode.agent.tools import TOOLS, refuse, use
 from acode.engine.world import Options, World
 from acode.errors import CannotContinue, ModelLoops, Usage
 from acode.events.definition import Plan, execution_order
+from acode.hints import Command, Hint, Resume
 from acode.library.deferred_steps import DeferredSteps
 from acode.library.open_session import Opening
 from acode.library.session import Session
@@ -60,7 +61,7 @@ def run_tasks(context: Context, *, approved: bool) -> None:
 def do_task(context: Context, first_message: str) -> str:
     """The tool loop: ask the model, make its calls, answer with their results; until the model calls no more tools."""
     conversation = TaskConversation(context.instructions["work"], first_message)
-    tools = tuple(tool.told for tool in TOOLS.values())
+    tools = tuple(tool.schema for tool in TOOLS.values())
     same: list[str] = []
     turn = 0
     while True:
@@ -101,6 +102,8 @@ def plain(tool: str) -> str:
 
 # Stops.
 
+SHOW = Command("session show SESSION")
+
 
 def stop_loop(context: Context, place: str, call: Call) -> str:
     """The same call a third time: the session stops once; a person who resumes it lets the model hear that."""
@@ -110,7 +113,7 @@ def stop_loop(context: Context, place: str, call: Call) -> str:
         shown = context.world.redactor.text(signature(call))[:200]
         raise ModelLoops(
             f"the model makes the same call a third time: {shown}",
-            hint=f"Look: acode session show {name}. To resume, with a note for the model: acode resume {name}",
+            hint=Hint("Look: {}. To resume, with a note for the model: {}", SHOW, Resume(), of=name),
             call=shown,
         )
     return text
@@ -123,7 +126,7 @@ def stop_endless_task(context: Context, turn: int) -> None:
     name = context.steps.session.id[-8:]
     raise CannotContinue(
         f"the model has been asked {turn} times in one task",
-        hint=f"Look: acode session show {name}. To continue: acode resume {name}",
+        hint=Hint("Look: {}. To continue: {}", SHOW, Resume(), of=name),
     )
 
 

@@ -112,7 +112,7 @@ def schema_of(kind: type[Arguments]) -> dict[str, Any]:
     return found
 
 
-def told(name: str) -> messages.Tool:
+def tool_schema(name: str) -> messages.Tool:
     """The description of a tool for a model."""
     kind, description = KINDS[name]
     return messages.Tool(name=name, description=description, parameters=schema_of(kind))
@@ -173,18 +173,18 @@ def placed(arguments: Arguments) -> Arguments:
     """The arguments with every path inside the workspace, spelled in one way."""
     match arguments:
         case WriteFile() | EditFile():
-            return msgspec.structs.replace(arguments, path=inside(arguments.path, changes=True))
+            return msgspec.structs.replace(arguments, path=usable_path(arguments.path, changes=True))
         case ReadFile() | ListFiles() | Search():
-            return msgspec.structs.replace(arguments, path=inside(arguments.path))
+            return msgspec.structs.replace(arguments, path=usable_path(arguments.path))
         case GitCommit(paths=paths) if sum(map(len, paths)) > PATHS_CHARACTERS_MAX:
             raise Outside(f"the paths have more than {PATHS_CHARACTERS_MAX:,} characters; name directories")
         case GitCommit():
-            return msgspec.structs.replace(arguments, paths=tuple(inside(path) for path in arguments.paths))
+            return msgspec.structs.replace(arguments, paths=tuple(usable_path(path) for path in arguments.paths))
         case _:
             return arguments
 
 
-def inside(path: str, *, changes: bool = False) -> str:
+def usable_path(path: str, *, changes: bool = False) -> str:
     try:
         found = inside_workspace(path, changes=changes)
     except Outside as error:

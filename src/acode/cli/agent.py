@@ -65,9 +65,8 @@ def refuse_without_model(world: World) -> None:
     trouble = available(setup, world.env.get(setup.api_key_env), ANSWER_WITHIN_S)
     silent = isinstance(trouble, ModelUnavailable) and "said" in trouble.details
     if trouble is not None and (silent or isinstance(trouble, ModelUnknown | ModelRefused)):
-        trouble.hint = (
-            f"{trouble.hint.removesuffix(', then resume.').removesuffix('; then resume.')}. Nothing was begun."
-        )
+        way = trouble.hint.removesuffix(", then resume.").removesuffix("; then resume.")
+        trouble.give_hint(f"{way}. Nothing was begun.")
         raise trouble
 
 

@@ -26,7 +26,8 @@ def table() -> str:
 
 def row(cls: type[AcodeError], meaning: str = "") -> str:
     sentence = meaning or " ".join((inspect.getdoc(cls) or "").split())
-    hint = cls.hint.replace("|", "\\|")
+    default = cls.default_hint
+    hint = (default if isinstance(default, str) else default.as_command()).replace("|", "\\|")
     code = f"{cls.code}, detail {cls.detail_code}" if cls.detail_code else cls.code
     return f"| {code} | {cls.exit_code} | {sentence} | {hint} |"
 

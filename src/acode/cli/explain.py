@@ -17,12 +17,12 @@ from acode.cli.flags import Command, Flags
 from acode.cli.output import output_lines
 from acode.cli.positions import Outline, open_tasks, outline_of
 from acode.cli.screen import Screen, is_terminal
-from acode.cli.session_picker import foreign_run, stopped_at, to_look_at
+from acode.cli.session_picker import foreign_run, look_at, stopped_at
 from acode.cli.status import describe_owner
 from acode.cli.world import build_world
-from acode.engine.preview import Preview, as_json, next_action, preview
+from acode.engine.preview import Preview, as_json, next_action
 from acode.engine.shared_paths import author
-from acode.engine.world import Options, World, command_to_begin_again, short
+from acode.engine.world import Options, World, begin_again, short
 from acode.events.definition import describe
 from acode.plan import Action, Settlement
 from acode.policy import ADVICE_FOR_PERSONS, Decision, Reason
@@ -70,7 +70,7 @@ def command(flags: Flags, *, session: str | None, full: bool) -> int:
         from acode.cli import foreign
 
         return foreign.show(world, screen, run, Options(actor="system"), full=full, resuming=False)
-    found = preview(world, to_look_at(world, screen, session), Options(actor="system"))
+    found = look_at(world, screen, session)
     if flags.json:
         screen.document(as_json(found, full=full))
         return 0
@@ -95,7 +95,7 @@ class Explanation:
         yield from self._head()
         if self.found.survey is None:
             yield from self._labelled(
-                "Next", [f"nothing is left to resume; for more work: {command_to_begin_again(self.session)}"]
+                "Next", [f"nothing is left to resume; for more work: {begin_again(self.session).as_command()}"]
             )
             return
         yield ""

@@ -18,10 +18,12 @@ from acode.cli.progress import Progress
 from acode.cli.prompts import AtTerminal
 from acode.cli.screen import Screen
 from acode.cli.signals import Signals
-from acode.engine import hints, notices
+from acode.engine import notices
+from acode.engine.next_action import command_for, next_command
 from acode.engine.notices import Notice
 from acode.engine.world import Answers, Listener, Nobody, Result, World, short
 from acode.errors import AcodeError, CannotContinue, Interrupted, LeaseLost
+from acode.hints import Force, Resume
 from acode.log_file import Several, log_of
 from acode.notify import Alerts
 from acode.state import NESTED, TERMINAL, Session
@@ -153,7 +155,7 @@ class Execution:
                     error=error,
                     state=str(session.state),
                     exit_code=error.exit_code,
-                    next_action=hints.next_command(session, error),
+                    next_action=next_command(session, error),
                 )
             self.flags.error_printed = True
         elif self.name is not None and not refused_again:
@@ -179,18 +181,18 @@ class Execution:
         return result.exit_code or int(self.lines is not None and self.lines.unwritten)
 
     def _print_last_lines(self, result: Result, elapsed_s: float) -> None:
-        say, name = self.screen.line, short(result.session_id)
+        line, name = self.screen.line, short(result.session_id)
         skipped = f", {count(result.skipped_steps, 'step')} skipped" if self.follower.resumed else ""
         numbers = f"{count(result.executed_steps, 'step')} executed{skipped}, {took(elapsed_s * 1000)}"
         if result.exit_code == 0:
             what = "Resume completed: session" if self.follower.resumed else "Completed: session"
-            say(f"\n{self.screen.paint('✓', 'good')} {what} {name} is done ({numbers})")
+            line(f"\n{self.screen.paint('✓', 'good')} {what} {name} is done ({numbers})")
             return
-        say("")
+        line("")
         if result.error is not None:
             print_error(self.screen, result.error)
         how = "Paused" if result.state not in TERMINAL else f"Ended as {result.state}"
-        say(f"{how}: session {name} ({numbers}). Remaining: {self._remaining(result)}")
+        line(f"{how}: session {name} ({numbers}). Remaining: {self._remaining(result)}")
 
     def _remaining(self, result: Result) -> str:
         session = self.follower.session
@@ -222,8 +224,7 @@ def resume_line_of(session: Session) -> str:
 
     An escalated one is refused without --force; a program that `acode resume` cannot call is run again instead.
     """
-    action = hints.GrantAttempt() if session.escalated else hints.Resume()
-    return f"To resume: {hints.as_command(action, hints.subject_of(session))}"
+    return f"To resume: {command_for(session, Force() if session.escalated else Resume())}"
 
 
 def resume_line(name: str) -> str:

@@ -13,7 +13,7 @@ from acode.cli.flags import OFFLINE, ON_SIGNAL, Command, Flags, reason_option
 from acode.cli.screen import Screen
 from acode.cli.session_picker import announce_wait, foreign_run, most_recent_to_resume, to_resume
 from acode.cli.world import build_world
-from acode.engine.workspace_store import opened, resolve_id
+from acode.engine.workspace_store import opened, resolve_id, share_store
 from acode.engine.world import Options, Result, World, short
 from acode.errors import AcodeError, Usage
 from acode.plan import Strategy
@@ -104,14 +104,23 @@ def command(
         return resume_foreign(flags, world, run, options, dry_run=dry_run, full=full)
     if dry_run:
         return preview(world, screen, session, options, full=full)
-    name = session if session is not None else to_resume(world, screen, last=last, yes=yes, asks=not auto)
-    if is_observed(world, name):
-        from acode.cli.observed_agent import resume_agent
+    name = session if session is not None else picked(world, screen, last=last, yes=yes, asks=not auto)
+    with share_store(world, look_only=False) as one_store:
+        if not is_observed(one_store, name):
+            if no_launch:
+                raise Usage("--no-launch is for the session of an observed agent")
+            return resume_native(flags, one_store, name, options)
+    from acode.cli.observed_agent import resume_agent
 
-        return resume_agent(flags, world, name, options, starts=not no_launch)
-    if no_launch:
-        raise Usage("--no-launch is for the session of an observed agent")
-    return resume_native(flags, world, name, options)
+    return resume_agent(flags, world, name, options, starts=not no_launch)
+
+
+def picked(world: World, screen: Screen, *, last: bool, yes: bool, asks: bool) -> str:
+    """The session that a person chooses. Until then the store is only looked at: a choice that is not made creates no
+    key and upgrades no database. So a resume without an id opens it twice.
+    """
+    with share_store(world, look_only=True) as looking:
+        return to_resume(looking, screen, last=last, yes=yes, asks=asks)
 
 
 def edited_plan(world: World, plan: str | None, *, auto: bool) -> PlanFile | None:
@@ -174,8 +183,9 @@ def resume_foreign(flags: Flags, world: World, run: Run, options: Options, *, dr
 def preview(world: World, screen: Screen, session: str | None, options: Options, *, full: bool) -> int:
     from acode.cli.dry_run import show
 
-    name = session if session is not None else most_recent_to_resume(world, screen).session_id
-    return show(world, screen, name, options, full=full)
+    with share_store(world, look_only=True) as looking:
+        name = session if session is not None else most_recent_to_resume(looking, screen).session_id
+        return show(looking, screen, name, options, full=full)
 
 
 def resume_native(flags: Flags, world: World, name: str, options: Options) -> int:

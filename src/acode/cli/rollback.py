@@ -86,7 +86,7 @@ def command(flags: Flags, *, session: str, to: str | None, dry_run: bool, yes: b
     name = short(found.session_id)
     if found.terminal:
         error = ended(found, "roll back")
-        error.hint = f"What stood in the files before was removed when it ended. {error.hint}"
+        error.give_hint(f"What stood in the files before was removed when it ended. {error.hint}")
         raise error
     if dry_run:
         return show_dry(screen, found, to, undoing, files_that_stay(world, found, undoing))

@@ -22,7 +22,7 @@ from acode.engine import session_list
 from acode.engine.create import run_plan, same_plan
 from acode.engine.resume import resume
 from acode.engine.session_list import Row
-from acode.engine.workspace_store import has_database, refuse_lost
+from acode.engine.workspace_store import has_database, refuse_lost, share_store
 from acode.engine.world import Options, World, short
 from acode.errors import InputRequired, Interrupted, Usage
 from acode.planfile import PlanFile
@@ -87,15 +87,17 @@ def command(
 
         return supervise_plan(flags, world, screen, plan, new=new)
     planfile = read_plan(world, plan)
-    there = () if new else all_unfinished(world)
-    unfinished = first_of(world, there, planfile)
-    if unfinished is not None and resumes(world, screen, unfinished, plan):
+    with share_store(world, look_only=True) as looking:
+        there = () if new else all_unfinished(looking)
+        unfinished = first_of(looking, there, planfile)
+        resumed = unfinished is not None and resumes(looking, screen, unfinished, plan)
+    if unfinished is not None and resumed:
         session_id = unfinished.session_id
         execution = Execution(flags, world, name=session_id)
         return carry_out_or_begin_anew(flags, world, execution, lambda ready: resume(ready, session_id, Options()))
     if new or unfinished is not None:  # beside another one, because a person wants it so
         return Execution(flags, world).execute(lambda ready: run_plan(ready, planfile))
-    refuse = functools.partial(refuse_second, world, planfile, frozenset(row.session_id for row in there))
+    refuse = functools.partial(refuse_second, planfile, frozenset(row.session_id for row in there))
     return Execution(flags, world).execute(lambda ready: run_plan(ready, planfile, refuse=refuse))
 
 
@@ -127,7 +129,7 @@ def first_of(world: World, rows: Iterable[Row], planfile: PlanFile) -> Session |
     return session_list.unfinished_of(world, rows, lambda created: same_plan(created, planfile), "plan")
 
 
-def refuse_second(world: World, planfile: PlanFile, known: frozenset[str] = frozenset()) -> None:
+def refuse_second(planfile: PlanFile, known: frozenset[str], world: World) -> None:
     """Refuse a plan that another process began since the first look; no question is asked while others wait to begin.
     `known`: the sessions of other plans, by the first look.
     """

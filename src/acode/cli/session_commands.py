@@ -30,6 +30,7 @@ from acode.text import one_line
 
 ID = click.argument("session", metavar="ID", shell_complete=unfinished_sessions)
 REASON = reason_option()
+GATE = click.argument("gate", metavar="[GATE]", required=False, shell_complete=unanswered_gates)
 NOTE = click.option("--note", metavar="TEXT", default="", help="A remark for the record.")
 
 
@@ -126,7 +127,7 @@ def resolve_step(
         sentence = f"Step {step} {words[answer]}."
         return answer_in_fleet(world, screen, session, say, sentence, step=step, resolved=answer)
     if result is not None:
-        from acode.library.open_session import settle_with_result
+        from acode.library.resolve import settle_with_result
 
         settled = settle_with_result(world, session, step, value, note=note)
         return report_session(screen, settled, f"Step {step} is taken as done.", step=step, resolved=answer)
@@ -184,38 +185,38 @@ def gate_in_fleet(world: World, screen: Screen, session: str, gate: str | None, 
 
 @click.command(cls=Command, name="approve")
 @ID
-@click.argument("gate", metavar="[GATE]", required=False, shell_complete=unanswered_gates)
+@GATE
 @NOTE
 @OFFLINE
 @WHY_OFFLINE
 @click.pass_obj
 def approve(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
     """Say yes at the gate a session waits at; the yes covers exactly the steps behind it as they are now."""
-    world, screen = begin(flags)
-    if (run := find_run(world, session)) is not None:
-        return foreign.answer(world, screen, run, granted=True, note=note)
-    if on_server(world, session):
-        return gate_in_fleet(world, screen, session, gate, granted=True, note=note)
-    found, step = session_commands.answer_gate(world, session, gate, granted=True, note=note)
-    return report_session(screen, found, f"Approved: {step}. The steps behind it may run.", gate=step, granted=True)
+    return answer_gate(flags, session, gate, granted=True, note=note)
 
 
 @click.command(cls=Command, name="deny")
 @ID
-@click.argument("gate", metavar="[GATE]", required=False, shell_complete=unanswered_gates)
+@GATE
 @NOTE
 @OFFLINE
 @WHY_OFFLINE
 @click.pass_obj
 def deny(flags: Flags, *, session: str, gate: str | None, note: str) -> int:
     """Say no at the gate a session waits at; it stays there, and a resume asks again."""
+    return answer_gate(flags, session, gate, granted=False, note=note)
+
+
+def answer_gate(flags: Flags, session: str, gate: str | None, *, granted: bool, note: str) -> int:
     world, screen = begin(flags)
     if (run := find_run(world, session)) is not None:
-        return foreign.answer(world, screen, run, granted=False, note=note)
+        return foreign.answer(world, screen, run, granted=granted, note=note)
     if on_server(world, session):
-        return gate_in_fleet(world, screen, session, gate, granted=False, note=note)
-    found, step = session_commands.answer_gate(world, session, gate, granted=False, note=note)
-    return report_session(screen, found, f"Denied: {step}. The session is {found.state}.", gate=step, granted=False)
+        return gate_in_fleet(world, screen, session, gate, granted=granted, note=note)
+    found, step = session_commands.answer_gate(world, session, gate, granted=granted, note=note)
+    next_to_it = "The steps behind it may run" if granted else f"The session is {found.state}"
+    sentence = f"{'Approved' if granted else 'Denied'}: {step}. {next_to_it}."
+    return report_session(screen, found, sentence, gate=step, granted=granted)
 
 
 @click.command(cls=Command, name="checkpoint")

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from acode.attention import state_in_words
 from acode.cli.positions import outline_of, titled_position
 from acode.cli.screen import Screen
-from acode.engine import hints
+from acode.engine.next_action import subject_of
 from acode.engine.preview import Preview, Row, preview
 from acode.engine.session_list import listed, lock_seen, most_recent, unfinished_glances
-from acode.engine.workspace_store import none_here, opened, resolve_id
-from acode.engine.world import Options, World, command_to_begin_again, short
+from acode.engine.workspace_store import none_here, opened, resolve_id, share_store
+from acode.engine.world import Options, World, begin_again, short
 from acode.errors import FIRST_PLAN, AcodeError, InputRequired, Interrupted, NoResumableSession
 from acode.formats import present
+from acode.hints import Resume
 from acode.state import Session, State
 from acode.text import one_line
 from acode.text.durations import ago, count
@@ -55,10 +56,10 @@ def to_resume(world: World, screen: Screen, *, last: bool, yes: bool, asks: bool
 
 def _how_to_name(world: World, found: list[Session], verb: str) -> str:
     """The first that acode itself can resume; a program without an entry point is run again instead."""
-    subjects = [hints.subject_of(whole(world, one.session_id)) for one in found[:LISTED_MAX]]
+    subjects = [subject_of(whole(world, one.session_id)) for one in found[:LISTED_MAX]]
     able = next((one for one in subjects if not one.only_by_program), None)
     if able is None:
-        return f"To continue the first: {hints.as_command(hints.Resume(), subjects[0])}"
+        return f"To continue the first: {Resume().as_command(subjects[0])}"
     most_recent = "" if subjects[0].only_by_program else f"; or take the most recent: acode {verb} --last"
     return f"Name one: acode {verb} {able.name}{most_recent}"
 
@@ -115,7 +116,7 @@ def _nothing_here(world: World) -> NoResumableSession:
 def _begin_again(world: World, newest: list[Row]) -> str:
     """As the most recent session was begun."""
     latest = next((row.session_id for row in newest if row.session is not None), None)
-    return command_to_begin_again(whole(world, latest)) if latest is not None else FIRST_PLAN
+    return (begin_again(whole(world, latest)) if latest is not None else FIRST_PLAN).as_command()
 
 
 def to_look_into(world: World, screen: Screen, text: str | None) -> str:
@@ -125,6 +126,15 @@ def to_look_into(world: World, screen: Screen, text: str | None) -> str:
 
         refuse_unrecorded(world, text)
     return to_look_at(world, screen, text)
+
+
+def look_at(
+    world: World, screen: Screen, text: str | None, *, probes: bool = True, environment: bool = True
+) -> Preview:
+    """The session that a look is about, from one store."""
+    with share_store(world, look_only=True) as looking:
+        name = to_look_at(looking, screen, text)
+        return preview(looking, name, Options(actor="system"), probes=probes, environment=environment)
 
 
 def to_look_at(world: World, screen: Screen, text: str | None) -> str:

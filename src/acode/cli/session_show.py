@@ -20,6 +20,7 @@ from acode.cli.session_picker import to_look_into
 from acode.cli.world import build_world
 from acode.engine.preview import LISTED_MAX, Preview, history, preview
 from acode.engine.step_times import StepTimes, step_times
+from acode.engine.workspace_store import share_store
 from acode.engine.world import Options, World
 from acode.errors import Usage
 from acode.events import Envelope
@@ -47,10 +48,10 @@ def show(flags: Flags, *, session: str | None) -> int:
     """Everything about one session: where it came from, its plan, and each step's state."""
     world = build_world(flags)
     screen = Screen(flags, world.env)
-    found = preview(
-        world, to_look_into(world, screen, session), Options(actor="system"), probes=False, environment=False
-    )
-    times = step_times(envelope for envelope, _ in history(world, found.session.session_id))
+    with share_store(world, look_only=True) as looking:
+        name = to_look_into(looking, screen, session)
+        found = preview(looking, name, Options(actor="system"), probes=False, environment=False)
+        times = step_times(envelope for envelope, _ in history(looking, found.session.session_id))
     if flags.json:
         screen.document(
             {

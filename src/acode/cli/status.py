@@ -14,10 +14,10 @@ from acode.cli.candidates import all_sessions
 from acode.cli.flags import Command, Flags
 from acode.cli.positions import outline_of, titled_position
 from acode.cli.screen import Screen
-from acode.cli.session_picker import foreign_run, stopped_at, to_look_at
+from acode.cli.session_picker import foreign_run, look_at, stopped_at
 from acode.cli.world import build_world
-from acode.engine.preview import Preview, Row, decision_json, next_action, preview
-from acode.engine.world import Options, World, short
+from acode.engine.preview import Preview, Row, decision_json, next_action
+from acode.engine.world import World, short
 from acode.lock import Seen
 from acode.text import one_line
 from acode.text.durations import ago
@@ -35,8 +35,7 @@ def command(flags: Flags, *, session: str | None) -> int:
         from acode.cli import foreign
 
         return foreign.status(world, screen, run)
-    name = to_look_at(world, screen, session)
-    found = preview(world, name, Options(actor="system"), probes=False, environment=False)
+    found = look_at(world, screen, session, probes=False, environment=False)
     if flags.json:
         screen.document(as_json(found))
         return 0

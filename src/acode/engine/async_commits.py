@@ -68,10 +68,10 @@ class LoopCommits:
         try:
             self._run.journal.settle(waiting[-1][0].seq, durable=False)
         except BaseException as error:
-            _tell(waiting, error)
+            _end_waits(waiting, error)
             return
         durable = [wait for wait in waiting if wait[0].durable]
-        _tell([wait for wait in waiting if not wait[0].durable], None)
+        _end_waits([wait for wait in waiting if not wait[0].durable], None)
         if durable:
             with self._wake:
                 self._to_sync += durable
@@ -94,10 +94,10 @@ class LoopCommits:
             except BaseException as error:
                 failed = error
             with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-                self.loop.call_soon_threadsafe(_tell, waiting, failed)
+                self.loop.call_soon_threadsafe(_end_waits, waiting, failed)
 
 
-def _tell(waiting: list[Wait], failed: BaseException | None) -> None:
+def _end_waits(waiting: list[Wait], failed: BaseException | None) -> None:
     for _, waited in waiting:
         if waited.done():  # its task was cancelled
             continue

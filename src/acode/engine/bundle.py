@@ -20,6 +20,7 @@ from acode import seal
 from acode.engine.workspace_store import opened, resolve_id
 from acode.engine.world import World
 from acode.errors import AcodeError, BundleDamaged, KeyMissing, LogRolledBack
+from acode.hints import Command, Hint
 from acode.seal import GENESIS, Anchor, Keyring
 from acode.store import checkpoints as ck
 from acode.store.row_check import Gap, Judged, Noted, SessionKeys, Stored, scan
@@ -229,7 +230,9 @@ def _whole(bundle: _Bundle, keyring: Keyring) -> Header:
     except KeyMissing as error:
         raise KeyMissing(
             f"the bundle is sealed with key {bundle.header.key_id}, which is not here",
-            hint="Only with the key can it be verified: acode key import FILE, or set ACODE_CHECKPOINT_SECRET.",
+            hint=Hint(
+                "Only with the key can it be verified: {}, or set ACODE_CHECKPOINT_SECRET.", Command("key import FILE")
+            ),
             key_id=bundle.header.key_id,
         ) from error
     found = seal.seal(key, PURPOSE, bundle.sha256.digest())

@@ -21,6 +21,7 @@ from acode.engine.held_session import Held, created
 from acode.engine.start_lock import start_lock
 from acode.engine.step import PLANNING
 from acode.engine.walk import perform_all
+from acode.engine.workspace_store import share_store
 from acode.engine.world import Result, World, short
 from acode.errors import BadPlan
 from acode.events import types as ev
@@ -41,7 +42,7 @@ WAIT_HINT = "Wait a moment, or end the process that is named, and try again."
 SECRET_CHARACTERS_MIN = 4  # shorter values look like ordinary text
 
 
-def run_plan(world: World, planfile: PlanFile, *, refuse: Callable[[], None] | None = None) -> Result:
+def run_plan(world: World, planfile: PlanFile, *, refuse: Callable[[World], None] | None = None) -> Result:
     """A new session from a plan file, from creation to its end.
 
     `refuse` raises where this plan must not be begun, because it was begun already; nobody else begins one meanwhile.
@@ -51,16 +52,16 @@ def run_plan(world: World, planfile: PlanFile, *, refuse: Callable[[], None] | N
     steps = sum(len(task.steps) for task in plan.tasks)
     planned = ev.SessionPlanned(tasks=len(plan.tasks), steps=steps, plan_digest=event.plan_digest)
     executing = ev.SessionExecuting(reason="run")
-    with contextlib.ExitStack() as stack:
+    with share_store(world, look_only=False) as shared, contextlib.ExitStack() as stack:
         busy = "another process is just beginning a session here, and does not come to an end with it"
         with (
-            start_lock(world, PLANS, wait_s=BEGIN_WAIT_S, busy=busy, hint=WAIT_HINT)
+            start_lock(shared, PLANS, wait_s=BEGIN_WAIT_S, busy=busy, hint=WAIT_HINT)
             if refuse is not None
             else contextlib.nullcontext()
         ):
             if refuse is not None:
-                refuse()
-            run = stack.enter_context(created(world, event, planned, executing, blobs=blobs))
+                refuse(shared)
+            run = stack.enter_context(created(shared, event, planned, executing, blobs=blobs))
         run.journal.session.plan = plan
         run.emit(
             notices.SessionStart(

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from acode.disk.own_files import open_own
-from acode.engine import hints
 from acode.engine.endings import ending
 from acode.engine.held_session import Held
+from acode.engine.next_action import session_hint
 from acode.engine.world import Result
 from acode.errors import AcodeError, DiskFull, WriteFailed
 from acode.events import types as ev
+from acode.hints import Resume
 from acode.state import State
 from acode.store.store import Store
 
@@ -52,7 +53,7 @@ def lay_ballast(agent_dir: Path) -> None:
 
 def stop_for_disk(run: Held, error: AcodeError) -> Result:
     """Throw the ballast overboard, open the log again, and note the pause; if even that fails, it was a crash."""
-    hints.add(error, run.session, error.hint or "Check the disk.", "Then: {}", hints.Resume())
+    error.give_hint(session_hint(run.session, "{} Then: {}", error.unrendered_hint or "Check the disk.", Resume()))
     try:
         ballast(run.world.agent_dir).unlink(missing_ok=True)
         reopen(run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from acode.engine.held_session import Held
-from acode.engine.hints import failure_hint, next_command
+from acode.engine.next_action import failure_hint, next_command
 from acode.engine.survey import retries_unknown
 from acode.engine.world import Result
 from acode.errors import AcodeError, StepFailed, StepTimeout
@@ -39,7 +39,7 @@ def stop_at_failure(run: Held, step: Step, failed: Failed, skipped: int, *, also
         run.append(ev.SessionFailed(reason=message, step=step.id))
     else:
         run.append(paused)
-    error.hint = failure_hint(run.session, error, retries_unknown=retries_unknown(run.world))
+    error.give_hint(failure_hint(run.session, error, retries_unknown=retries_unknown(run.world)))
     return ending(run, error, "step_failed", skipped)
 
 

@@ -6,7 +6,6 @@ reported, never repaired here; accepting changes is a person's decision and an e
 
 from __future__ import annotations
 
-import shlex
 import stat
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -15,13 +14,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from acode.engine.next_action import command_for
 from acode.engine.shared_paths import with_sessions
 from acode.engine.survey import begun_elsewhere, step_named
-from acode.engine.world import World, short
+from acode.engine.world import World
 from acode.errors import AcodeError
 from acode.events import make_key
 from acode.events.definition import Read, Run, Sql, Step, Write, declared_outputs
 from acode.events.types import FileState, StepStarted
+from acode.hints import ReplacePlan
 from acode.state import InFlight, Session
 from acode.steps.interface import Site
 from acode.steps.keeper_notes import Status, end_on_disk, read_status, run_directory
@@ -317,7 +318,7 @@ def _plan_drift(world: World, session: Session) -> list[Finding]:
         return [Finding(code="ACODE-PLAN-001", message=f"the plan file {origin.path} is gone; its snapshot stands")]
     if now == origin.sha256:
         return []
-    edited = f"acode resume {short(session.session_id)} --plan {shlex.quote(origin.path)}"
+    edited = command_for(session, ReplacePlan(origin.path))
     return [
         Finding(
             code="ACODE-PLAN-001",

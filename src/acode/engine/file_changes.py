@@ -17,6 +17,7 @@ from acode.engine.world import short
 from acode.errors import AcodeError, Usage
 from acode.events import types as ev
 from acode.events.definition import Step, Write
+from acode.hints import Command, Hint
 from acode.state import Session
 from acode.store.store import Store
 from acode.workspace import Root, hash_file, read_file
@@ -68,7 +69,9 @@ def file_changes(store: Store, root: Root, session: Session, step: str | None) -
 def refuse_unknown(session: Session, past: dict[str, Past], step: str) -> None:
     known = {*past, *session.in_flight, *(one.id for one in planned(session))}
     if step not in known:
-        raise Usage(f"session {short(session.session_id)} has no step {step}", hint="See: acode session show")
+        raise Usage(
+            f"session {short(session.session_id)} has no step {step}", hint=Hint("See: {}", Command("session show"))
+        )
 
 
 def planned(session: Session) -> list[Step]:

@@ -12,16 +12,18 @@ from typing import Literal
 
 import msgspec
 
-from acode.engine import hints, notices
+from acode import hints
+from acode.engine import notices
 from acode.engine.endings import Ending, aborts, ending, pause_by_signal
 from acode.engine.grants import Allowed, why_not
 from acode.engine.held_session import Held
+from acode.engine.next_action import session_hint
 from acode.engine.step import awake, end, start_of
 from acode.engine.world import Result
 from acode.errors import ApprovalDenied, InputRequired
-from acode.errors.root import TwoForms
 from acode.events import types as ev
 from acode.events.definition import Approve, Step, describe_in_full, execution_order
+from acode.hints import Hint
 from acode.plan import covered_by
 from acode.state import State
 from acode.state.session import Approval
@@ -138,7 +140,7 @@ def close(run: Held, gate: Gate, answer: Answer, done: Done, *, before: tuple[ev
         return started
 
 
-def nobody_to_ask(gate: Gate, hint: TwoForms, *, why: str = "") -> InputRequired:
+def nobody_to_ask(gate: Gate, hint: Hint, *, why: str = "") -> InputRequired:
     said = f"{gate.question} ({why})" if why else gate.question
     return InputRequired(
         f"step {gate.step.id} needs an approval and nobody can be asked: {said}", hint=hint, gate=gate.step.id
@@ -178,8 +180,7 @@ def pass_gate(run: Held, step: Step, skipped: int, *, drain: Callable[[], None] 
         case None:
             drain()
             note_waiting(run, gate)  # again, where another task has continued meanwhile
-            text = "Answer with: {} (or deny), then: {}"
-            hint = hints.hint(run.session, text, hints.Approve(), hints.Resume())
+            hint = session_hint(run.session, "Answer with: {}, then: {}", hints.Approve(or_deny=True), hints.Resume())
             return ending(run, nobody_to_ask(gate, hint, why=why or ""), "approval_required", skipped)
 
 
@@ -198,7 +199,7 @@ def deny(run: Held, gate: Gate, skipped: int, drain: Callable[[], None]) -> Resu
     drain()
     error = ApprovalDenied(
         f"approval denied at {step}: {gate.question}",
-        hint=hints.hint(run.session, "The session waits at the gate; ask again with: {}", hints.Resume()),
+        hint=session_hint(run.session, "The session waits at the gate; ask again with: {}", hints.Resume()),
     )
     after: ev.Known = (
         ev.SessionFailed(reason="approval denied", step=step)

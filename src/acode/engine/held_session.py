@@ -21,10 +21,11 @@ from acode.engine import notices, owed_decisions
 from acode.engine.lease_state import ensure_ours
 from acode.engine.session_place import NO_ANCHOR, Place, find_place, refuse_copy, warnings_of
 from acode.engine.workspace_store import opened, resolve_id
-from acode.engine.world import World, command_to_begin_again, short
+from acode.engine.world import World, begin_again, short
 from acode.errors import AcodeError, LogRolledBack, SessionLocked, TerminalState, UnknownEventType
 from acode.events import Envelope
 from acode.events import types as ev
+from acode.hints import Hint, Subject
 from acode.seal import Anchor
 from acode.state import Session
 from acode.state.source import PROGRAM
@@ -402,8 +403,8 @@ def for_its_program(error: SessionLocked, store: Store, session: Session) -> Ses
     """A program without an entry point is run again; no command of acode can wait in its place."""
     created = created_by(store, session) if session.kind == PROGRAM.kind else None
     if created is not None and created.entry is None:
-        command = f"acode resume {short(session.session_id)} --wait"
-        error.hint = error.hint.replace(command, "run the program again, with wait=True")
+        subject = Subject(short(session.session_id), session.run_id or session.title, only_by_program=True)
+        error.give_hint(locks.hint_to_wait(subject))
     return error
 
 
@@ -451,7 +452,7 @@ def ended(session: Session, doing: str = "resume") -> AcodeError:
     stays = "are not resumed" if doing == "resume" else "stay as they are"
     return TerminalState(
         f"Cannot {doing} {session.state} session {short(session.session_id)}: “{session.title}” has ended",
-        hint=f"COMPLETED, FAILED and CANCELLED sessions {stays}. Start a new one: {command_to_begin_again(session)}",
+        hint=Hint("COMPLETED, FAILED and CANCELLED sessions {} Start a new one: {}", f"{stays}.", begin_again(session)),
         state=str(session.state),
         session_id=session.session_id,
     )

@@ -15,6 +15,7 @@ from acode.engine import owed_decisions
 from acode.engine.world import World, short
 from acode.errors import HistoryDiverged, LeaseLost
 from acode.events import types as ev
+from acode.hints import Command, Hint, Subject
 from acode.store import sync_cursor
 from acode.store.journal import stamp
 from acode.store.store import Store
@@ -77,26 +78,38 @@ def state_of(cursor: Cursor, *, last_seq: int, now: datetime) -> SyncState:
     )
 
 
+TAKE_OVER = Command("resume SESSION --remote")
+CHOOSE_HISTORY = Hint(
+    "See both tails: {}. Take the shared history: {}; or keep the one here: {}",
+    Command("sync status SESSION"),
+    Command("pull SESSION --force"),
+    Command("sync now SESSION --force"),
+)
+
+
 def refuse_not_ours(store: Store, session_id: str) -> None:
     """A copy, or a session that another machine has taken, is not written on."""
     cursor, name = sync_cursor.cursor_of(store, session_id), short(session_id)
     if cursor.standing == "copy":
         raise LeaseLost(
             f"session {name} is a copy here: another machine owns it",
-            hint=f"You can look at it here. To resume it here: acode resume {name} --remote",
+            hint=Hint("You can look at it here. To resume it here: {}", TAKE_OVER, of=name),
         )
     if cursor.standing == "fenced":
         raise LeaseLost(
             cursor.reason or f"session {name} was taken over by another machine",
-            hint=f"To resume it here: acode resume {name} --remote (with --force if it was not given back). Where the"
-            f" server is gone for good: acode session unlock {name} --force",
+            hint=Hint(
+                "To resume it here: {} (with --force if it was not given back). Where the server is gone for good: {}",
+                TAKE_OVER,
+                Command("session unlock SESSION --force"),
+                of=name,
+            ),
             holder=cursor.holder,
         )
     if cursor.standing == "diverged":
         raise HistoryDiverged(
             f"session {name} was continued here and elsewhere after the same past: nothing is merged",
-            hint=f"See both tails: acode sync status {name}. Take the shared history: acode pull {name} --force;"
-            f" or keep the one here: acode sync now {name} --force",
+            hint=CHOOSE_HISTORY.about(Subject(name)),
         )
 
 

@@ -17,6 +17,7 @@ from acode.engine.settle import record_decision
 from acode.engine.workspace_store import opened
 from acode.engine.world import Options, World, short
 from acode.errors import AcodeError, CheckpointMissing
+from acode.hints import Command, Hint
 from acode.policy import Facts, decide
 from acode.resume_point import classify
 from acode.seal import anchor_directory, read_anchor
@@ -79,7 +80,7 @@ def refuse(run: Held, options: Options, missing: CheckpointMissing) -> Checkpoin
     record_decision(run, interruption, decision)
     return CheckpointMissing(
         f"session {name} has no valid checkpoint: {missing.message}",
-        hint=f"Rebuild the checkpoints from the verified log: acode session repair {name}",
+        hint=Hint("Rebuild the checkpoints from the verified log: {}", Command("session repair SESSION"), of=name),
         reason_code=str(decision.reason),
         session_id=session.session_id,
     )

@@ -10,16 +10,17 @@ from typing import Any
 
 import msgspec
 
+from acode import hints
 from acode.attention import Attention, attention_of
-from acode.engine import hints
 from acode.engine.environment import Report, validate
 from acode.engine.held_session import load_verified, make_site
 from acode.engine.lease_state import DISABLED, SyncState, sync_state
+from acode.engine.next_action import command_for, plan_name, session_hint
 from acode.engine.session_list import Row, lock_seen, resumable, row, rows, with_agent
 from acode.engine.session_place import refuse_copy
 from acode.engine.survey import Survey, missing_artifacts, survey
 from acode.engine.workspace_store import opened, resolve_id
-from acode.engine.world import Options, World, command_to_begin_again, short
+from acode.engine.world import Options, World, begin_again, short
 from acode.errors import AcodeError
 from acode.events import Envelope
 from acode.lock import Seen
@@ -168,7 +169,7 @@ def as_json(found: Preview, *, full: bool = False) -> dict[str, Any]:
             "in_progress": None,
             "environment": environment_json(found.environment),
             "needs_human": False,
-            "next_action": command_to_begin_again(session),
+            "next_action": begin_again(session).as_command(),
         }
     survey_found, continuation = found.survey, found.survey.continuation
     point = survey_found.point
@@ -252,26 +253,26 @@ def needs_human(found: Preview) -> bool:
 def next_action(found: Preview) -> str:
     """The one command to type next."""
     if found.lock.held:
-        return f"wait, or pause it: acode session pause {short(found.session.session_id)}"
-    return hints.as_command(action_now(found), hints.subject_of(found.session))
+        return session_hint(found.session, "wait, or pause it: {}", hints.Command("session pause SESSION")).as_command()
+    return command_for(found.session, action_now(found))
 
 
 def action_now(found: Preview) -> hints.Action:
     assert found.survey is not None
     session = found.session
     if session.undoing is not None:
-        return hints.FinishRollback(to=session.undoing.to)
+        return hints.Rollback(session.undoing.to)
     if found.survey.decision.reason is Reason.MISSING_ARTIFACTS:
-        return hints.BringBlobsBack()
+        return hints.RestoreBlobs()
     settlement = found.survey.continuation.in_progress
     if found.survey.continuation.needs_person and settlement is not None:
-        return hints.Resolve(step=settlement.step)
+        return hints.Resolve(settlement.step)
     if is_escalated(found):
-        return hints.GrantAttempt()
+        return hints.Force()
     if session.state is State.AWAITING_APPROVAL:
         return hints.Approve()
     if found.environment and found.environment.changed_files:
         return hints.AcceptChanges()
     if found.survey.replacement is not None:
-        return hints.ReplacePlan(file=hints.plan_name(session))
+        return hints.ReplacePlan(plan_name(session))
     return hints.Resume()

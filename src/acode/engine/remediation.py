@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from acode.engine import hints
+from acode.engine.next_action import session_hint
 from acode.events.definition import Run, Step, command_line
+from acode.hints import Action, Command, Force, Resolve
 from acode.state import Session
 from acode.workspace import ChangedFile
 
@@ -57,7 +58,10 @@ def failed_step(session: Session) -> Step | None:
 def checklist(
     session: Session, step: Step | None, command: str | None, changed: tuple[ChangedFile, ...], name: str
 ) -> list[str]:
-    lines, of = [f"Read what happened: acode explain {name}"], hints.subject_of(session)
+    def line(text: str, action: Action) -> str:
+        return session_hint(session, text, action).as_command()
+
+    lines = [line("Read what happened: {}", Command("explain SESSION"))]
     if command is not None:
         where = (
             f"cd {step.action.cwd} && " if step is not None and isinstance(step.action, Run) and step.action.cwd else ""
@@ -69,9 +73,10 @@ def checklist(
             " disk limits, and at the log: .agent/logs/acode.jsonl"
         )
     for open_step in (step for step in session.in_flight if not session.is_open_task(step)):
-        lines.append(f"Settle the step in flight: {hints.as_command(hints.Resolve(step=open_step), of)}")
+        lines.append(line("Settle the step in flight: {}", Resolve(open_step)))
     if changed:
-        lines.append(f"Files were changed by somebody else; see them: acode resume --dry-run {name}")
-    lines.append(f"Then grant one more attempt: {hints.as_command(hints.GrantAttempt(), of)}")
-    lines.append(f"Or give it up: acode session abandon {name}")
+        seen = Command("resume --dry-run SESSION")
+        lines.append(line("Files were changed by somebody else; see them: {}", seen))
+    lines.append(line("Then grant one more attempt: {}", Force()))
+    lines.append(line("Or give it up: {}", Command("session abandon SESSION")))
     return lines

@@ -21,8 +21,9 @@ from acode.engine.salvage import Salvaged, counts_without, may_have_begun, open_
 from acode.engine.session_place import follow_move, refuse_copy
 from acode.engine.workspace_store import has_database, opened, resolve_id
 from acode.engine.world import World, short
-from acode.errors import AcodeError, BeyondRepair, HistoryDiverged, LogRolledBack, UnknownSession
+from acode.errors import ACCEPT_ROLLBACK, AcodeError, BeyondRepair, HistoryDiverged, LogRolledBack, UnknownSession
 from acode.events import types as ev
+from acode.hints import Command, Hint
 from acode.seal import Anchor
 from acode.state import Session, State
 from acode.store.checkpoint_tail import Tail
@@ -202,8 +203,11 @@ def rolled_back(session: Session, anchor: Anchor, *, replaced: bool) -> LogRolle
         message = f"session {name} ends at event {session.seq}, but it was at {anchor.seq} already: events were lost"
     return LogRolledBack(
         message,
-        hint=f"If you restored a backup yourself: acode session repair {name} --accept-rollback."
-        " The steps done in between are unknown then.",
+        hint=Hint(
+            "If you restored a backup yourself: {}. The steps done in between are unknown then.",
+            Command("session repair SESSION --accept-rollback"),
+            of=name,
+        ),
         seq=session.seq,
         anchor=anchor.seq,
     )
@@ -317,7 +321,7 @@ def forget(world: World, gone: tuple[Anchor, ...], *, accept_rollback: bool, dry
     if not accept_rollback:
         raise LogRolledBack(
             f"nothing is left of {len(gone)} recorded sessions: {names}",
-            hint="Bring .agent/ back from a backup, or let them go: acode session repair --accept-rollback",
+            hint=Hint("Bring .agent/ back from a backup, or let them go: {}", ACCEPT_ROLLBACK),
             sessions=[one.session_id for one in gone],
         )
     if not dry_run:

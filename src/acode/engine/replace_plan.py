@@ -14,10 +14,12 @@ import msgspec
 from acode.engine import notices
 from acode.engine.create import holds_secret, keep_plan, refuse_secret_names
 from acode.engine.held_session import Held
+from acode.engine.next_action import session_hint
 from acode.engine.step_files import restore_leftovers
 from acode.engine.survey import Survey, chosen_strategy, retries_unknown, step_named
 from acode.engine.world import Options, World, short
 from acode.errors import AcodeError, PlanConflict, StepStillRunning, Usage
+from acode.hints import Approve, Hint, ReplacePlan, Resolve, Rollback
 from acode.plan import Settlement, continue_plan
 from acode.plan_replacement import Conflict, Replacement, as_replaced, compare_plans, event_of
 from acode.state import Session
@@ -74,14 +76,14 @@ def refusal(session: Session, found: Replacement) -> AcodeError:
     if running and len(running) == len(found.conflicts):
         return StepStillRunning(
             f"the command of step {running[0]} still runs, and the new plan changes that step",
-            hint=f"Wait for its end, or stop it; then again: acode resume {name} --plan FILE",
+            hint=session_hint(session, "Wait for its end, or stop it; then again: {}", ReplacePlan("FILE")),
             step=running[0],
         )
     shown = "; ".join(describe(one) for one in found.conflicts[:CONFLICTS_SHOWN_MAX])
     more = len(found.conflicts) - CONFLICTS_SHOWN_MAX
     return PlanConflict(
         f"session {name} cannot continue with this plan: {shown}" + (f"; and {more} more" if more > 0 else ""),
-        hint=way_out(name, found.conflicts),
+        hint=conflict_hint(session, found.conflicts),
         session_id=session.session_id,
         conflicts=[msgspec.to_builtins(one) for one in found.conflicts],
     )
@@ -101,7 +103,7 @@ def describe(one: Conflict) -> str:
             return f"the command of step {one.step} still runs, and was changed"
 
 
-def way_out(name: str, conflicts: tuple[Conflict, ...]) -> str:
+def conflict_hint(session: Session, conflicts: tuple[Conflict, ...]) -> Hint | str:
     first = conflicts[0]
     if any(one.why == "shifted" for one in conflicts):
         return (
@@ -110,17 +112,16 @@ def way_out(name: str, conflicts: tuple[Conflict, ...]) -> str:
         )
     match first.why:
         case "removed":
-            return (
-                f"Leave it in the plan. If it is not to run again, say that it is done: acode session resolve {name}"
-                f" {first.step} --applied"
-            )
+            text = "Leave it in the plan. If it is not to run again, say that it is done: {}"
+            return session_hint(session, text, Resolve(first.step, "--applied"))
         case "asked":
-            return f"Answer it first: acode session approve {name} (or deny)"
+            return session_hint(session, "Answer it first: {}", Approve(or_deny=True))
         case _:
-            return (
+            text = (
                 "Leave finished steps as they were, and put new work into steps behind them. To do one again, roll it"
-                f" back first: acode session rollback {name} --to STEP"
+                " back first: {}"
             )
+            return session_hint(session, text, Rollback("STEP"))
 
 
 def origin(world: World, planfile: PlanFile) -> dict[str, str | None]:

@@ -10,13 +10,14 @@ import msgspec
 
 from acode import lock as locks
 from acode.engine import notices
+from acode.engine.accept_changes import accept_changes, files_that_are
 from acode.engine.disk_full import paused_if_disk_fails
 from acode.engine.endings import complete, ending
 from acode.engine.environment import Report, validate
 from acode.engine.held_session import Held, held, refuse_unknown_events
-from acode.engine.hints import AcceptChanges, GrantAttempt, Resume, failure_hint, hint, next_command
 from acode.engine.lease_state import sync_state
 from acode.engine.missing_checkpoint import missing_checkpoint_on_record
+from acode.engine.next_action import failure_hint, next_command, session_hint
 from acode.engine.remediation import remedy
 from acode.engine.replace_plan import foresee, replace_plan
 from acode.engine.rollback import refuse_half_undone
@@ -31,31 +32,28 @@ from acode.engine.settle import (
     settle_flights,
     unknown_error,
 )
-from acode.engine.shared_paths import author, with_sessions
-from acode.engine.step_files import FILES_IN_EVENT_MAX
-from acode.engine.survey import Survey, chosen_strategy, missing_artifacts, retries_unknown, survey
+from acode.engine.shared_paths import with_sessions
+from acode.engine.survey import Survey, missing_artifacts, retries_unknown, survey
 from acode.engine.walk import Walk, perform_all
-from acode.engine.world import Options, Result, World, command_to_begin_again, short
+from acode.engine.world import Options, Result, World, short
 from acode.errors import (
     AcodeError,
     CannotContinue,
-    ChangedFiles,
     CoolingDown,
     EnvironmentInvalid,
     Escalated,
-    FileModified,
-    HintForms,
     MissingArtifacts,
     RecoveryTimeout,
     RefusedByPolicy,
     StepFailed,
 )
 from acode.events import types as ev
+from acode.hints import Command, Force, Hint, Resume
 from acode.plan import Action
 from acode.policy import Reason, counted
 from acode.state import Session, State
 from acode.steps.step_outputs import holds_output, private_outputs, put_output
-from acode.workspace import ChangedFile, changed, diff, restat
+from acode.workspace import ChangedFile, changed
 
 
 def resume(
@@ -99,15 +97,7 @@ def make_ready(run: Held, options: Options) -> tuple[Survey, Options]:
 
 def settle_and_perform(run: Held, found: Survey, options: Options, walk: Walk) -> Result:
     skipped = len(found.continuation.skipped_steps)
-    stopped = settle_flights(
-        run,
-        found.continuation.in_flight,
-        found.interruption,
-        skipped,
-        actor=options.actor,
-        retry_unknown=retries_unknown(run.world),
-        strategy=chosen_strategy(run.world, options),
-    )
+    stopped = settle_flights(run, found, options, skipped)
     if stopped is None:
         stopped = end_where_it_failed(run, skipped)
     if stopped is not None:
@@ -134,7 +124,7 @@ def refuse_to_walk_alone(run: Held, walk: Walk) -> None:
         raise CannotContinue(
             f"session {short(run.session.session_id)} belongs to the {run.session.source} run {run.session.run_id}, and"
             " that run is not here",
-            hint="Bring the run's files back, or give the session up: acode session abandon",
+            hint=Hint("Bring the run's files back, or give the session up: {}", Command("session abandon")),
         )
 
 
@@ -214,13 +204,19 @@ def refusal(run: Held, found: Survey) -> AcodeError:
         case Reason.MISSING_ARTIFACTS:
             return MissingArtifacts(
                 f"session {name} cannot be resumed: {because}",
-                hint=f"Bring .agent/blobs back from a backup; or give it up: acode session abandon {name}",
+                hint=session_hint(
+                    run.session,
+                    "Bring .agent/blobs back from a backup; or give it up: {}",
+                    Command("session abandon SESSION"),
+                ),
                 **details,
             )
         case Reason.LIMIT:
             return Escalated(
                 f"session {name} is escalated: {because}; it needs a person",
-                hint=hint(run.session, f"Read why: acode explain {name}. When it is fixed: {{}}", GrantAttempt()),
+                hint=session_hint(
+                    run.session, "Read why: {}. When it is fixed: {}", Command("explain SESSION"), Force()
+                ),
                 remedy=msgspec.to_builtins(remedy(run.session, drifted(run))),
                 **details,
             )
@@ -233,24 +229,20 @@ def refusal(run: Held, found: Survey) -> AcodeError:
         case Reason.COOLDOWN:
             return CoolingDown(
                 f"session {name} is cooling down: {decision.cooldown_s_remaining} s remain",
-                hint=cooling_down(run.session, decision.cooldown_s_remaining),
+                hint=session_hint(
+                    run.session,
+                    f"Try again in {decision.cooldown_s_remaining} s, or as a person now: {{}}",
+                    Resume(in_person=True),
+                ),
                 cooldown_seconds_remaining=decision.cooldown_s_remaining,
                 **details,
             )
         case _:
             return RefusedByPolicy(
                 f"session {name} is not resumed automatically: {because}",
-                hint=HintForms(
-                    hint(run.session, "A person may: {}", Resume()).as_command(),
-                    "Open the session without automatic=True.",
-                ),
+                hint=session_hint(run.session, "A person may: {}", Resume(in_person=True)),
                 **details,
             )
-
-
-def cooling_down(session: Session, seconds: int) -> HintForms:
-    now = hint(session, f"Try again in {seconds} s, or as a person now: {{}}", Resume())
-    return HintForms(now.as_command(), f"Try again in {seconds} s, or open the session without automatic=True.")
 
 
 def escalate(run: Held, reason: str) -> None:
@@ -288,7 +280,7 @@ def escalate_if_due(run: Held, result: Result) -> Result:
         escalate(run, Reason.LIMIT)
     unknown_too = retries_unknown(run.world)
     if run.session.escalated and isinstance(result.error, StepFailed) and not run.session.steps_from.asked:
-        result.error.hint = failure_hint(run.session, result.error, retries_unknown=unknown_too)
+        result.error.give_hint(failure_hint(run.session, result.error, retries_unknown=unknown_too))
     way = next_command(run.session, result.error, retries_unknown=unknown_too)
     return msgspec.structs.replace(result, next_action=way)
 
@@ -316,99 +308,17 @@ def check_environment(run: Held, session: Session, found: Survey, options: Optio
     if report.errors and not options.force:
         raise EnvironmentInvalid(
             f"session {name} cannot be resumed here: " + "; ".join(one.message for one in report.errors),
-            hint=HintForms(
-                f"Look: acode resume --dry-run {name}. Fix it and resume, use --force, or start a new session.",
-                f"Look: acode explain {name}. Fix it and run the program again; or resume in"
-                f" spite of it: acode.session({run.session.run_id!r}, force='the reason').",
+            hint=session_hint(
+                run.session,
+                "Look: {}. Fix it and resume, use {}, or start a new session.",
+                Command("resume --dry-run SESSION"),
+                Force(why=False, only_flag=True),
             ),
             mismatches=[msgspec.to_builtins(one) for one in report.errors],
         )
     if report.changed_files:
         accept_changes(run, report, options)
     return report
-
-
-def accept_changes(run: Held, report: Report, options: Options) -> None:
-    """Files were changed by somebody else: continue only by a recorded decision."""
-    choice = options.changed_files or run.world.config.settings.resume.changed_files_action
-    if options.force:
-        choice = "continue"
-    answer = choice if choice != "prompt" else run.world.answers.changed_files(report.changed_files, differ(run))
-    names = ", ".join(one.path for one in report.changed_files[:5])
-    if answer != "continue":
-        begun_anew = f"{ChangedFiles.hint}: {command_to_begin_again(run.session)}"
-        raise ChangedFiles(
-            f"{files_that_are(report.changed_files, 'that the session works on', 'was', 'were')} changed by"
-            f" {changed_by(report.changed_files)}: {names}",
-            hint=HintForms(begun_anew, hint(run.session, "Restore the files; or {}", AcceptChanges()).as_call()),
-            mismatches=[msgspec.to_builtins(one) for one in report.changed_files],
-            recommendation=report.recommendation,
-        )
-    states = seen_again(run, report.changed_files)
-    pieces = [states[at : at + FILES_IN_EVENT_MAX] for at in range(0, len(states), FILES_IN_EVENT_MAX)]
-    reason = options.reason or choice
-    run.append(*(ev.ChangesAccepted(files=piece, reason=reason) for piece in pieces), actor=options.actor)
-    run.emit(notices.ChangesAccepted(paths=[one.path for one in report.changed_files]))
-
-
-def changed_by(changes: tuple[ChangedFile, ...]) -> str:
-    """The steps of other sessions that changed the files, and somebody else where no session did."""
-    return " and ".join(dict.fromkeys(author(one) for one in changes))
-
-
-def files_that_are(found: tuple[ChangedFile, ...], which: str, one: str, several: str) -> str:
-    """“1 file is”, “3 files are”."""
-    words = (f"{len(found):,}", "file" if len(found) == 1 else "files", which, one if len(found) == 1 else several)
-    return " ".join(filter(None, words))
-
-
-def seen_again(run: Held, changes: tuple[ChangedFile, ...]) -> tuple[ev.FileState, ...]:
-    """Only the files that were shown are accepted: one that somebody swapped meanwhile is refused."""
-    assert run.session.records is not None
-    manifest = run.session.records.manifest
-    states = restat(run.root, {one.path: manifest.get(one.path, ev.FileState(path=one.path)) for one in changes})
-    found = {state.path: state.sha256 or None for state in states}
-    for one in changes:
-        if found.get(one.path, one.expected_hash) != one.found_hash:
-            raise FileModified(
-                f"{one.path} was changed again while its change was being looked at",
-                hint=hint(run.session, "Look at it again: {}", Resume()),
-                path=one.path,
-                expected=one.found_hash,
-                found=found.get(one.path),
-            )
-    return states
-
-
-def differ(run: Held) -> Callable[[str], str]:
-    """A real diff of a changed file against the content the session knows, where it holds that content."""
-
-    def view(path: str) -> str:
-        known = run.session.records.manifest.get(path) if run.session.records else None
-        old = known_content(run, path, known.sha256) if known and known.sha256 else None
-        if old is None:
-            held = "the hash of the earlier content" if known is not None else "that its command had ended before"
-            return f"{path}: the session knows {held}, not the content itself"
-        return diff(run.root, path, old)
-
-    return view
-
-
-def known_content(run: Held, path: str, sha256: str) -> bytes | None:
-    """Content the session can show: what its plan wrote, or a pre-image."""
-    import hashlib
-
-    from acode.events.definition import Write
-
-    for step in run.session.steps():
-        if isinstance(step.action, Write) and step.action.path == path:
-            data = step.action.content.encode()
-            if hashlib.sha256(data).hexdigest() == sha256:
-                return data
-    try:
-        return run.store.blob(run.session.session_id, sha256)
-    except (AcodeError, OSError):
-        return None
 
 
 # On with it.
@@ -488,12 +398,7 @@ def finish_resume(run: Held, skipped: int) -> Result:
     names = ", ".join(one.path for one in mismatches[:5])
     error = EnvironmentInvalid(
         f"after the resume {files_that_are(mismatches, '', 'is', 'are')} not what the session wrote: {names}",
-        hint=HintForms(
-            f"Look: acode explain {short(run.session.session_id)}. To accept them: acode resume"
-            f" {short(run.session.session_id)} --force",
-            f"Look: acode explain {short(run.session.session_id)}. To accept them:"
-            f" acode.session({run.session.run_id!r}, force='the reason').",
-        ),
+        hint=session_hint(run.session, "Look: {}. To accept them: {}", Command("explain SESSION"), Force(why=False)),
         mismatches=[msgspec.to_builtins(one) for one in mismatches],
     )
     run.append(

@@ -13,8 +13,9 @@ from typing import Literal
 import msgspec
 
 from acode import lock as locks
-from acode.engine import hints, notices
+from acode.engine import notices
 from acode.engine.held_session import Held, held
+from acode.engine.next_action import session_hint
 from acode.engine.program_answers import settle_call
 from acode.engine.survey import step_named, whole_definition
 from acode.engine.undo_command import UNDO, is_being_undone, run_undo, unknown_undo
@@ -24,6 +25,7 @@ from acode.errors import BlobDamaged, CannotContinue, MissingArtifacts, Usage
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Call, Commit, Run, Sql, Step, Write, command_line, describe, execution_order
+from acode.hints import Command, Hint, Resolve, Resume, Rollback
 from acode.resume_point import half_undone
 from acode.state import NESTED, Session, State
 from acode.store.store import Store
@@ -121,9 +123,7 @@ def refuse_unsettled(session: Session) -> None:
     if step is not None:
         raise CannotContinue(
             f"step {step} is in flight; it is settled before finished steps are rolled back",
-            hint=hints.hint(
-                session, "Settle it: {}; or state its outcome: {}", hints.Resume(), hints.Resolve(step=step)
-            ),
+            hint=session_hint(session, "Settle it: {}; or state its outcome: {}", Resume(), Resolve(step)),
         )
 
 
@@ -134,7 +134,7 @@ def steps_to_undo(store: Store, session: Session, to: str | None) -> tuple[Undoi
     assert session.plan is not None
     order = [step for task in execution_order(session.plan) for step in task.steps]
     if to is not None and to not in {step.id for step in order}:
-        raise Usage(f"the plan has no step {to}", hint="See the steps: acode session show")
+        raise Usage(f"the plan has no step {to}", hint=Hint("See the steps: {}", Command("session show")))
     if to is not None and not session.done(to):
         raise Usage(f"step {to} is not done, so nothing can be rolled back to it")
     after = order if to is None else order[[step.id for step in order].index(to) + 1 :]
@@ -333,6 +333,9 @@ def unusable(store: Store, session: Session, image: ev.PreImage) -> str | None:
     return None
 
 
+RESTORE_YOURSELF = "Or restore those files yourself as they were, or as you want them: then {} leaves them alone."
+
+
 def refuse_incomplete(session: Session, undoing: tuple[Undoing, ...]) -> None:
     """All of it or nothing: a rollback that stops in the middle would leave what no run has ever left."""
     missing = {one.step: one.missing for one in undoing if one.missing}
@@ -341,8 +344,7 @@ def refuse_incomplete(session: Session, undoing: tuple[Undoing, ...]) -> None:
         raise CannotContinue(
             f"what stood in {paths} before {', '.join(missing)} is not on this machine, because those steps ran on"
             " another one; nothing was changed",
-            hint="Roll back there, or to a later step (--to). Or restore those files yourself as they were, or"
-            f" as you want them: then acode session rollback {short(session.session_id)} leaves them alone.",
+            hint=session_hint(session, f"Roll back there, or to a later step (--to). {RESTORE_YOURSELF}", Rollback()),
             missing={step: list(some) for step, some in missing.items()},
         )
     damaged = {path: why for one in undoing for path, why in one.damaged.items()}
@@ -351,25 +353,24 @@ def refuse_incomplete(session: Session, undoing: tuple[Undoing, ...]) -> None:
         raise BlobDamaged(
             f"the content of {', '.join(damaged)} before {', '.join(steps)} cannot"
             f" be restored: {next(iter(damaged.values()))}; nothing was changed",
-            hint="Restore that blob from a backup of .agent/blobs, or roll back to a later step (--to). Or restore"
-            " those files yourself as they were, or as you"
-            f" want them: then acode session rollback"
-            f" {short(session.session_id)}"
-            f" leaves them"
-            f" alone.{leave_it_done(session)}",
+            hint=session_hint(
+                session,
+                "Restore that blob from a backup of .agent/blobs, or roll back to a later step (--to). "
+                f"{RESTORE_YOURSELF}{{}}",
+                Rollback(),
+                leave_it_done(session),
+            ),
             damaged=damaged,
         )
 
 
-def leave_it_done(session: Session) -> str:
+def leave_it_done(session: Session) -> Hint | str:
     """The alternative to a rollback that was begun, as long as it has not restored anything."""
     undo = session.undoing
     if undo is None or undo.key:
         return ""
-    return (
-        f" Or let step {undo.step} be done, if nothing of it was restored yet: acode session resolve"
-        f" {short(session.session_id)} {undo.step} --not-applied"
-    )
+    text = " Or let step {} be done, if nothing of it was restored yet: {}"
+    return session_hint(session, text, undo.step, Resolve(undo.step, "--not-applied"))
 
 
 def let_be_done(run: Held, *, note: str) -> None:
@@ -387,7 +388,7 @@ def let_be_done(run: Held, *, note: str) -> None:
     if back:
         raise Usage(
             f"the rollback has put {', '.join(back)} back already, so step {undo.step} is not done any more",
-            hint=hints.hint(run.session, "Finish it: {}", hints.FinishRollback(to=undo.to)),
+            hint=session_hint(run.session, "Finish it: {}", Rollback(undo.to)),
         )
     outcome = ev.Settled.NOT_APPLIED
     run.append(ev.UndoSettled(step=undo.step, attempt=undo.attempt, outcome=outcome, note=note), actor="user")
@@ -482,5 +483,5 @@ def refuse_half_undone(session: Session) -> None:
     if session.undoing is not None:
         raise CannotContinue(
             f"session {short(session.session_id)}: {half_undone(session.undoing)}",
-            hint=hints.hint(session, "Finish it first: {}", hints.FinishRollback(to=session.undoing.to)),
+            hint=session_hint(session, "Finish it first: {}", Rollback(session.undoing.to)),
         )

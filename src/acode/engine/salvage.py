@@ -10,11 +10,12 @@ import hashlib
 
 import msgspec
 
-from acode.engine.world import command_to_begin_again
+from acode.engine.world import begin_again
 from acode.errors import AcodeError, BeyondRepair, KeyMissing
 from acode.events import Envelope, make_key
 from acode.events import types as ev
 from acode.events.definition import Approve, Call, Step, Write, definition_digest, execution_order
+from acode.hints import Command, Hint
 from acode.seal import GENESIS
 from acode.state import Session, advance, begin
 from acode.store import checkpoints as ck
@@ -163,7 +164,7 @@ class _Salvage:
             raise BeyondRepair(
                 f"events {first} to {last} of session {self.session_id[-8:]} cannot be read, and only its {who} knew"
                 " which steps they may have been about",
-                hint=f"Restore .agent/ from a backup, or begin again: {command_to_begin_again(self.session)}",
+                hint=Hint("Restore .agent/ from a backup, or begin again: {}", begin_again(self.session)),
             )
         self.unread = (self.unread if self.unread_last == first - 1 else 0) + last - first + 1
         self.unread_last = last
@@ -323,8 +324,12 @@ def nothing_to_stand_on(session_id: str, item: Judged | Gap | None) -> AcodeErro
     if isinstance(item, Judged) and isinstance(item.error, KeyMissing):
         return KeyMissing(
             item.error.message,
-            hint="If the session is yours, bring its key: acode key import FILE. If the key is lost for good, and you"
-            f" know this log: acode session repair {short} --accept-lost-key",
+            hint=Hint(
+                "If the session is yours, bring its key: {}. If the key is lost for good, and you know this log: {}",
+                Command("key import FILE"),
+                Command("session repair SESSION --accept-lost-key"),
+                of=short,
+            ),
             **item.error.details,
         )
     why = as_error(item, session_id).message if item is not None else "it has no events"

@@ -11,13 +11,14 @@ import sys
 
 import msgspec
 
+from acode import hints
 from acode import lock as locks
-from acode.engine import hints
 from acode.engine.break_lock import break_lock
 from acode.engine.gate import Answer, answer_event, gate_of
 from acode.engine.grants import Allowed
 from acode.engine.held_session import Held, held
 from acode.engine.lease_state import is_anothers
+from acode.engine.next_action import session_hint
 from acode.engine.rollback import let_be_done
 from acode.engine.settle import resolve as settle_by_person
 from acode.engine.survey import failed_steps, look_at, step_named
@@ -27,6 +28,7 @@ from acode.engine.world import World, short
 from acode.errors import AcodeError, CannotContinue, SessionLocked, Stale, StepStillRunning, TerminalState, Usage
 from acode.events import types as ev
 from acode.events.definition import Approve, Step
+from acode.hints import Command, Hint
 from acode.state import Session, State
 
 
@@ -82,18 +84,18 @@ def refuse_running(run: Held, step_id: str) -> None:
     if finding.still_running:
         raise StepStillRunning(
             f"step {step_id} has not ended: {finding.evidence}",
-            hint="Wait for it or stop it; acode session resolve --force settles it anyway.",
+            hint=Hint("Wait for it or stop it; {} settles it anyway.", Command("session resolve --force")),
             step=step_id,
         )
 
 
 def refuse_unsayable(session: Session, step_id: str) -> None:
     """An agent's tasks and requests cannot be settled by a person: the model's answer is missing."""
-    flight, name = session.in_flight.get(step_id), short(session.session_id)
+    flight = session.in_flight.get(step_id)
     if session.is_open_task(step_id) or (flight is not None and flight.started.kind == "model"):
         raise Usage(
             f"{step_id} has no effect that a person could state: it is complete with the model's answer, or not at all",
-            hint=f"It continues where the log ends: acode resume {name}",
+            hint=session_hint(session, "It continues where the log ends: {}", hints.Resume()),
         )
 
 
@@ -156,7 +158,7 @@ def no_such_gate(session: Session, gate: str | None, waits_at: str | None) -> Us
     there = f"It waits at {waits_at}. " if waits_at is not None else ""
     return Usage(
         f"session {name} does not wait at {'gate ' + gate if gate else 'a gate'}",
-        hint=f"{there}See where it stands: acode status {name}",
+        hint=session_hint(session, "{}See where it stands: {}", there, Command("status SESSION")),
     )
 
 
@@ -166,7 +168,7 @@ def save_point(world: World, text: str, label: str) -> tuple[Session, int]:
         if any(not run.session.is_open_task(step) for step in run.session.in_flight):
             raise CannotContinue(
                 f"session {short(run.session.session_id)} has a step in flight, and none is made in the middle of one",
-                hint=hints.hint(run.session, "Settle it first: {}", hints.Resume()),
+                hint=session_hint(run.session, "Settle it first: {}", hints.Resume()),
             )
         run.append(ev.CheckpointCreated(label=world.redactor.text(label)), actor="user")
         return run.session, run.journal.checkpoint_id
@@ -240,7 +242,11 @@ def unlock(world: World, text: str, *, force: bool, reason: str) -> tuple[Sessio
         if not force and seen.holder is not None and locks.alive(seen.holder):
             raise SessionLocked(
                 f"session {short(session_id)} is in use by pid {seen.holder.pid} of {seen.holder.user}, which is alive",
-                hint=f"Pause it: acode session pause {short(session_id)}; or break its lock anyway: --force",
+                hint=Hint(
+                    "Pause it: {}; or break its lock anyway: --force",
+                    Command("session pause SESSION"),
+                    of=short(session_id),
+                ),
                 owner=msgspec.to_builtins(seen.holder),
             )
     owner = msgspec.to_builtins(seen.holder) if seen.holder else {}

@@ -22,6 +22,7 @@ from acode.engine.workspace_store import OF_THE_DATABASE, anchor_of, lost_anchor
 from acode.engine.world import Options, World, short
 from acode.errors import AcodeError, KeyMissing, LogRolledBack, NoResumableSession
 from acode.events import types as ev
+from acode.hints import BeginAgain, Command, Hint
 from acode.lock import Seen
 from acode.plan import repeatable
 from acode.policy import Decision, Facts, decide, refused_by_lock
@@ -29,7 +30,7 @@ from acode.resume_point import Interruption, classify, half_undone, still_runnin
 from acode.seal import Anchor
 from acode.state import Session, State
 from acode.store import session_index
-from acode.store.session_index import Hint
+from acode.store.session_index import Entry
 from acode.store.store import Store
 
 
@@ -84,13 +85,13 @@ def listed(world: World, *, ended_max: int | None = None, limit: int | None = No
             total = session_index.count(store) + len(found)
             ended = itertools.islice(session_index.ended(store), ended_max)
             ended_left, seen = ended_max, set[str]()
-            for hint in heapq.merge(known.hints, ended, reverse=True):
+            for entry in heapq.merge(known.entries, ended, reverse=True):
                 if limit is not None and len(found) >= limit:
                     break
-                if hint.session_id in seen:  # it has ended, and was killed before its anchor said so
+                if entry.session_id in seen:  # it has ended, and was killed before its anchor said so
                     continue
-                seen.add(hint.session_id)
-                one = row(world, store, hint.session_id)
+                seen.add(entry.session_id)
+                one = row(world, store, entry.session_id)
                 if ended_left is not None and one.session is not None and one.session.terminal:
                     ended_left -= 1
                     if ended_left < 0:
@@ -106,19 +107,19 @@ def listed(world: World, *, ended_max: int | None = None, limit: int | None = No
 class OpenSessions(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions that may not have ended, the most recently active first, and anchors of those whose rows are gone."""
 
-    hints: list[Hint]
+    entries: list[Entry]
     lost: list[Anchor]
 
 
 def open_sessions(world: World, store: Store) -> OpenSessions:
     """By the index and by the anchors: a changed database cannot hide one that an anchor knows as open."""
-    hints = session_index.unfinished(store)
-    known = {hint.session_id for hint in hints}
+    entries = session_index.unfinished(store)
+    known = {entry.session_id for entry in entries}
     anchored = seal.open_anchors(seal.anchor_directory(world.state_dir, world.workspace))
     others = [one for one in anchored if one not in known]
-    hints += [Hint(0, one) for one in others if store.has(one)]
+    entries += [Entry(0, one) for one in others if store.has(one)]
     lost = [anchor for anchor in lost_anchors(world, store, others) if not anchor.ended]
-    return OpenSessions(hints=hints, lost=lost)
+    return OpenSessions(entries=entries, lost=lost)
 
 
 def lost_row(world: World, anchor: Anchor) -> Row:
@@ -141,7 +142,7 @@ def unfinished_glances(world: World) -> list[Row]:
     try:
         with opened(world, look_only=True) as store:
             known = open_sessions(world, store)
-            found = [glance(store, hint.session_id) for hint in known.hints]
+            found = [glance(store, entry.session_id) for entry in known.entries]
     except NoResumableSession:
         return []
     lost = [lost_row(world, anchor) for anchor in known.lost]
@@ -156,14 +157,14 @@ def most_recent(world: World, *, unfinished: bool = False) -> tuple[Session | No
         with opened(world, look_only=True) as store:
             known = open_sessions(world, store)
             damaged += [lost_row(world, anchor) for anchor in known.lost]
-            for hint in known.hints:
-                one = glance(store, hint.session_id)
+            for entry in known.entries:
+                one = glance(store, entry.session_id)
                 if one.session is None:
                     damaged.append(one)
                 elif not one.session.terminal and not one.session.steps_from.carries_run:
                     return one.session, damaged
-            for hint in () if unfinished else session_index.newest(store):
-                one = glance(store, hint.session_id)
+            for entry in () if unfinished else session_index.newest(store):
+                one = glance(store, entry.session_id)
                 if one.session is not None and not one.session.steps_from.carries_run:
                     return one.session, damaged
                 if one.session is None and one.session_id not in {other.session_id for other in damaged}:
@@ -320,9 +321,14 @@ def beside_doubtful(one: Row, what: str) -> AcodeError:
     assert one.error is not None
     if isinstance(one.error, OF_THE_DATABASE):  # it says nothing of the session, which may be read in the next moment
         return one.error
-    ways = [one.error.hint] if isinstance(one.error, LogRolledBack | KeyMissing) else []
-    ways += [f"Repair it: acode session repair {short(one.session_id)}"]
-    hint = f"{'; '.join(ways)}; or begin another one beside it: acode run --new {what.upper()}"
+    restored = isinstance(one.error, LogRolledBack | KeyMissing)
+    hint = Hint(
+        "{}Repair it: {}; or begin another one beside it: {}",
+        Hint("{}; ", one.error.unrendered_hint) if restored else "",
+        Command("session repair SESSION"),
+        BeginAgain(f"run --new {what.upper()}"),
+        of=short(one.session_id),
+    )
     message = f"session {short(one.session_id)} may be an unfinished one of this {what}, and cannot be trusted: "
     details = {"session_id": one.session_id, **one.error.details}
     details.pop("detail_code", None)

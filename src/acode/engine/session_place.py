@@ -15,7 +15,8 @@ import msgspec
 
 from acode import seal
 from acode.engine.world import World, short
-from acode.errors import AcodeError, CopiedWorkspace, HintForms
+from acode.errors import AcodeError, CopiedWorkspace
+from acode.hints import BeginAgain, Command, Hint, ResumeElsewhere
 from acode.seal import Anchor
 from acode.store import database
 from acode.store.store import DATABASE, refuse_unreadable
@@ -74,14 +75,14 @@ def refuse_copy(world: World, session_id: str) -> Place:
     if place.original is None:
         return place
     name, other = short(session_id), place.original
-    shared = f"; or take it over here from the shared copy: acode resume {name} --remote" if _is_shared(world) else ""
+    taken = Hint("; or take it over here from the shared copy: {}", Command("resume SESSION --remote"))
     raise CopiedWorkspace(
         f"this workspace is a copy of {other}, which still has session {name}: both would run the same steps",
-        hint=HintForms(
-            f"Continue it there: acode -C {other} resume {name}. If this place is to have it, remove {other}/.agent"
-            f" first{shared}. New work begins here with: acode run --new",
-            f"Run the program in {other}. If this place is to have the session, remove {other}/.agent first. New work"
-            " begins here under another key.",
+        hint=Hint(
+            "Continue it there: {}. If this place is to have it, remove {}/.agent first{}. New work begins here with:"
+            " {}",
+            *(ResumeElsewhere(str(other)), str(other), taken if _is_shared(world) else "", BeginAgain("run --new")),
+            of=name,
         ),
         original=str(other),
     )

@@ -11,17 +11,27 @@ from typing import Literal
 import msgspec
 
 from acode import lock as locks
-from acode.engine import hints, notices
+from acode.engine import notices
 from acode.engine.endings import aborts, ending, pause_by_signal, stop_at_failure
 from acode.engine.held_session import Held
+from acode.engine.next_action import session_hint
 from acode.engine.step import end, fail, failures_of, start_of, wait
 from acode.engine.step_files import emit_restored, with_restored
-from acode.engine.survey import failed_steps, look_at, step_named, unsafe_to_repeat
+from acode.engine.survey import (
+    Survey,
+    chosen_strategy,
+    failed_steps,
+    look_at,
+    retries_unknown,
+    step_named,
+    unsafe_to_repeat,
+)
 from acode.engine.walk import retry_after_s
-from acode.engine.world import SETTLED_BY_ANSWER, Result
+from acode.engine.world import SETTLED_BY_ANSWER, Options, Result
 from acode.errors import AcodeError, OutcomeUnknown, StepStillRunning
 from acode.events import types as ev
 from acode.events.definition import Step
+from acode.hints import ChooseStrategy, Resolve, Resume
 from acode.plan import Action, Finding, Outcome, Settlement, Strategy, settle
 from acode.policy import Decision, Facts, decide
 from acode.resume_point import Interruption
@@ -32,18 +42,10 @@ from acode.steps.interface import Failed
 from acode.steps.keeper_notes import read_status, run_directory
 
 
-def settle_flights(
-    run: Held,
-    settlements: tuple[Settlement, ...],
-    interruption: Interruption,
-    skipped: int,
-    *,
-    actor: str,
-    retry_unknown: bool,
-    strategy: Strategy,
-) -> Result | None:
+def settle_flights(run: Held, found: Survey, options: Options, skipped: int = 0) -> Result | None:
     """Each step in flight, in the order in which they were started; a Result where the run cannot continue."""
-    for planned in settlements:
+    interruption, strategy = found.interruption, chosen_strategy(run.world, options)
+    for planned in found.continuation.in_flight:
         settlement = planned
         if settlement.action is Action.WAIT:
             waited = wait_for_command(run, settlement, skipped)
@@ -51,10 +53,10 @@ def settle_flights(
                 return waited
             finding = look_at(step_named(run.session, settlement.step), run.site(), run.session)
             settlement = settle(
-                settlement.step, settlement.kind, finding, strategy=strategy, retry_unknown=retry_unknown
+                settlement.step, settlement.kind, finding, strategy=strategy, retry_unknown=retries_unknown(run.world)
             )
             because = unsafe_to_repeat(run.session, settlement.step, finding)
-            if because is not None and actor == "system" and not run.session.steps_from.told_of_ends:
+            if because is not None and options.actor == "system" and not run.session.steps_from.told_of_ends:
                 # The decision to resume was made while it ran, and allowed no second time.
                 settle_one(run, msgspec.structs.replace(settlement, action=Action.ASK))
                 return refuse_repeat(run, settlement, interruption, because, skipped)
@@ -122,7 +124,7 @@ def forestall(run: Held, started: ev.StepStarted) -> None:
     if started.kind == "run" and not commands.forestall(run.site(), started):
         raise StepStillRunning(
             f"the command of step {started.step} is just being started by another process",
-            hint=hints.hint(run.session, "Wait a moment, then: {}", hints.Resume()),
+            hint=session_hint(run.session, "Wait a moment, then: {}", Resume()),
             step=started.step,
         )
 
@@ -156,7 +158,7 @@ def wait_for_command(run: Held, settlement: Settlement, skipped: int) -> Result 
         return pause_by_signal(run, skipped)
     error = StepStillRunning(
         f"step {step.id} still runs after its timeout: {settlement.evidence}",
-        hint=hints.hint(run.session, "Stop it or wait for it, then: {}", hints.Resume()),
+        hint=session_hint(run.session, "Stop it or wait for it, then: {}", Resume()),
         step=step.id,
     )
     return ending(run, error, "step_still_running", skipped)
@@ -256,11 +258,11 @@ def record_decision(run: Held, interruption: Interruption, decision: Decision) -
 
 
 def not_repeated_automatically(run: Held, step: str | None, because: str, **details: str) -> AcodeError:
-    way = hints.hint(run.session, "A person may retry it: {}", hints.Resume())
+    way = session_hint(run.session, "A person may retry it: {}", Resume())
     record = run.session.record(step) if step is not None else None
     if step is not None and (step in run.session.in_flight or (record is not None and record.status == "failed")):
         text = "A person may retry it: {}; or settle it: {}"
-        way = hints.hint(run.session, text, hints.Resume(), hints.Resolve(step=step))
+        way = session_hint(run.session, text, Resume(), Resolve(step))
     return OutcomeUnknown(
         f"the last attempted step may not be repeated automatically: {because}",
         hint=way,
@@ -312,18 +314,18 @@ def unknown_error(session: Session, settlement: Settlement, **details: str) -> A
     if is_choice(settlement):
         return OutcomeUnknown(
             f"step {settlement.step} was in flight, and a person chooses how to continue: {settlement.evidence}",
-            hint=hints.hint(session, "Choose: {}", hints.ChooseStrategy(step=step)),
+            hint=session_hint(session, "Choose: {}", ChooseStrategy(step)),
             step=step,
             evidence=settlement.evidence,
             **details,
         )
     return OutcomeUnknown(
         f"step {settlement.step} was in flight and its outcome is unknown: {settlement.evidence}",
-        hint=hints.hint(
+        hint=session_hint(
             session,
             "Find out whether it took effect, then state it: {}; then: {}",
-            hints.Resolve(step=step, in_words=True),
-            hints.Resume(),
+            Resolve(step, in_words=True),
+            Resume(),
         ),
         step=step,
         evidence=settlement.evidence,

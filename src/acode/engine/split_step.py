@@ -18,7 +18,7 @@ from acode.engine.held_session import Held, held
 from acode.engine.session_list import is_at_work
 from acode.engine.settle import note_unknown, settle_flights, settle_one
 from acode.engine.step import begin, careful, end, fail, prepare
-from acode.engine.survey import chosen_strategy, look_at, retries_unknown, step_named
+from acode.engine.survey import look_at, retries_unknown, step_named
 from acode.engine.world import Options, World, short
 from acode.errors import OutcomeUnknown, SessionLocked, TerminalState, Usage
 from acode.events import types as ev
@@ -170,15 +170,7 @@ def settle_open(world: World, session_id: str, options: Options) -> Session:
             accepts = options.changed_files or "continue"
             options = msgspec.structs.replace(options, strategy=Strategy.RETRY, changed_files=accepts)
         found, options = make_ready(run, options)
-        stopped = settle_flights(
-            run,
-            found.continuation.in_flight,
-            found.interruption,
-            0,
-            actor=options.actor,
-            retry_unknown=retries_unknown(world),
-            strategy=chosen_strategy(world, options),
-        )
+        stopped = settle_flights(run, found, options)
         if stopped is not None and stopped.error is not None:
             raise stopped.error
         return run.session

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from acode import lock as locks
 from acode.engine.world import World
 from acode.errors import SessionLocked
+from acode.hints import Hint
 from acode.workspace import Root, ensure_agent_dir
 
 
 @contextlib.contextmanager
-def start_lock(world: World, name: str, *, wait_s: float, busy: str, hint: str) -> Iterator[None]:
+def start_lock(world: World, name: str, *, wait_s: float, busy: str, hint: Hint | str) -> Iterator[None]:
     """Hold the lock of this name around looking for a session and beginning one; `busy` names the holder."""
     with Root(world.workspace) as root:
         directory = ensure_agent_dir(root)

@@ -7,13 +7,14 @@ Other modules decide whether a step is rolled back, and restore its files.
 from __future__ import annotations
 
 from acode import lock as locks
-from acode.engine import hints
 from acode.engine.held_session import Held
+from acode.engine.next_action import session_hint
 from acode.engine.world import SETTLED_BY_ANSWER
-from acode.errors import HintForms, OutcomeUnknown, StepFailed, StepStillRunning, Usage
+from acode.errors import OutcomeUnknown, StepFailed, StepStillRunning, Usage
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Run, Step
+from acode.hints import Resolve, Rollback
 from acode.plan import Outcome
 from acode.state import Session
 from acode.steps import run as commands
@@ -99,17 +100,13 @@ def settle_undo(run: Held, undo: Step, event: ev.UndoStarted) -> bool:
 
 def unknown_undo(session: Session, why: str = "") -> OutcomeUnknown:
     assert session.undoing is not None
-    step, of = session.undoing.step, hints.subject_of(session)
+    step = session.undoing.step
     return OutcomeUnknown(
         f"the undo of step {step} was interrupted and its outcome is unknown{why}",
-        hint=HintForms(
-            f"Find out whether it happened, and state it:"
-            f" acode session resolve"
-            f" {of.name} {step}"
-            f" --applied, --not-applied or"
-            " --retry; then give the rollback again.",
-            f"Find out whether it happened, and state it: {hints.as_call(hints.Resolve(step=step), of)};"
-            f" then: {hints.as_call(hints.FinishRollback(to=session.undoing.to), of)}",
+        hint=session_hint(
+            session,
+            "Find out whether it happened, and state it: {}; then give the rollback again.",
+            Resolve(step, "--applied, --not-applied or --retry"),
         ),
         step=step,
     )
@@ -128,7 +125,7 @@ def answer_undo(run: Held, answer: str, *, note: str, force: bool) -> None:
             f"the files of step {event.step} are being"
             f" restored: their content shows"
             f" how far that is, no answer is needed",
-            hint=f"Finish it: {hints.finish_rollback(run.session, event)}. Or call it off: --not-applied",
+            hint=session_hint(run.session, "Finish it: {}. Or call it off: --not-applied", Rollback(event.to)),
         )
     undo = Step(id=f"{event.step}{UNDO}", action=Run(command=""))  # its keeper is found by its key alone
     finding = commands.look(undo, run.site(probes=False), as_started(undo, event))

@@ -40,7 +40,7 @@ def watch(world: World, store: Store, session_id: str) -> Iterator[notices.Notic
     tail.ended = loaded.session.terminal
     tail.join(loaded.session.in_flight)
     for entry in followed(world, tail, follow=True):
-        yield from reader.told(entry)
+        yield from reader.notices_of(entry)
 
 
 class _Reader:
@@ -65,7 +65,7 @@ class _Reader:
             session=session,
         )
 
-    def told(self, entry: Envelope | Printed) -> Iterator[notices.Notice]:
+    def notices_of(self, entry: Envelope | Printed) -> Iterator[notices.Notice]:
         if isinstance(entry, Printed):
             body = notices.StepOutput(text=entry.data.decode("utf-8", "replace"))
             yield self.notice(body, step=entry.step)

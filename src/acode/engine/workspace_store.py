@@ -6,11 +6,15 @@ A lost database is an error that says what was lost, never an empty workspace.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
 
 from acode import seal
 from acode.engine.world import World, short
 from acode.errors import (
+    ACCEPT_ROLLBACK,
     AcodeError,
     CheckpointMissing,
     DatabaseCorrupt,
@@ -24,6 +28,7 @@ from acode.errors import (
     WriteFailed,
 )
 from acode.events import types as ev
+from acode.hints import Command, Hint
 from acode.seal import Anchor
 from acode.state import Session
 from acode.state.source import FOREIGN_RUN
@@ -46,9 +51,48 @@ def has_database(world: World) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
+class SharedStore:
+    """The one store of a command that looks more than once: opened by the first look, closed at the end.
+
+    Only for the thread that began to share: a connection is never used by two threads at once.
+    """
+
+    def __init__(self, stack: contextlib.ExitStack, *, look_only: bool) -> None:
+        self._stack = stack
+        self._look_only = look_only
+        self._thread = threading.get_ident()
+        self._store: Store | None = None
+
+    def serves(self, *, look_only: bool) -> bool:
+        """A store that was opened to look cannot write."""
+        return (look_only or not self._look_only) and threading.get_ident() == self._thread
+
+    def get(self, world: World, *, create: bool) -> Store:
+        if self._store is None or not self._store.usable:  # after an error of the disk a run opens it again itself
+            self._store = self._stack.enter_context(_opened(world, look_only=self._look_only, create=create))
+        return self._store
+
+
+@contextlib.contextmanager
+def share_store(world: World, *, look_only: bool) -> Iterator[World]:
+    """A world in which all that is opened in this thread is one store."""
+    with contextlib.ExitStack() as stack:
+        yield msgspec.structs.replace(world, shared_store=SharedStore(stack, look_only=look_only))
+
+
 @contextlib.contextmanager
 def opened(world: World, *, look_only: bool, create: bool = False) -> Iterator[Store]:
     """The workspace's store; a lost database is an error that says what was lost, not an empty workspace."""
+    if world.shared_store is not None and world.shared_store.serves(look_only=look_only):
+        with world.shared_store.get(world, create=create).lent() as store:
+            yield store
+        return
+    with _opened(world, look_only=look_only, create=create) as store:
+        yield store
+
+
+@contextlib.contextmanager
+def _opened(world: World, *, look_only: bool, create: bool) -> Iterator[Store]:
     if not has_database(world):
         lost = known_anchors(world)
         if lost and not create:
@@ -90,10 +134,14 @@ def lost_anchors(world: World, store: Store, session_ids: Iterable[str]) -> list
 
 def lost_error(world: World, anchors: list[Anchor]) -> LogRolledBack:
     what = "; ".join(f"{short(one.session_id)} “{one.title}” at event {one.seq}" for one in anchors[:5])
-    shared = ", or the sessions from the shared copy: acode pull ID" if world.config.settings.sync.url else ""
+    shared = Hint(", or the sessions from the shared copy: {}", Command("pull ID"))
     return LogRolledBack(
         f"the database of {world.workspace} is gone, but sessions were recorded here: {what}",
-        hint=f"Bring .agent/ back from a backup{shared}, or let them go: acode session repair --accept-rollback",
+        hint=Hint(
+            "Bring .agent/ back from a backup{}, or let them go: {}",
+            shared if world.config.settings.sync.url else "",
+            ACCEPT_ROLLBACK,
+        ),
         sessions=[one.session_id for one in anchors],
     )
 

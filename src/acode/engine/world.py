@@ -16,6 +16,7 @@ import msgspec
 
 from acode.errors import AcodeError
 from acode.events.types import Settled
+from acode.hints import BeginAgain, Hint
 from acode.lease_file import Lease
 from acode.policy import Limits
 from acode.state import Session, State
@@ -24,6 +25,7 @@ from acode.state.source import AGENT, PROGRAM
 if TYPE_CHECKING:  # names of types only: a list of sessions must not load what it does not use
     from acode.config import Config
     from acode.engine.notices import Notice
+    from acode.engine.workspace_store import SharedStore
     from acode.plan import Settlement, Strategy
     from acode.planfile import PlanFile
     from acode.redact import Redactor
@@ -211,6 +213,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     missing_there: Callable[[Store, str], str | None] = lambda store, session_id: "the server was not asked"
     on_waiting: Callable[[str], None] = lambda words: None
     via: str = ""  # where a person's answers are given, if not by a command; recorded with them
+    shared_store: SharedStore | None = None  # one store for several looks of a command, see `share_store`
     # The mismatches of an agent's model, as a code and a sentence each; asked before the session is resumed.
     look_at_model: Callable[[Session], tuple[tuple[str, str], ...]] = lambda session: ()
 
@@ -230,10 +233,15 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def command_to_begin_again(session: Session) -> str:
+def begin_again(session: Session) -> Hint:
     """How more work of this kind is begun, when this session has ended."""
-    words = {AGENT.kind: 'acode run --new "TASK"', PROGRAM.kind: "run its program with another key"}
-    return words.get(session.kind, session.command_to_begin_again)
+    match session.kind:
+        case AGENT.kind:
+            return Hint("{}", BeginAgain('run --new "TASK"'))
+        case PROGRAM.kind:
+            return Hint("{}", BeginAgain())
+        case _:
+            return session.begin_again
 
 
 def short(session_id: str) -> str:

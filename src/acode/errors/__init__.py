@@ -27,8 +27,12 @@ from acode.errors.observed import HookNotSeen as HookNotSeen
 from acode.errors.observed import HookPayload as HookPayload
 from acode.errors.observed import TranscriptUnreadable as TranscriptUnreadable
 from acode.errors.root import AcodeError as AcodeError
-from acode.errors.root import HintForms as HintForms
 from acode.errors.root import every_error as every_error
+from acode.hints import AcceptChanges, Command, Force, Hint
+
+VERIFY = Command("session verify")
+REPAIR = Command("session repair")
+ACCEPT_ROLLBACK = Command("session repair --accept-rollback")
 
 # Error numbers that concern the machine itself, a failing disk or a limit, and not the requested file.
 OF_THE_MACHINE = frozenset(
@@ -45,7 +49,7 @@ class Usage(AcodeError):
 
     code = "ACODE-CLI-001"
     exit_code = 2
-    hint = "See acode --help."
+    default_hint = Hint("See {}.", Command("--help"))
 
 
 class InputRequired(AcodeError):
@@ -67,7 +71,7 @@ class UnsupportedPlatform(AcodeError):
 
     code = "ACODE-CLI-004"
     exit_code = 2
-    hint = "Use it in WSL (wsl --install); ACODE_UNSUPPORTED=1 runs it anyway, without its guarantees."
+    default_hint = "Use it in WSL (wsl --install); ACODE_UNSUPPORTED=1 runs it anyway, without its guarantees."
 
 
 class Stale(AcodeError):
@@ -75,7 +79,7 @@ class Stale(AcodeError):
 
     code = "ACODE-CLI-006"
     exit_code = 10
-    hint = "Look at the session again, then answer."
+    default_hint = "Look at the session again, then answer."
 
 
 class UnknownSession(AcodeError):
@@ -83,7 +87,7 @@ class UnknownSession(AcodeError):
 
     code = "ACODE-SESSION-002"
     exit_code = 14
-    hint = "List the sessions: acode session list --all"
+    default_hint = Hint("List the sessions: {}", Command("session list --all"))
 
 
 class BadConfig(AcodeError):
@@ -91,7 +95,7 @@ class BadConfig(AcodeError):
 
     code = "ACODE-CFG-001"
     exit_code = 3
-    hint = "Check it with: acode config check"
+    default_hint = Hint("Check it with: {}", Command("config check"))
 
 
 class BadPlan(AcodeError):
@@ -106,13 +110,13 @@ class PlanConflict(AcodeError):
 
     code = "ACODE-PLAN-002"
     exit_code = 2
-    hint = "Leave finished steps as they are; see: acode resume ID --plan FILE --dry-run"
+    default_hint = Hint("Leave finished steps as they are; see: {}", Command("resume ID --plan FILE --dry-run"))
 
 
 # Resuming.
 
 
-FIRST_PLAN = "acode init writes a first plan, acode run plan.yml runs it"
+FIRST_PLAN = Hint("{} writes a first plan, {} runs it", Command("init"), Command("run plan.yml"))
 
 
 class NoResumableSession(AcodeError):
@@ -120,7 +124,7 @@ class NoResumableSession(AcodeError):
 
     code = "ACODE-RESUME-001"
     exit_code = 14
-    hint = f"Start one: {FIRST_PLAN}"
+    default_hint = Hint("Start one: {}", FIRST_PLAN)
 
 
 class TerminalState(AcodeError):
@@ -149,7 +153,7 @@ class CheckpointMissing(AcodeError):
 
     code = "ACODE-RESUME-005"
     exit_code = 20
-    hint = "Rebuild them from the verified log: acode session repair"
+    default_hint = Hint("Rebuild them from the verified log: {}", REPAIR)
 
 
 class CannotContinue(AcodeError):
@@ -207,9 +211,11 @@ class ChangedFiles(AcodeError):
     code = EnvironmentInvalid.code
     detail_code = "ACODE-RESUME-013"
     exit_code = 17
-    hint = (
-        "Look with: acode resume --dry-run; then restore the files, or accept them with: --changed-files continue"
-        " (or --force), or start a new session"
+    default_hint = Hint(
+        "Look with: {}; then restore the files, or accept them with: {} (or {}), or start a new session",
+        Command("resume --dry-run"),
+        AcceptChanges(only_flag=True),
+        Force(why=False, only_flag=True),
     )
 
 
@@ -225,7 +231,7 @@ class RecoveryTimeout(AcodeError):
 
     code = "ACODE-RESUME-015"
     exit_code = 1
-    hint = "Raise resume.recovery_timeout_seconds in .agent/config.yml, then resume again."
+    default_hint = "Raise resume.recovery_timeout_seconds in .agent/config.yml, then resume again."
 
 
 class ApprovalDenied(AcodeError):
@@ -297,7 +303,7 @@ class LockLost(AcodeError):
 
     code = "LOCK-004"
     exit_code = 16
-    hint = "Another process has resumed the session; see: acode status"
+    default_hint = Hint("Another process has resumed the session; see: {}", Command("status"))
 
 
 class LockUnsafe(AcodeError):
@@ -315,7 +321,7 @@ class CheckpointForged(AcodeError):
 
     code = "CKPT-001"
     exit_code = 20
-    hint = "Look with: acode session verify; rebuild it from the verified log with: acode session repair"
+    default_hint = Hint("Look with: {}; rebuild it from the verified log with: {}", VERIFY, REPAIR)
 
 
 class FileModified(AcodeError):
@@ -343,7 +349,7 @@ class ChainBroken(AcodeError):
 
     code = "ACODE-LOG-001"
     exit_code = 20
-    hint = "Name the first bad event with: acode session verify; then repair it, audited: acode session repair"
+    default_hint = Hint("Name the first bad event with: {}; then repair it, audited: {}", VERIFY, REPAIR)
 
 
 class SequenceGap(AcodeError):
@@ -351,7 +357,7 @@ class SequenceGap(AcodeError):
 
     code = "ACODE-LOG-002"
     exit_code = 20
-    hint = "Name them with: acode session verify; then repair it, audited: acode session repair"
+    default_hint = Hint("Name them with: {}; then repair it, audited: {}", VERIFY, REPAIR)
 
 
 class UnreadableEvent(AcodeError):
@@ -359,7 +365,7 @@ class UnreadableEvent(AcodeError):
 
     code = "ACODE-LOG-003"
     exit_code = 20
-    hint = "Name it with: acode session verify; then repair it, audited: acode session repair"
+    default_hint = Hint("Name it with: {}; then repair it, audited: {}", VERIFY, REPAIR)
 
 
 class UnknownEventType(AcodeError):
@@ -367,7 +373,7 @@ class UnknownEventType(AcodeError):
 
     code = "ACODE-LOG-004"
     exit_code = 20
-    hint = "Upgrade acode, or resume without it (audited): acode resume --lenient"
+    default_hint = Hint("Upgrade acode, or resume without it (audited): {}", Command("resume --lenient"))
 
 
 class ReplayDisorder(AcodeError):
@@ -382,7 +388,7 @@ class LogRolledBack(AcodeError):
 
     code = "ACODE-LOG-006"
     exit_code = 20
-    hint = "After an honest restore from a backup: acode session repair --accept-rollback"
+    default_hint = Hint("After an honest restore from a backup: {}", ACCEPT_ROLLBACK)
 
 
 class CopiedWorkspace(AcodeError):
@@ -410,7 +416,7 @@ class BeyondRepair(AcodeError):
 
     code = "ACODE-LOG-009"
     exit_code = 20
-    hint = "Restore .agent/ from a backup."
+    default_hint = "Restore .agent/ from a backup."
 
 
 class BundleDamaged(AcodeError):
@@ -455,7 +461,7 @@ class NewerSchema(AcodeError):
 
     code = "ACODE-DB-003"
     exit_code = 20
-    hint = "Upgrade acode."
+    default_hint = "Upgrade acode."
 
 
 class SchemaMismatch(AcodeError):
@@ -469,14 +475,14 @@ class DiskFull(AcodeError):
     """The disk is full; nothing that was acknowledged is lost."""
 
     code = "ACODE-DB-005"
-    hint = "Make room, then resume."
+    default_hint = "Make room, then resume."
 
 
 class NotWritable(AcodeError):
     """The workspace or its database cannot be written."""
 
     code = "ACODE-DB-006"
-    hint = "Check the permissions and the owner, and that the file system is not mounted read-only."
+    default_hint = "Check the permissions and the owner, and that the file system is not mounted read-only."
 
 
 class WriteFailed(AcodeError):
@@ -496,14 +502,14 @@ class OldSqlite(AcodeError):
     """The SQLite library has a known corruption bug."""
 
     code = "ACODE-DB-009"
-    hint = "Upgrade apsw: pip install -U apsw"
+    default_hint = "Upgrade apsw: pip install -U apsw"
 
 
 class MachineRefused(AcodeError):
     """The machine refused a file: a disk that is sick, full, closed or read-only, or too many files are open."""
 
     code = "FILE-004"
-    hint = "Fix the cause, then try again; everything that sessions have recorded is safe."
+    default_hint = "Fix the cause, then try again; everything that sessions have recorded is safe."
 
 
 class UnsafeWorkspace(AcodeError):
@@ -537,7 +543,10 @@ class SyncFailed(AcodeError):
     """The server of the shared copy cannot be reached or refuses; sessions continue without it."""
 
     code = "ACODE-SYNC-001"
-    hint = "Nothing is lost: pending events stay here and are sent when the server answers. See: acode sync status"
+    default_hint = Hint(
+        "Nothing is lost: pending events stay here and are sent when the server answers. See: {}",
+        Command("sync status"),
+    )
 
 
 class SyncUnsupported(AcodeError):
@@ -545,7 +554,7 @@ class SyncUnsupported(AcodeError):
 
     code = "ACODE-SYNC-002"
     exit_code = 3
-    hint = 'Install it: pip install "acode-cli[postgres]"; or remove sync.url and ACODE_POSTGRES_URL.'
+    default_hint = 'Install it: pip install "acode-cli[postgres]"; or remove sync.url and ACODE_POSTGRES_URL.'
 
 
 class SyncDisabled(AcodeError):
@@ -553,7 +562,7 @@ class SyncDisabled(AcodeError):
 
     code = "ACODE-SYNC-003"
     exit_code = 3
-    hint = "Set ACODE_POSTGRES_URL, or sync.url in .agent/config.yml (then: acode config trust)."
+    default_hint = Hint("Set ACODE_POSTGRES_URL, or sync.url in .agent/config.yml (then: {}).", Command("config trust"))
 
 
 class HistoryDiverged(AcodeError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from acode.errors.root import AcodeError
+from acode.hints import Command, Hint
 
 
 class ModelTrouble(AcodeError):
@@ -30,7 +31,9 @@ class ModelUnavailable(ModelTrouble):
     exit_code = 17
     pause = "environment"
     retryable = True
-    hint = "Start the model server (Ollama: ollama serve), or set model.base_url or ACODE_MODEL_BASE_URL; then resume."
+    default_hint = (
+        "Start the model server (Ollama: ollama serve), or set model.base_url or ACODE_MODEL_BASE_URL; then resume."
+    )
 
 
 class ModelUnknown(ModelTrouble):
@@ -39,7 +42,9 @@ class ModelUnknown(ModelTrouble):
     code = "ACODE-MODEL-003"
     exit_code = 17
     pause = "environment"
-    hint = "Name one that it has: model.name, ACODE_MODEL or --model; with Ollama fetch it first: ollama pull NAME"
+    default_hint = (
+        "Name one that it has: model.name, ACODE_MODEL or --model; with Ollama fetch it first: ollama pull NAME"
+    )
 
 
 class ModelRefused(ModelTrouble):
@@ -48,7 +53,7 @@ class ModelRefused(ModelTrouble):
     code = "ACODE-MODEL-004"
     exit_code = 3
     pause = "environment"
-    hint = "Put a valid key into the environment variable that model.api_key_env names, then resume."
+    default_hint = "Put a valid key into the environment variable that model.api_key_env names, then resume."
 
 
 class ModelOverloaded(ModelTrouble):
@@ -58,7 +63,7 @@ class ModelOverloaded(ModelTrouble):
     exit_code = 75
     pause = "rate_limit"
     retryable = True
-    hint = "Nothing is lost: resume later, or let acode wait: acode supervise --last"
+    default_hint = Hint("Nothing is lost: resume later, or let acode wait: {}", Command("supervise --last"))
 
 
 class ModelTimeout(ModelTrouble):
@@ -69,7 +74,7 @@ class ModelTimeout(ModelTrouble):
     pause = "timeout"
     interruption = "timeout"
     retryable = True
-    hint = "Nothing is lost: resume later; a large model on a small machine may need a longer timeout."
+    default_hint = "Nothing is lost: resume later; a large model on a small machine may need a longer timeout."
 
 
 class ContextTooLong(ModelTrouble):
@@ -78,7 +83,7 @@ class ContextTooLong(ModelTrouble):
     code = "ACODE-MODEL-007"
     pause = "context_reset"
     interruption = "context_reset"
-    hint = "Resume: the conversation is shortened first; or use a model with a larger context."
+    default_hint = "Resume: the conversation is shortened first; or use a model with a larger context."
 
 
 class BadReply(ModelTrouble):
@@ -87,7 +92,7 @@ class BadReply(ModelTrouble):
     code = "ACODE-MODEL-008"
     exit_code = 75
     retryable = True
-    hint = "Nothing is lost: resume to ask again; if it happens every time, see the model server's own log."
+    default_hint = "Nothing is lost: resume to ask again; if it happens every time, see the model server's own log."
 
 
 class BudgetSpent(ModelTrouble):
@@ -95,14 +100,16 @@ class BudgetSpent(ModelTrouble):
 
     code = "ACODE-MODEL-009"
     exit_code = 13
-    hint = "Look at its work: acode status; to continue, raise the session's budget and resume."
+    default_hint = Hint("Look at its work: {}; to continue, raise the session's budget and resume.", Command("status"))
 
 
 class ModelLoops(ModelTrouble):
     """The model asks for the same call again and again, and learns nothing from the answers."""
 
     code = "ACODE-MODEL-010"
-    hint = "Look at the call: acode session show; a clearer task or a larger model usually helps."
+    default_hint = Hint(
+        "Look at the call: {}; a clearer task or a larger model usually helps.", Command("session show")
+    )
 
 
 class ModelChanged(ModelTrouble):
@@ -111,7 +118,7 @@ class ModelChanged(ModelTrouble):
     code = "ACODE-MODEL-011"
     exit_code = 17
     pause = "environment"
-    hint = "Restore the configuration, or confirm the change."
+    default_hint = "Restore the configuration, or confirm the change."
 
 
 class ModelUnsupported(AcodeError):
@@ -119,4 +126,4 @@ class ModelUnsupported(AcodeError):
 
     code = "ACODE-MODEL-012"
     exit_code = 3
-    hint = 'Install it: pip install "acode-cli[agent]"'
+    default_hint = 'Install it: pip install "acode-cli[agent]"'

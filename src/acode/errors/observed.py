@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from acode.errors.root import AcodeError
+from acode.hints import Command, Hint
 
 
 class TranscriptUnreadable(AcodeError):
@@ -10,7 +11,9 @@ class TranscriptUnreadable(AcodeError):
 
     code = "ACODE-OBSERVED-001"
     exit_code = 1
-    hint = "Name the agent, its configuration directory or the project's directory: acode inspect --help"
+    default_hint = Hint(
+        "Name the agent, its configuration directory or the project's directory: {}", Command("inspect --help")
+    )
 
 
 class HookPayload(AcodeError):
@@ -18,7 +21,7 @@ class HookPayload(AcodeError):
 
     code = "ACODE-OBSERVED-002"
     exit_code = 2
-    hint = "Is this version of the agent one that acode was tested with? acode hook check AGENT"
+    default_hint = Hint("Is this version of the agent one that acode was tested with? {}", Command("hook check AGENT"))
 
 
 class AgentSettingsUnusable(AcodeError):
@@ -26,7 +29,7 @@ class AgentSettingsUnusable(AcodeError):
 
     code = "ACODE-OBSERVED-011"
     exit_code = 1
-    hint = "Correct the file, or move it aside, and try again."
+    default_hint = "Correct the file, or move it aside, and try again."
 
 
 class HookNotSeen(AcodeError):

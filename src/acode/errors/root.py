@@ -3,27 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar
 
-
-class TwoForms(Protocol):
-    """A hint that is a command for a person and a call for a program."""
-
-    def as_command(self) -> str: ...
-    def as_call(self) -> str: ...
-
-
-class HintForms(NamedTuple):
-    """The two forms of a hint that says different things to a person and to a program."""
-
-    command: str
-    call: str
-
-    def as_command(self) -> str:
-        return self.command
-
-    def as_call(self) -> str:
-        return self.call
+from acode.hints import Hint
 
 
 class AcodeError(Exception):
@@ -32,16 +14,27 @@ class AcodeError(Exception):
     code: ClassVar[str] = "ACODE-000"
     exit_code: ClassVar[int] = 1
     detail_code: ClassVar[str] = ""  # a finer code among the details, where several errors share one
-    hint: str = ""
+    default_hint: ClassVar[Hint | str] = ""
+    hint: str = ""  # for its reader: a person, or the program that calls the library
 
-    def __init__(self, message: str, *, hint: str | TwoForms | None = None, **details: Any) -> None:
+    __slots__ = ("unrendered_hint",)  # no part of an exception that is recorded: its text is
+
+    def __init__(self, message: str, *, hint: Hint | str | None = None, **details: Any) -> None:
         super().__init__(message)
         self.message = message
-        self.in_two_forms = hint if hint is not None and not isinstance(hint, str) else None
-        text = hint if isinstance(hint, str) or hint is None else hint.as_command()
-        self.hint = text if text is not None else type(self).hint
+        self.give_hint(hint if hint is not None else self.default_hint)
         self.details: dict[str, Any] = {**details, "detail_code": self.detail_code} if self.detail_code else details
         self.others: tuple[AcodeError, ...] = ()  # what else is wrong with the same file; for people, not in the JSON
+
+    def give_hint(self, hint: Hint | str) -> None:
+        """Another hint than the one it has."""
+        self.unrendered_hint: Hint | str = hint
+        self.hint = hint if isinstance(hint, str) else hint.as_command()
+
+    def address_program(self, key: str) -> None:
+        """From here on the hint names calls, for the program that opens the session with this key."""
+        given = getattr(self, "unrendered_hint", self.hint)  # one that was raised again from the record has the text
+        self.hint = given if isinstance(given, str) else given.as_call(key)
 
     def as_dict(self) -> dict[str, Any]:
         return {

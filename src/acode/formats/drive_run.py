@@ -18,10 +18,11 @@ from acode.disk.write_errors import refusing_write_errors
 from acode.engine import notices
 from acode.engine.endings import Ending, ending, pause_by_signal
 from acode.engine.held_session import Held
+from acode.engine.next_action import session_hint
 from acode.engine.plan_changes import RUN_CONTINUES, adopt_task, adopted, event_at, open_tasks, put_task
 from acode.engine.step import awake
 from acode.engine.walk import Finish, Walk, perform_step
-from acode.engine.world import Result, short
+from acode.engine.world import Result
 from acode.errors import AcodeError, CannotContinue, DiskFull, InputRequired, LockLost, TerminalState, WriteFailed
 from acode.events import make_key
 from acode.events import types as ev
@@ -29,6 +30,7 @@ from acode.events.definition import Approve, Step, Task
 from acode.events.definition import Run as RunAction
 from acode.formats.agent_driver import command_of
 from acode.formats.interface import ActiveRun, Finished, Gate, Outcome, Stuck, Work
+from acode.hints import Resume
 from acode.state import State
 
 TASK_NAME_CHARS_MAX = 60
@@ -62,8 +64,7 @@ def _go(run: Held, active: ActiveRun, driver: Driver, skipped: int, finish: Fini
             case Finished(ending=how):
                 return _end(run, how, skipped, finish)
             case Stuck(message=message):
-                name = short(run.session.session_id)
-                hint = f"Settle that in the run itself, then: acode resume {name}"
+                hint = session_hint(run.session, "Settle that in the run itself, then: {}", Resume())
                 return pause(run, InputRequired(message, hint=hint), "nothing_runnable", skipped)
             case Gate() | Work() as piece:
                 refuse_to_turn_in_circles(piece.name, taken)

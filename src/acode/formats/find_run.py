@@ -8,6 +8,7 @@ from acode.engine.world import World
 from acode.errors import CannotContinue, MachineRefused, NoResumableSession, UnknownSession
 from acode.formats import locate, present
 from acode.formats.interface import Located, Run
+from acode.hints import Command, Hint
 from acode.state import Session
 from acode.store.session_index import ID_PART_CHARS_MIN
 
@@ -74,7 +75,7 @@ def run_of(session: Session, located: Located) -> Run:
         raise MachineRefused(f"the run {session.run_id} cannot be looked for: {'; '.join(located.unread)}")
     raise CannotContinue(
         f"session {session.session_id[-8:]} belongs to the {session.source} run {session.run_id}, which is not here",
-        hint="Restore the run's files, or abandon the session: acode session abandon",
+        hint=Hint("Restore the run's files, or abandon the session: {}", Command("session abandon")),
     )
 
 

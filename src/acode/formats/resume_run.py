@@ -26,6 +26,7 @@ from acode.events.definition import Plan, digest_of_plan
 from acode.formats import format_of
 from acode.formats.drive_run import walk
 from acode.formats.interface import ActiveRun, Run
+from acode.hints import Hint, Resume
 from acode.state import Session, State
 from acode.state.source import FOREIGN_RUN
 
@@ -147,5 +148,8 @@ def locked(world: World, run: Run, *, wait: bool) -> contextlib.AbstractContextM
     """One acode per run: two that both found no session for it would make two."""
     name = f"{run.source}-{hashlib.sha256(run.run_id.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
     wait_s = world.config.settings.session.lock_timeout_seconds if wait else 0.0
-    busy, hint = f"another acode works on the run {run.run_id}", f"Wait for it: acode resume {run.run_id} --wait"
+    busy, hint = (
+        f"another acode works on the run {run.run_id}",
+        Hint("Wait for it: {}", Resume(wait=True), of=run.run_id),
+    )
     return start_lock(world, name, wait_s=wait_s, busy=busy, hint=hint)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from acode.errors import MachineRefused
+from acode.hints import Hint, Resume
 
 NAMED_MAX = 5
 # The kernel has looked, and there is no such file; or what bears the name is none that could be read.
@@ -38,7 +39,7 @@ def unread(run_id: str, files: Sequence[str]) -> MachineRefused:
     more = f", and {len(files) - NAMED_MAX} more" if len(files) > NAMED_MAX else ""
     return MachineRefused(
         f"the run {run_id} is not continued from a part of its record: {'; '.join(files[:NAMED_MAX])}{more}",
-        hint=f"Repair the disk or the file's permissions, then: acode resume {run_id}",
+        hint=Hint("Repair the disk or the file's permissions, then: {}", Resume(), of=run_id),
         unread=list(files[:NAMED_MAX]),
     )
 

@@ -18,17 +18,14 @@ from acode.engine.disk_full import lay_ballast, stop_for_disk
 from acode.engine.endings import complete, ending
 from acode.engine.held_session import Held, ended, held, load_verified
 from acode.engine.missing_checkpoint import missing_checkpoint_on_record
-from acode.engine.program_answers import give_result, settle_call
+from acode.engine.program_answers import settle_call
 from acode.engine.resume import escalate_if_due, finish_resume, make_ready
-from acode.engine.session_commands import refuse_running
-from acode.engine.settle import resolve as settle_by_person
 from acode.engine.settle import settle_flights
 from acode.engine.start_lock import start_lock
-from acode.engine.survey import chosen_strategy, retries_unknown
-from acode.engine.undo_command import answer_undo, is_being_undone
-from acode.engine.workspace_store import has_database, opened, resolve_id
+from acode.engine.workspace_store import has_database, opened
 from acode.engine.world import Options, Result, World, short
 from acode.errors import (
+    ACCEPT_ROLLBACK,
     AcodeError,
     DiskFull,
     InputRequired,
@@ -37,24 +34,22 @@ from acode.errors import (
     ModelTrouble,
     OutcomeUnknown,
     StepTimeout,
-    UnknownSession,
     Usage,
     WriteFailed,
 )
 from acode.events import types as ev
+from acode.hints import Hint
 from acode.library.declarations import OnChange
 from acode.library.recorded_steps import Record
 from acode.library.session import Session
 from acode.library.step_identity import COUNTER, CURRENT, Current
 from acode.library.world import LENT, errors_as_calls, show_as_call, world_of
-from acode.state import Session as Recorded
 from acode.state import State
 from acode.store.session_index import sessions_of_key
 from acode.workspace import Root
 
 KEY_CHARACTERS_MAX = 200
 OnCompleted = Literal["return", "new"]
-Answer = Literal["applied", "not_applied", "retry"]
 Check = Callable[[Held], ev.Noted | None]  # may refuse the session on record, or note what was decided
 Probe = Callable[[str], Any]  # given the idempotency key: "applied", "not_applied", None, or ("applied", result)
 
@@ -237,7 +232,7 @@ def find_session(world: World, key: str) -> tuple[str, Any] | None:
             raise LogRolledBack(
                 f"session {short(anchor.session_id)} was recorded here under the key {key}, at event {anchor.seq}, and"
                 " is gone",
-                hint="Bring .agent/ back from a backup, or let it go: acode session repair --accept-rollback",
+                hint=Hint("Bring .agent/ back from a backup, or let it go: {}", ACCEPT_ROLLBACK),
                 sessions=[anchor.session_id],
             )
     return known
@@ -278,15 +273,7 @@ def settle_and_resume(run: Held, options: Options, probes: Mapping[str, Probe]) 
         if probe is not None and flight.started.kind == "call":
             ask_program(run, step_id, probe, flight.started.key)
     found, options = make_ready(run, options)
-    stopped = settle_flights(
-        run,
-        found.continuation.in_flight,
-        found.interruption,
-        0,
-        actor=options.actor,
-        retry_unknown=retries_unknown(run.world),
-        strategy=chosen_strategy(run.world, options),
-    )
+    stopped = settle_flights(run, found, options)
     if stopped is not None and stopped.error is not None:
         raise stopped.error
 
@@ -379,79 +366,3 @@ def pause_event(run: Held, error: BaseException) -> ev.SessionPaused:
     else:
         reason, cls = ("step_failed" if step is not None else "error"), ev.InterruptionClass.TOOL_FAILURE
     return ev.SessionPaused(reason=reason, interruption=cls, step=step, message=message)
-
-
-# A decision about a step that was killed.
-
-
-def resolve(
-    key: str,
-    step: str,
-    answer: Answer,
-    *,
-    result: Any = None,
-    note: str = "",
-    workspace: str | os.PathLike[str] = ".",
-) -> None:
-    """State the outcome of a step, or of its undo, whose outcome is unknown; the program or the rollback continues with
-    it.
-
-    answer: `applied`, it happened, and `result` is its return value; `not_applied`, it did not; `retry`, it is still
-    unknown, and a repeat is accepted. It is recorded as a person's decision, like `acode session resolve`.
-    """
-    if answer not in ("applied", "not_applied", "retry"):
-        raise Usage(f"answer: expected applied, not_applied or retry, found {answer!r}")
-    with errors_as_calls(key), contextlib.ExitStack() as stack:
-        world = with_second_tier(stack, world_of(workspace))
-        known = find_session(world, key)
-        if known is None:
-            raise UnknownSession(f"there is no session under the key {key}")
-        settle_by_caller(world, known[0], step, answer, key=key, result=result, note=note)
-
-
-def settle_with_result(world: World, text: str, step: str, result: Any, *, note: str) -> Recorded:
-    """A person says that a function of a program took effect, and what it returned."""
-    with opened(world, look_only=True) as store:
-        session_id = resolve_id(world, store, text)
-        session, _ = store.peek(session_id)
-    if not session.steps_from.asked:
-        raise Usage(f"session {short(session_id)} has no program that a result could be given to")
-    flight = session.in_flight.get(step)
-    if flight is not None and flight.started.kind != "call":
-        raise Usage(f"step {step} is no function of the program: its result is what it left behind")
-    key = session.run_id or session.title
-    settle_by_caller(world, session_id, step, "applied", key=key, result=result, note=note, said="said by a person")
-    with opened(world, look_only=True) as store:
-        return store.load(session_id).session
-
-
-def settle_by_caller(
-    world: World,
-    session_id: str,
-    step: str,
-    answer: Answer,
-    *,
-    key: str,
-    result: Any,
-    note: str,
-    said: str = "said by the program's caller",
-) -> None:
-    words = world.redactor.text(note)
-    with held(world, session_id, doing="settle a step of", brief=True) as run:
-        if is_being_undone(run.session, step):
-            answer_undo(run, answer, note=words, force=False)
-            return
-        record = Record(run, "raise")
-        if step not in run.session.in_flight and (lost := record.lost(step)) is not None:
-            done = record.pack(result) if answer == "applied" else None
-            give_result(run, lost, answer, evidence=said, note=words, done=done)
-            return
-        if step not in run.session.in_flight:
-            open_steps = ", ".join(run.session.in_flight) or "none"
-            raise Usage(f"step {step} of {key} is not open", hint=f"Open steps: {open_steps}")
-        refuse_running(run, step)
-        if run.session.in_flight[step].started.kind != "call":  # what it left, and what may still begin, is looked at
-            settle_by_person(run, step, answer, evidence=said, note=words)
-            return
-        done = record.pack(result) if answer == "applied" else None
-        settle_call(run, step, answer, evidence=said, note=words, actor="user", done=done)

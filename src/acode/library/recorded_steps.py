@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from acode.engine.held_session import Held
-from acode.engine.world import short
+from acode.engine.next_action import session_hint
 from acode.errors import AcodeError, BlobDamaged, ChainBroken, MissingArtifacts, NonDeterminism, NotStorable
 from acode.events import types as ev
 from acode.events.definition import Call, Step
+from acode.hints import Hint, Resolve, Rollback, StateResult
 from acode.library import values
 from acode.library.arguments import Arguments
 from acode.library.declarations import OnChange
@@ -127,7 +128,7 @@ class Record:
             if what != "order"
             else f"the program asks for step {step}, but on record is that it did {recorded} first,"
             " which it has not asked for",
-            hint=self._way_out(),
+            hint=self._change_hint(),
             step=step,
             what=what,
             recorded=recorded,
@@ -140,14 +141,13 @@ class Record:
             note = ev.Noted(what="change_kept", data={"step": step, "of": what, "recorded": recorded, "asked": now})
             self.run.append(note, actor="user", durable=False)
 
-    def _way_out(self) -> str:
+    def _change_hint(self) -> Hint | str:
         if self.run.session.steps_from.follows_model:  # no program was changed: a repair has changed the model's input
-            name = short(self.run.session.session_id)
-            return (
-                "The model's input is not the recorded one. Roll its answer, and the steps"
-                f" after it, back: acode session rollback"
-                f" {name} --to STEP, with a"
-                f" step before it (--dry-run lists them)"
+            return session_hint(
+                self.run.session,
+                "The model's input is not the recorded one. Roll its answer, and the steps after it, back: {}, with a"
+                " step before it (--dry-run lists them)",
+                Rollback("STEP"),
             )
         return (
             "Undo the change in the program; or decide: on_change='keep' takes the recorded result,"
@@ -281,11 +281,9 @@ class Record:
         data = self._blob(stored["blob"], completed.step)
         return data if stored["as"] == "bytes" else values.decode(msgspec.json.decode(data))
 
-    def result_hint(self, step: str) -> str:
-        return (
-            f"Say what it returned: acode.resolve({self.run.session.run_id!r}, {step!r}, 'applied', result=…); or have"
-            " it done again: 'retry' instead."
-        )
+    def result_hint(self, step: str) -> Hint:
+        text = "Say what it returned: {}; or have it done again: {}."
+        return session_hint(self.run.session, text, StateResult(step), Resolve(step, "--retry"))
 
     def lost(self, step: str) -> ev.StepCompleted | None:
         """The completion of a step whose result could not be stored."""
@@ -321,7 +319,11 @@ class Record:
             return
         raise MissingArtifacts(
             f"the result of step {step} held a secret, and stays on the machine where the step ran",
-            hint="Resume the session there. Or roll that step and the steps after it back here,"
-            f" to repeat them: acode session rollback {session_id[-8:]} --to STEP, with the step before it",
+            hint=session_hint(
+                self.run.session,
+                "Resume the session there. Or roll that step and the steps after it back here, to repeat them: {}, with"
+                " the step before it",
+                Rollback("STEP"),
+            ),
             step=step,
         ) from None

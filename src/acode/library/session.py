@@ -11,9 +11,10 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar, TypeVarTuple, overload
 
-from acode.engine import hints
+from acode import hints
 from acode.engine.gate import Answer, ask, by_yes_or_no, close, gate_of, nobody_to_ask
 from acode.engine.held_session import Held
+from acode.engine.next_action import session_hint
 from acode.engine.step import perform, perform_async
 from acode.events import types as ev
 from acode.events.definition import Approve, Run, Step, Write
@@ -320,8 +321,8 @@ class Session:
             case "stop":
                 raise KeyboardInterrupt
             case None:
-                text = "Answer with: {} (or deny), then run the program again."
-                raise nobody_to_ask(gate, hints.hint(run.session, text, hints.Approve()))
+                text = "Answer with: {}, then run the program again."
+                raise nobody_to_ask(gate, session_hint(run.session, text, hints.Approve(or_deny=True)))
 
     @contextlib.contextmanager
     def branch(self, name: str) -> Iterator[Session]:

@@ -14,14 +14,15 @@ from collections.abc import Callable
 from typing import Any
 
 from acode import forked
-from acode.engine import hints
 from acode.engine import step as lifecycle
 from acode.engine.held_session import Held
+from acode.engine.next_action import session_hint
 from acode.engine.program_answers import reopen_step
 from acode.engine.step import Lifecycle, Performed, Request
 from acode.errors import AcodeError, NotStorable, OutcomeUnknown, StepFailed, StepTimeout, TerminalState, Usage
 from acode.events import types as ev
 from acode.events.definition import Action, Step
+from acode.hints import Hint, Resolve
 from acode.library.arguments import VERSION, Arguments
 from acode.library.declarations import Begun, How, OnChange, TimedOut, Work, close_unbegun, unfinished
 from acode.library.failures import describe, describe_error, raised_again, text_only
@@ -162,7 +163,7 @@ class StepRequests:
         if step_id in session.in_flight:
             raise OutcomeUnknown(
                 f"step {step_id} was begun and has not ended",
-                hint=hints.hint(session, "State its outcome: {}", hints.Resolve(step=step_id)),
+                hint=session_hint(session, "State its outcome: {}", Resolve(step_id)),
                 step=step_id,
             )
 
@@ -257,7 +258,7 @@ class StepRequests:
             close_unbegun(value)
             error.message = f"step {begun.id} has run, but its result is lost: {error.message}"
             error.args = (error.message,)
-            error.hint = f"{error.hint or ''} {self.record.result_hint(begun.id)}".strip()
+            error.give_hint(Hint("{} {}", error.unrendered_hint, self.record.result_hint(begun.id)))
             error.details["step"] = begun.id
             if repeats:
                 raise

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 
 from acode.config import effective, is_trusted, load_config, state_dir
 from acode.config.platforms import refuse_unsupported
-from acode.engine.call_hints import as_calls
 from acode.engine.make_world import make_world
 from acode.engine.notices import Notice, StepCompleted, StepOutput, StepStarted
 from acode.engine.world import Options, Result, World
-from acode.errors import AcodeError, HintForms, UnsafeWorkspace, Usage
+from acode.errors import AcodeError, UnsafeWorkspace, Usage
 
 
 class Lent(NamedTuple):
@@ -40,10 +39,7 @@ def show_as_call(error: BaseException | None, key: str) -> None:
     """An error that leaves the library says what to call, also in its traceback. The command line says what to type."""
     if not isinstance(error, AcodeError) or LENT.get() is not None:
         return
-    if error.in_two_forms is None and error.hint:
-        error.in_two_forms = HintForms(error.hint, as_calls(error.hint, key))
-    if error.in_two_forms is not None:
-        error.hint = error.in_two_forms.as_call()
+    error.address_program(key)
     note = f"hint: {error.hint}"
     if error.hint and note not in getattr(error, "__notes__", ()):
         error.add_note(note)

@@ -16,6 +16,7 @@ import msgspec
 from acode.errors import MissingArtifacts
 from acode.events import types as ev
 from acode.events.definition import Plan, Step
+from acode.hints import BeginAgain, Command, Hint
 from acode.state.source import PLAN, SOURCES, StepSource
 
 
@@ -233,14 +234,16 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
         return PlanOrigin(digest=created.plan_digest, path=created.plan_path, sha256=created.plan_sha256)
 
     @property
-    def command_to_begin_again(self) -> str:
+    def begin_again(self) -> Hint:
         """With the name of the plan; one that came from a pipe is given again, and a small checkpoint knows none."""
         import shlex
 
         if self.plan_origin is None:
-            return f"with the plan that acode explain {self.session_id[-8:]} names"
+            return Hint("with the plan that {} names", Command("explain SESSION"), of=self.session_id[-8:])
         path = self.plan_origin.path
-        return f"acode run --new {shlex.quote(path)}" if path else "acode run --new - (and the plan on stdin)"
+        return Hint(
+            "{}", BeginAgain(f"run --new {shlex.quote(path)}" if path else "run --new - (and the plan on stdin)")
+        )
 
     def next_attempt(self, step: str) -> int:
         record = self.record(step)
@@ -254,6 +257,6 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
         if self.plan is None:
             raise MissingArtifacts(
                 f"the plan snapshot of session {self.session_id[-8:]} is gone",
-                hint=f"Restore .agent/blobs from a backup, or start again: {self.command_to_begin_again}",
+                hint=Hint("Restore .agent/blobs from a backup, or start again: {}", self.begin_again),
             )
         return (step for task in execution_order(self.plan) for step in task.steps)

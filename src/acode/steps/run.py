@@ -27,6 +27,7 @@ from acode.errors import AcodeError, BlobDamaged, DiskFull, NotWritable, WriteFa
 from acode.events import types as ev
 from acode.events.definition import Run, Step, command_line, declared_outputs
 from acode.events.keys import traceparent
+from acode.hints import ChooseStrategy, Hint, Resolve
 from acode.lease_file import LEASE_VARIABLE
 from acode.plan import Finding, Outcome
 from acode.redact import Redactor, redactor
@@ -538,12 +539,12 @@ def roll_back(step: Step, site: Site, started: ev.StepStarted) -> RolledBack:
             ),
         )
     except BlobDamaged as error:
-        name = site.session_id[-8:]
-        hint = (
-            "Restore the blob from a backup of .agent/blobs, or restore the file yourself. Or do the step"
-            f" by hand and record that: acode session resolve {name} {step.id}"
-            f" --applied. A step that was cut off can also be"
-            f" repeated on the files as they are now: acode resume {name} --strategy retry"
+        hint = Hint(
+            "Restore the blob from a backup of .agent/blobs, or restore the file yourself. Or do the step by hand and"
+            " record that: {}. A step that was cut off can also be repeated on the files as they are now: {}",
+            Resolve(step.id, "--applied"),
+            ChooseStrategy(step.id, only_retry=True),
+            of=site.session_id[-8:],
         )
         raise BlobDamaged(error.message, hint=hint, **error.details) from error
     # A directory that went has no content: recorded as absent, it would look changed when it is made again.

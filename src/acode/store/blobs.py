@@ -22,7 +22,8 @@ from acode.disk.fsync import sync_directory, sync_file, write_all
 from acode.disk.own_files import open_own
 from acode.disk.private_files import make_private_directory
 from acode.disk.write_errors import refusing_write_errors
-from acode.errors import BlobDamaged, FileTooLarge
+from acode.errors import VERIFY, BlobDamaged, FileTooLarge
+from acode.hints import Hint
 
 CHUNK_BYTES = 1_048_576
 LEFTOVER_AGE_S = 3600
@@ -181,7 +182,7 @@ class Blobs:
 def _damaged(sha256: str, reason: str) -> BlobDamaged:
     return BlobDamaged(
         f"blob {sha256} cannot be used: {reason}",
-        hint="Look with: acode session verify; restore the file from a backup of .agent/blobs.",
+        hint=Hint("Look with: {}; restore the file from a backup of .agent/blobs.", VERIFY),
         sha256=sha256,
     )
 

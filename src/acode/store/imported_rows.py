@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from acode.errors import AcodeError, BlobDamaged, ChainBroken, KeyMissing, StaysAtHome, UnreadableEvent
+from acode.errors import VERIFY, AcodeError, BlobDamaged, ChainBroken, KeyMissing, StaysAtHome, UnreadableEvent
 from acode.events import decode
+from acode.hints import Command, Hint
 from acode.store import database, session_index, sync_cursor
 from acode.store.blobs import INLINE_BYTES_MAX
 from acode.store.journal import stamp
@@ -114,8 +115,12 @@ def refuse_unproved(store: Store, session_id: str) -> None:
     if missing is not None:
         raise KeyMissing(
             f"{missing.message}: nothing was brought here",
-            hint="On the machine that has it: (umask 077; acode key export > FILE); here: acode key import FILE."
-            " Or set the same ACODE_CHECKPOINT_SECRET on both.",
+            hint=Hint(
+                "On the machine that has it: (umask 077; {}); here: {}. Or set the same ACODE_CHECKPOINT_SECRET on"
+                " both.",
+                Command("key export > FILE"),
+                Command("key import FILE"),
+            ),
         )
     if all(one.code == BlobDamaged.code for one in problems):
         raise StaysAtHome(
@@ -129,6 +134,6 @@ def refuse_unproved(store: Store, session_id: str) -> None:
 def unproved(session_id: str, problem: Problem) -> AcodeError:
     return ChainBroken(
         f"session {session_id[-8:]} of the shared copy cannot be proved, nothing was brought here: {problem.message}",
-        hint="Somebody has changed the shared copy, or the machine that wrote it. Look there: acode session verify",
+        hint=Hint("Somebody has changed the shared copy, or the machine that wrote it. Look there: {}", VERIFY),
         seq=problem.seq,
     )

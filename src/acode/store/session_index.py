@@ -57,7 +57,7 @@ _END = "SELECT session_id FROM sessions WHERE substr(session_id, -length(?1)) = 
 _LATEST = "SELECT session_id FROM sessions ORDER BY number DESC LIMIT ?"
 
 
-class Hint(NamedTuple):
+class Entry(NamedTuple):
     """A session and when it was last active, in microseconds since 1970."""
 
     active_us: int
@@ -91,10 +91,10 @@ def key_of(created: object) -> str | None:
 # Lists, the most recently active first.
 
 
-def unfinished(store: Store) -> list[Hint]:
-    found = list[Hint]()
+def unfinished(store: Store) -> list[Entry]:
+    found = list[Entry]()
     for session_id, active_us, last_at in store.db.execute(_UNFINISHED):
-        found.append(Hint(_moment(last_at, active_us), session_id))
+        found.append(Entry(_moment(last_at, active_us), session_id))
     found.sort(reverse=True)
     return found
 
@@ -109,12 +109,12 @@ def _moment(text: Any, otherwise: int) -> int:
         return otherwise
 
 
-def ended(store: Store) -> Iterator[Hint]:
+def ended(store: Store) -> Iterator[Entry]:
     """Read some at a time: the caller looks at each session between two of them."""
     before = (2**63 - 1, 0)
     while page := _page(store, before):
         for session_id, active_us, _ in page:
-            yield Hint(active_us, session_id)
+            yield Entry(active_us, session_id)
         before = page[-1][1], page[-1][2]
 
 
@@ -127,7 +127,7 @@ def count(store: Store) -> int:
     return int(store.db.execute(_COUNT).get)
 
 
-def newest(store: Store) -> Iterator[Hint]:
+def newest(store: Store) -> Iterator[Entry]:
     """Unfinished and ended ones in one order."""
     return heapq.merge(unfinished(store), ended(store), reverse=True)
 

@@ -82,6 +82,7 @@ class Store:
         self._file = file_of(self.path)
         self._keys: SessionKeys | None = None
         self._inherited = False
+        self._closed = False
         forked.own(self, Store._disown)
 
     def _disown(self) -> None:
@@ -89,7 +90,13 @@ class Store:
         connection: Any = Inherited(self.db, self.path, self._file)
         self.db, self._inherited = connection, True
 
+    @property
+    def usable(self) -> bool:
+        """Whether it is open, and was opened by this process."""
+        return not self._closed and not self._inherited
+
     def close(self) -> None:
+        self._closed = True
         if self._inherited:
             return
         forked.give_back(self)
@@ -108,6 +115,14 @@ class Store:
         self.close()
         # A read that met a sick disk has no name yet; what changes something is named where it happens.
         if isinstance(error, apsw.Error):
+            raise database.named(error, self.path) from error
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[Store]:
+        """For a block that does not close it, and in which errors have the names that they have at its end."""
+        try:
+            yield self
+        except apsw.Error as error:
             raise database.named(error, self.path) from error
 
     # Sessions.

@@ -14,11 +14,12 @@ from typing import Any, assert_never
 import msgspec
 
 from acode.engine import owed_decisions
-from acode.engine.lease_state import server_id
+from acode.engine.lease_state import CHOOSE_HISTORY, TAKE_OVER, server_id
 from acode.engine.session_list import lock_seen
 from acode.engine.session_place import find_place
 from acode.engine.world import World, short
 from acode.errors import AcodeError, HistoryDiverged, LeaseLost, LogRolledBack
+from acode.hints import Command, Hint, Subject
 from acode.store import sync_cursor
 from acode.store.store import Store
 from acode.sync import exchange
@@ -242,6 +243,9 @@ def note_failure(
     sync_cursor.keep_cursor(store, msgspec.structs.replace(seen, attempted_at=at, retry_at=retry_at, reason=reason))
 
 
+PUSH_NOW = Command("sync now")
+
+
 def as_error(session_id: str, refusal: Refusal) -> AcodeError:
     """The refusal as an error: the cause, and the two next commands."""
     name = short(session_id)
@@ -249,22 +253,24 @@ def as_error(session_id: str, refusal: Refusal) -> AcodeError:
         case Fenced(holder=holder, generation=generation):
             return LeaseLost(
                 f"session {name} was taken over by {holder or 'another machine'}: this machine is fenced off",
-                hint=f"It continues there. To take it over: acode resume {name} --remote"
-                " (with --force if it was not given back)",
+                hint=Hint(
+                    "It continues there. To take it over: {} (with --force if it was not given back)",
+                    TAKE_OVER,
+                    of=name,
+                ),
                 holder=holder,
                 generation=generation,
             )
         case Behind(seq=seq):
             return LeaseLost(
                 f"session {name} was continued elsewhere up to event {seq}, and given back",
-                hint=f"Bring it here: acode resume {name} --remote",
+                hint=Hint("Bring it here: {}", TAKE_OVER, of=name),
                 seq=seq,
             )
         case Diverged(holder=holder, generation=generation):
             return HistoryDiverged(
                 f"session {name} was continued here and elsewhere after the same past: nothing is merged",
-                hint=f"See both tails: acode sync status {name}. Take the shared history: acode pull {name} --force;"
-                f" or keep the one here: acode sync now {name} --force",
+                hint=CHOOSE_HISTORY.about(Subject(name)),
                 holder=holder,
                 generation=generation,
             )
@@ -272,14 +278,19 @@ def as_error(session_id: str, refusal: Refusal) -> AcodeError:
             return LogRolledBack(
                 f"session {name} has {seq} events in the shared copy, more than here: the local database was rolled"
                 " back to an older state",
-                hint=f"Fetch the missing events: acode pull {name}; or see: acode session repair",
+                hint=Hint(
+                    "Fetch the missing events: {}; or see: {}",
+                    Command("pull SESSION"),
+                    Command("session repair"),
+                    of=name,
+                ),
                 seq=seq,
             )
         case Cut(seq=seq, signed=signed):
             return LogRolledBack(
                 f"session {name} had come to event {signed} in the shared copy, signed by the machine that held it; the"
                 f" server shows {seq} events, and that one is not among them: its end was cut off",
-                hint="Nothing was kept or written. Push it again from a machine that has all of it: acode sync now",
+                hint=Hint("Nothing was kept or written. Push it again from a machine that has all of it: {}", PUSH_NOW),
                 seq=seq,
                 signed=signed,
             )
@@ -288,15 +299,18 @@ def as_error(session_id: str, refusal: Refusal) -> AcodeError:
             had = "nobody has continued" if not lost else events if seq < pushed else "it knew only an older owner of"
             return LeaseLost(
                 f"the server was restored from an older backup: {had} session {name}{'' if lost else ' there since'}",
-                hint="Push again from every machine that has worked on it: acode sync now",
+                hint=Hint("Push again from every machine that has worked on it: {}", PUSH_NOW),
                 seq=seq,
                 pushed=pushed,
             )
         case Elsewhere():
             return LeaseLost(
                 f"session {name} was given back, or taken over, on another server than the one that is configured now",
-                hint="Configure that server again. If you know that no other machine has continued it:"
-                f" acode sync now {name} --force --reason TEXT (recorded)",
+                hint=Hint(
+                    "Configure that server again. If you know that no other machine has continued it: {} (recorded)",
+                    Command("sync now SESSION --force --reason TEXT"),
+                    of=name,
+                ),
             )
         case _ as never:
             assert_never(never)

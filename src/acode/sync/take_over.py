@@ -23,13 +23,14 @@ from acode.engine.world import World, short
 from acode.errors import LeaseLost, LogRolledBack, SyncFailed, UnknownSession
 from acode.events import types as ev
 from acode.events.definition import Write
+from acode.hints import Command, Hint
 from acode.seal import Anchor
 from acode.state import Session
 from acode.store import sync_cursor
 from acode.store.imported_rows import Arrival, take_in
 from acode.store.session_index import find_session
 from acode.store.store import Store
-from acode.sync.delivery import Delivery, as_error, own_here
+from acode.sync.delivery import PUSH_NOW, Delivery, as_error, own_here
 from acode.sync.diverged_history import common_with, tails_of
 from acode.sync.exchange import Pushed
 from acode.sync.outbox import alone, describe_holder, doubted_since_s, node_of
@@ -207,14 +208,16 @@ def refuse_lease(session_id: str, node: str, remote: Remote, how: Taking) -> Non
     name, ends_in_s = short(session_id), remote.ends_in_s()
     if ends_in_s is None:
         said = f"session {name} is owned by {remote.holder}, which has not given it back"
-        hint = (
-            f"Pause it there, or let it end. If that machine is gone: acode resume {name} --remote --force (what it"
-            " does meanwhile cannot be prevented; the decision is recorded)"
+        hint = Hint(
+            "Pause it there, or let it end. If that machine is gone: {} (what it does meanwhile cannot be prevented;"
+            " the decision is recorded)",
+            Command("resume SESSION --remote --force"),
+            of=name,
         )
     else:
         said = f"session {name} is owned by {remote.holder}, a worker of a fleet, until its lease ends"
         when = f"in {math.ceil(ends_in_s)} s, unless it is renewed" if ends_in_s else "now"
-        hint = f"Its lease ends {when}; then: acode resume {name} --take-over"
+        hint = Hint(f"Its lease ends {when}; then: {{}}", Command("resume SESSION --take-over"), of=name)
     raise LeaseLost(
         f"{said} (last heard of at {remote.heard_at})", hint=hint, holder=remote.holder, lease_ends_in_s=ends_in_s
     )
@@ -230,7 +233,7 @@ def refuse_older(world: World, ledger: PostgresLedger, session_id: str, remote: 
         raise LogRolledBack(
             f"session {short(session_id)} had come to event {anchor.seq} when it was collected here; the server has"
             f" {remote.seq} events of it: it was restored from an older backup",
-            hint="Push it again from a machine that has all of it: acode sync now",
+            hint=Hint("Push it again from a machine that has all of it: {}", PUSH_NOW),
             seq=remote.seq,
             anchor=anchor.seq,
         )

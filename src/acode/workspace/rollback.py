@@ -21,8 +21,9 @@ from acode.disk.fsync import sync_file
 from acode.disk.open_beneath import Root
 from acode.disk.path_names import parent_of, parts_of, visible
 from acode.disk.write_errors import refusing_write_errors
-from acode.errors import BlobDamaged, UnsafePath
+from acode.errors import VERIFY, BlobDamaged, UnsafePath
 from acode.events.types import FileState, PreImage
+from acode.hints import Hint
 from acode.workspace.files import hash_file, look, open_regular, replace_file, temp_name
 from acode.workspace.preimages import image_at, image_now
 
@@ -208,11 +209,11 @@ def _verify(difference: _Difference, read_blob: ReadBlob) -> None:
                 digest.update(chunk)
         except BlobDamaged as error:
             reason = f"the old content of {visible(path)} cannot be restored: {error.message}; nothing was restored"
-            raise BlobDamaged(reason, hint=error.hint, path=path) from error
+            raise BlobDamaged(reason, hint=error.unrendered_hint, path=path) from error
         if digest.hexdigest() != difference.want.sha256:
             raise BlobDamaged(
                 f"the stored bytes of {visible(path)} are not those that were recorded; nothing was restored",
-                hint="Look with: acode session verify",
+                hint=Hint("Look with: {}", VERIFY),
                 path=path,
                 expected=difference.want.sha256,
                 found=digest.hexdigest(),

@@ -11,7 +11,7 @@ from typing import Any
 from acode.agent.context import Context
 from acode.agent.messages import Call
 from acode.agent.permission import question_for
-from acode.agent.tool_schemas import EditFile, Misunderstood, Understood, told, understand
+from acode.agent.tool_schemas import EditFile, Misunderstood, Understood, tool_schema, understand
 from acode.agent.tools import command, edit, read, search
 from acode.agent.tools.interface import BY_HAND, Answer, Tool, looked, on_record
 from acode.library.declarations import Begun
@@ -22,14 +22,14 @@ __all__ = ["TOOLS", "Answer", "Tool", "refuse", "use"]
 SHOWN_CHARACTERS_MAX = 200
 
 TOOLS: dict[str, Tool] = {
-    "read_file": Tool(told=told("read_file"), do=read.show),
-    "list_files": Tool(told=told("list_files"), do=search.list_files),
-    "search": Tool(told=told("search"), do=search.search),
-    "write_file": Tool(told=told("write_file"), do=edit.write, recount=edit.written),
-    "edit_file": Tool(told=told("edit_file"), do=edit.edit, recount=edit.edited),
-    "run_command": Tool(told=told("run_command"), do=command.run, recount=command.ran),
-    "git_commit": Tool(told=told("git_commit"), do=command.commit, recount=command.committed),
-    "ask_user": Tool(told=told("ask_user"), do=command.ask),
+    "read_file": Tool(schema=tool_schema("read_file"), do=read.show),
+    "list_files": Tool(schema=tool_schema("list_files"), do=search.list_files),
+    "search": Tool(schema=tool_schema("search"), do=search.search),
+    "write_file": Tool(schema=tool_schema("write_file"), do=edit.write, recount=edit.written),
+    "edit_file": Tool(schema=tool_schema("edit_file"), do=edit.edit, recount=edit.edited),
+    "run_command": Tool(schema=tool_schema("run_command"), do=command.run, recount=command.ran),
+    "git_commit": Tool(schema=tool_schema("git_commit"), do=command.commit, recount=command.committed),
+    "ask_user": Tool(schema=tool_schema("ask_user"), do=command.ask),
 }
 
 

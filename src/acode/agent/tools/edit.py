@@ -39,10 +39,14 @@ def write(context: Context, begun: Begun, asked: WriteFile) -> Answer:
 
 def written(context: Context, completed: ev.StepCompleted, asked: WriteFile) -> Answer:
     data = asked.content.encode()
-    return told(context, completed, asked.path, hashlib.sha256(data).hexdigest(), f"Wrote {visible(asked.path)}")
+    return answer_from_record(
+        context, completed, asked.path, hashlib.sha256(data).hexdigest(), f"Wrote {visible(asked.path)}"
+    )
 
 
-def told(context: Context, completed: ev.StepCompleted, path: str, sha256: str | None, what: str) -> Answer:
+def answer_from_record(
+    context: Context, completed: ev.StepCompleted, path: str, sha256: str | None, what: str
+) -> Answer:
     """From the record: what stands there now may have been made by a later step."""
     ending = ending_of(context, completed)
     if ending is not None:
@@ -88,4 +92,4 @@ def problem_of(text: str, asked: EditFile) -> str | None:
 
 
 def edited(context: Context, completed: ev.StepCompleted, asked: EditFile) -> Answer:
-    return told(context, completed, asked.path, None, f"Edited {visible(asked.path)}")
+    return answer_from_record(context, completed, asked.path, None, f"Edited {visible(asked.path)}")

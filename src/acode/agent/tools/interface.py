@@ -32,7 +32,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    told: messages.Tool
+    schema: messages.Tool
     do: Callable[[Context, Begun, Any], Answer]
     recount: Callable[[Context, ev.StepCompleted, Any], Answer] | None = None  # None: it only looks
 

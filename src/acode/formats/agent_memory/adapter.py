@@ -21,6 +21,7 @@ from acode.formats.agent_memory.phase_numbers import EXECUTION, number_of
 from acode.formats.agent_memory.values import PHASE_NAMES
 from acode.formats.interface import Finished, Gate, Located, Next, Outcome, Run, Standing, Stuck, Work
 from acode.formats.unreadable import unread
+from acode.hints import Approve, Command, Hint
 
 if TYPE_CHECKING:
     from acode.engine.held_session import Held
@@ -61,7 +62,7 @@ def stand(world: World, run: Run) -> Standing:
     refusals = (unread(run.run_id, value.unread),) if value.unread else ()
     action, completed = findings.next_action, findings.last_completed
     waits = {
-        "wait_for_approval": f"the plan's approval: acode session approve {run.run_id}",
+        "wait_for_approval": Hint("the plan's approval: {}", Approve(), of=run.run_id).as_command(),
         "wait_for_person": "a person",
         "nothing": "nothing: the run has ended",
     }
@@ -112,7 +113,7 @@ def approve(world: World, run: Run, *, note: str, asked: dict[str, Any] | None) 
     if findings.next_action.do != "wait_for_approval":
         raise Usage(
             f"the run {run.run_id} waits for no approval: {findings.next_action.summary}",
-            hint=f"See where it stands: acode status {run.run_id}",
+            hint=Hint("See where it stands: {}", Command("status SESSION"), of=run.run_id),
         )
     stamp = memory.Stamp(run_id=run.run_id, event_id=world.new_id(), now=world.clock())
     digests = digests_of(value)

@@ -17,6 +17,7 @@ from acode.errors import (
 from acode.formats.arc.checkpoint import Raw
 from acode.formats.arc.freshness import Freshness
 from acode.formats.arc.suspended import Verdict
+from acode.hints import Hint
 
 RefusalKind = Literal[
     "tampered", "other_config_dir", "live_owner", "other_branch", "unknown_phases", "stale_plan", "unread"
@@ -29,7 +30,7 @@ class Refusal:
 
     kind: RefusalKind
     message: str
-    hint: str
+    hint: Hint | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

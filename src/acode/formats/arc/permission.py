@@ -13,6 +13,7 @@ from acode.formats.arc.facts import Facts
 from acode.formats.arc.findings import Refusal
 from acode.formats.arc.freshness import Freshness
 from acode.formats.arc.migrations import Migrated
+from acode.hints import AcceptChanges, Hint
 
 NONCE: Final = re.compile(r"[0-9a-f]{12}")
 NEWER_NONCE: Final = re.compile(r"[0-9a-f]{12}|[0-9a-f]{32}")
@@ -27,7 +28,7 @@ def refusals_of(value: Raw, migrated: Migrated, freshness: Freshness, facts: Fac
     found.append(_newer_refusal(value, migrated))
     if freshness.stale:
         message = "The plan is stale: the repository has moved on since it was written. " + " ".join(freshness.warnings)
-        hint = "Write the plan again, or accept it as it is: acode resume --changed-files continue"
+        hint = Hint("Write the plan again, or accept it as it is: {}", AcceptChanges())
         found.append(Refusal(kind="stale_plan", message=message, hint=hint))
     return [refusal for refusal in found if refusal is not None]
 

@@ -17,11 +17,12 @@ from typing import Any, Final
 
 import msgspec
 
+from acode import hints
 from acode.agent.tools.command import how_it_ended, shortened
 from acode.agent.tools.interface import BY_HAND, Answer, ending_in
-from acode.engine import hints
 from acode.engine.gate import Answer as Reply
 from acode.engine.gate import ask, nobody_to_ask
+from acode.engine.next_action import session_hint
 from acode.engine.preview import as_json, next_action, preview
 from acode.engine.survey import failed_steps
 from acode.engine.workspace_store import opened
@@ -129,10 +130,10 @@ class ToolCalls:
             return
         gate = recorded.waiting_for
         if gate.step != call.key or not isinstance(call.action, Approve):
-            hint = hints.hint(recorded, "Answer with: {} (or deny)", hints.Approve()).as_command()
+            text = "Answer with: {}; then call approve again with the key {}."
             raise InputRequired(
                 f"the session waits for an answer to {gate.step}: {gate.question}",
-                hint=f"{hint}; then call approve again with the key {gate.step}.",
+                hint=session_hint(recorded, text, hints.Approve(or_deny=True), gate.step),
                 gate=gate.step,
             )
 
@@ -245,23 +246,23 @@ def checked(action: Action) -> Action:
         case Run(command=command, cwd=cwd):
             if "\0" in command:
                 raise Usage("the command holds a null character; nothing was run")
-            return msgspec.structs.replace(action, cwd=None if cwd is None else inside(cwd))
+            return msgspec.structs.replace(action, cwd=None if cwd is None else path_in_workspace(cwd))
         case Write(path=path):
-            return msgspec.structs.replace(action, path=inside(path, changes=True))
+            return msgspec.structs.replace(action, path=path_in_workspace(path, changes=True))
         case Sql(file=file, database=database):
-            place = None if database is None else inside(database, changes=True)
-            return msgspec.structs.replace(action, file=inside(file), database=place)
+            place = None if database is None else path_in_workspace(database, changes=True)
+            return msgspec.structs.replace(action, file=path_in_workspace(file), database=place)
         case Commit(paths=paths):
             if any(path.startswith(":") for path in paths):
                 raise UnsafePath("expected a path, found a pathspec of git, which can leave the workspace")
-            return msgspec.structs.replace(action, paths=tuple(inside(path) for path in paths))
+            return msgspec.structs.replace(action, paths=tuple(path_in_workspace(path) for path in paths))
         case Approve(question=question) if hides_something(question):
             raise Usage("the question holds control or invisible characters; a person must read all of it")
         case _:
             return action
 
 
-def inside(path: str, *, changes: bool = False) -> str:
+def path_in_workspace(path: str, *, changes: bool = False) -> str:
     try:
         return inside_workspace(path, changes=changes)
     except Outside as error:
@@ -315,8 +316,8 @@ def pass_gate(bench: DeferredSteps, begun: Begun, call: ToolCall) -> Answer:
         run, gate, lambda: None if call.said is None else Reply(granted=call.said, note="answered in the client")
     )
     if reply is None:
-        text = "Answer with: {} (or deny); then call approve again with the same key."
-        raise nobody_to_ask(gate, hints.hint(run.session, text, hints.Approve()))
+        text = "Answer with: {}; then call approve again with the same key."
+        raise nobody_to_ask(gate, session_hint(run.session, text, hints.Approve(or_deny=True)))
     if reply == "stop":
         raise KeyboardInterrupt
     bench.close_gate(begun, gate, reply, reply.granted)

@@ -18,6 +18,7 @@ from acode.config import state_dir
 from acode.disk.replace_file import replace_file
 from acode.disk.write_errors import NO_ROOM
 from acode.errors import AgentSettingsUnusable, DiskFull, NotWritable, Usage
+from acode.hints import Command, Hint
 from acode.observed.doors import Doors, doors_in, remove_doors, write_doors
 from acode.observed.setup import SETUPS, install_record
 from acode.observed.setup.config_file import ConfigFile, Where
@@ -99,7 +100,7 @@ def _refuse_second_place(agent: str, where: Where, doors: Doors) -> None:
             place = f" --project (in {record.project})" if other == "project" else ""
             raise Usage(
                 f"{agent} is set up already {'for you' if other == 'user' else f'for the project {record.project}'}",
-                hint=f"Take that out first: acode hook uninstall {agent}{place}",
+                hint=Hint("Take that out first: {}", Command(f"hook uninstall {agent}{place}")),
             )
 
 
