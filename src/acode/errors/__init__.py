@@ -593,4 +593,4 @@ class LeaseExpired(AcodeError):
 
     code = "LOCK-007"
     exit_code = 16
-    hint = "It is continued by a worker as soon as the server lets it; see: acode fleet status"
+    default_hint = Hint("A worker continues it as soon as the server lets it; see: {}", Command("fleet status"))

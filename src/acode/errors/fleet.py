@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from acode.errors.root import AcodeError
+from acode.hints import Command, Hint
 
 
 class FleetUnsupported(AcodeError):
@@ -10,7 +11,7 @@ class FleetUnsupported(AcodeError):
 
     code = "ACODE-FLEET-001"
     exit_code = 3
-    hint = 'Install them: pip install "acode-cli[fleet]"'
+    default_hint = 'Install them: pip install "acode-cli[fleet]"'
 
 
 class NotInFleet(AcodeError):
@@ -18,7 +19,7 @@ class NotInFleet(AcodeError):
 
     code = "ACODE-FLEET-002"
     exit_code = 14
-    hint = "List what there is: acode fleet status"
+    default_hint = Hint("List the sessions of the fleet: {}", Command("fleet status"))
 
 
 class SourceUnavailable(AcodeError):

@@ -19,6 +19,7 @@ from acode.engine.workspace_store import has_database, opened, resolve_id
 from acode.engine.world import StopSwitch, World, short
 from acode.errors import AcodeError, LeaseLost, NotInFleet
 from acode.fleet.server import FleetServer, Member, opened_fleet
+from acode.hints import Command, Hint
 from acode.state import Session
 from acode.store import sync_cursor
 from acode.store.session_index import find_session
@@ -61,7 +62,7 @@ def answer(
             name = short(member.session_id)
             raise LeaseLost(
                 f"session {name} is {member.state}: it does not wait for an answer",
-                hint=f"See: acode fleet status; to end it: acode fleet cancel {name}",
+                hint=Hint("See: {}; to end it: {}", Command("fleet status"), Command("fleet cancel SESSION"), of=name),
             )
         with scratch_world(world) as there:
             bring(there, member.session_id, own=False)
@@ -126,7 +127,7 @@ def append_if_unmoved(server: FleetServer, world: World, store: Store, member: M
     if now.state not in WAITING or (remote.owner, remote.seq, remote.head) != (None, before, box.code_at(before)):
         raise LeaseLost(
             f"session {short(session_id)} was continued meanwhile: nothing was recorded",
-            hint="Look at it again: acode fleet status",
+            hint=Hint("Look at it again: {}", Command("fleet status")),
             holder=remote.holder,
         )
     batch = box.batch(before)

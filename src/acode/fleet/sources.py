@@ -19,6 +19,7 @@ import msgspec
 
 from acode.engine.world import World
 from acode.errors import SourceUnavailable, StaysAtHome, Usage
+from acode.hints import Command, Hint
 from acode.sync.postgres import PostgresLedger
 from acode.workspacepath import OWN_DIRECTORY
 
@@ -138,5 +139,5 @@ def _git(place: Path, *words: str) -> None:
         said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise SourceUnavailable(
             f"the source of the workspace cannot be fetched: git {words[0]}: {said}",
-            hint="Give the worker access to the repository, then: acode fleet retry ID",
+            hint=Hint("Give the worker access to the repository, then: {}", Command("fleet retry ID")),
         )

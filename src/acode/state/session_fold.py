@@ -17,6 +17,7 @@ from acode.errors import BadTransition, ReplayDisorder, SequenceGap
 from acode.events import types as ev
 from acode.events.codec import NAMES_ITS_PLACE, Envelope
 from acode.events.definition import Run
+from acode.state.observed_calls import repeat_denied, see_end, see_performer
 from acode.state.session import (
     NESTED,
     TRANSITIONS,
@@ -33,8 +34,6 @@ from acode.state.session import (
     StepRecord,
 )
 from acode.state.source import SOURCES
-
-FRESH_MAX = 64  # calls of one turn of an agent; no model asks for as many at once
 
 
 def fold(events: Iterable[Envelope], start: Session | None = None) -> Session:
@@ -209,7 +208,7 @@ def _step_started(session: Session, event: ev.StepStarted, envelope: Envelope) -
         failures=before.failures if before else 0,
     )
     if event.performer is not None:
-        _see_performer(session, event.performer)
+        see_performer(session, event.performer)
     if session.steps_from.asked:
         session.steps_total = max(session.steps_total, session.steps_done + len(session.in_flight))
         if event.definition is not None and isinstance(event.definition.action, Run):
@@ -228,33 +227,6 @@ def with_boot(started: ev.StepStarted, boot_id: str) -> ev.StepStarted:
     return msgspec.structs.replace(started, boot_id=boot_id)
 
 
-def _see_performer(session: Session, performer: ev.Performer) -> None:
-    """What another process of the agent saw last, it may not have kept."""
-    if performer != session.performer:
-        session.untold = {**session.untold, **session.fresh}
-        session.fresh = {}
-    session.performer = performer
-
-
-def _see_end(session: Session, event: ev.StepCompleted, flight: InFlight | None) -> None:
-    """Of a call that an agent must not repeat without knowing: settled, it was away; else it may be killed now.
-
-    That it begins another call does not show that it has kept this one's result: a model asks for several at once, and
-    some agents keep none before the last of them has ended. The end of its turn shows it.
-    """
-    asked = event.asked or (flight.started.asked if flight is not None else None)
-    ended = {asked.arguments: event.step} if asked is not None else {}
-    if event.settled:
-        session.untold = {**session.untold, **ended}
-    else:
-        _keep_fresh(session, ended)
-
-
-def _keep_fresh(session: Session, ended: dict[str, str]) -> None:
-    kept = {arguments: step for arguments, step in session.fresh.items() if arguments not in ended}
-    session.fresh = dict([*kept.items(), *ended.items()][-FRESH_MAX:])
-
-
 def _step_completed(session: Session, event: ev.StepCompleted, envelope: Envelope) -> None:
     flight = session.in_flight.pop(event.step, None)
     session.last_completed = mark(envelope)
@@ -271,7 +243,7 @@ def _step_completed(session: Session, event: ev.StepCompleted, envelope: Envelop
     if event.spent is not None:
         _spend(session, event.step, event.spent)
     if source.observed:
-        _see_end(session, event, flight)
+        see_end(session, event, flight)
     if source.asked:
         _library_step_completed(session, event, envelope, follows_model=source.follows_model)
         return
@@ -371,16 +343,6 @@ def _step_settled(session: Session, event: ev.StepSettled, envelope: Envelope) -
     session.in_flight.pop(event.step, None)
     if session.records is not None:
         session.records.steps[event.step] = _settled_record(session, flight, event, envelope)
-
-
-def _repeat_denied(session: Session, event: ev.RepeatDenied, envelope: Envelope) -> None:
-    """Who was shown the evidence may be killed before it has kept that: then another process of it is shown it too."""
-    if event.performer is not None:
-        _see_performer(session, event.performer)
-    session.untold = {key: step for key, step in session.untold.items() if key != event.arguments}
-    session.fresh = {key: step for key, step in session.fresh.items() if key != event.arguments}
-    if event.performer is not None:
-        _keep_fresh(session, {event.arguments: event.step})
 
 
 def _failure_handled(session: Session, event: ev.FailureHandled, envelope: Envelope) -> None:
@@ -589,7 +551,7 @@ _APPLY: dict[type, Callable[[Session, Any, Envelope], None]] = {
     ev.StepCompleted: _step_completed,
     ev.StepFailed: _step_failed,
     ev.StepSettled: _step_settled,
-    ev.RepeatDenied: _repeat_denied,
+    ev.RepeatDenied: repeat_denied,
     ev.FailureHandled: _failure_handled,
     ev.RollbackStarted: _rollback_started,
     ev.TaskCompleted: _task_completed,

@@ -10,6 +10,7 @@ import hashlib
 from typing import Any
 
 from acode.errors import FleetUnsupported, SourceUnavailable
+from acode.hints import Command, Hint
 
 
 class FarStore:
@@ -37,7 +38,7 @@ class FarStore:
         except (OSError, ValueError) as error:
             raise SourceUnavailable(
                 f"file {sha256[:12]} is not in fleet.store, {self.url}: {error}",
-                hint="Give this machine access to the store, then: acode fleet retry ID",
+                hint=Hint("Give this machine access to the store, then: {}", Command("fleet retry ID")),
             ) from error
         if hashlib.sha256(data).hexdigest() != sha256:
             raise SourceUnavailable(f"file {sha256[:12]} in fleet.store, {self.url}, is not what its name says")
