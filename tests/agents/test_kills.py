@@ -34,7 +34,9 @@ def survive(name: str, kind: Kind, number: int, place: Path, tell: Tell) -> Outc
 @pytest.mark.agents
 @pytest.mark.parametrize(("name", "number"), trials("command"))
 def test_a_command_that_is_cut_off_happens_once(name: str, number: int, place: Path, record_property: Tell) -> None:
-    assert survive(name, "command", number, place, record_property).effects == 1
+    """Or the person is asked: before its first command nobody knows that the front is in the way of a process."""
+    outcome = survive(name, "command", number, place, record_property)
+    assert outcome.effects == 1 or outcome.verdict == "asked"
 
 
 @pytest.mark.agents
