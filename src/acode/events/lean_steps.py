@@ -2,8 +2,8 @@
 
 A key is made of session, step and attempt, a task is the beginning of its step's name, and most completions stand
 right behind their start. A start of a plain call, of which a program's log has thousands, has a short form of its own.
-The boot of a call is left out where it is that of the process which the log has last named as the owner; the fold puts
-it back.
+The boot of a call is left out where it is that of the process which the log has last named as the owner; the fold
+restores it.
 """
 
 from __future__ import annotations

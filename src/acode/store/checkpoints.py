@@ -1,7 +1,7 @@
 """Checkpoints: each completed step is one, and a small sealed row and a full snapshot stand in the log often enough.
 
-A completion proves itself, and whoever reads it knows the row before it and the few events between: a row for each
-would double the log. A row is written when the log has grown by `due_bytes` since the last one, and where a session
+A completion proves itself, and its reader knows the row before it and the few events between: a row for each would
+double the log. A row is written when the log has grown by `due_bytes` since the last one, and where a session
 begins, stops or ends.
 
 A step in flight stands in both as the number of the event that began it: with a thousand at once, their starts would
@@ -56,7 +56,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     label: str = ""
     snapshot: SnapshotRef | None = None
     row: int | msgspec.UnsetType = msgspec.UNSET  # its number among the rows; up to version 3 that is its id
-    size: int | msgspec.UnsetType = msgspec.UNSET  # of its row; known to whoever has read or written it, never stored
+    size: int | msgspec.UnsetType = msgspec.UNSET  # of its row; known to its reader and its writer, never stored
 
     @property
     def row_number(self) -> int:
