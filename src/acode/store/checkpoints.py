@@ -29,7 +29,6 @@ from acode.seal import Keyring
 from acode.state import InFlight, Session, with_boot
 
 CHECKPOINT_VERSION = 4
-EACH_HAS_A_ROW = 3  # up to this version each checkpoint is a row, numbered by its id
 DUE_BYTES_MIN = 32_768  # of log since the last row: a reader of the newest one folds so much in half a millisecond
 SNAPSHOT_BYTES_MIN = 65_536  # of log since the last one: about a hundred events, which a resume reads in a millisecond
 PURPOSE = b"checkpoint"
