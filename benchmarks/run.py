@@ -2,7 +2,8 @@
 
     python3 dev.py bench                 acode alone (some minutes: it builds a session of a million events)
     python3 dev.py bench steps           one of: cold_start, commands, concurrency, formats, hooks, library, page,
-                                         recovery, redaction, sessions, steps, sync, validation
+                                         recovery, redaction, sessions, steps, storage, sync,
+                                         validation
     python3 dev.py bench requirements    the seeds' performance requirements, recorded in benchmarks/records/
     python3 dev.py bench peers           beside other engines, which are installed for it: steps per second,
     python3 dev.py bench at_once         many steps at once,

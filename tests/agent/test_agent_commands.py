@@ -147,7 +147,7 @@ def test_a_repair_opens_the_steps_of_damaged_events_and_none_of_the_plans_words(
     town: Town, kind: str, step: str
 ) -> None:
     attack, short = Attack(town.workspace), town.short
-    attack.edit(attack.seq_of(kind, step), '"attempt":1', '"attempt":2')
+    attack.edit(attack.seq_of(kind, step), '"step":"', '"attempt":2,"step":"')
     assert town.resume().exit_code == 20
     mended = town.acode("session", "repair", short, "--yes", "--json")
     assert mended.exit_code == 0, mended.stderr
@@ -166,7 +166,7 @@ def test_a_repair_opens_the_steps_of_damaged_events_and_none_of_the_plans_words(
 
 def test_a_call_whose_start_was_lost_goes_on_by_a_persons_word(town: Town) -> None:
     attack, short, step = Attack(town.workspace), town.short, "second.write_file-1-1"
-    attack.edit(attack.seq_of("step_started", step), '"attempt":1', '"attempt":2')
+    attack.edit(attack.seq_of("step_started", step), '"step":"', '"attempt":2,"step":"')
     assert town.acode("session", "repair", short, "--yes").exit_code == 0
     assert town.resume().exit_code == 19
     assert town.acode("session", "resolve", short, step, "--applied").exit_code == 0
@@ -185,7 +185,7 @@ def test_answers_that_no_longer_fit_what_the_model_is_told_are_taken_back(begin:
     town.configure("tools: {run_command: allow}")
     assert town.run("--approve-plan").exit_code == 75
     attack, short, step = Attack(town.workspace), town.short, "work.run_command-1-1"
-    attack.edit(attack.seq_of("step_started", step), '"attempt":1', '"attempt":2')
+    attack.edit(attack.seq_of("step_started", step), '"step":"', '"attempt":2,"step":"')
     assert town.acode("session", "repair", short, "--yes").exit_code == 0
     assert town.acode("session", "resolve", short, step, "--applied").exit_code == 0
     stopped = town.resume()

@@ -427,14 +427,14 @@ def test_a_changed_row_is_detected_before_it_is_used(source: Source) -> None:
     steps = Step(name="one", line=note("one")), Step(name="two", line=f"{note('two')}; {KILL_ALL}")
     assert source.run(*steps) == KILLED
     attack = Attack(source.workspace)
-    attack.edit(attack.seq_of("step_started"), '"attempt":1', '"attempt":2')
+    attack.edit(attack.seq_of("step_started"), '"step":"', '"attempt":2,"step":"')
     assert source.resume() == 20
     assert source.effects() == ["one", "two"]
 
 
 @pytest.mark.parametrize(
     ("kind", "old", "new"),
-    [("step_started", '"attempt":1', '"attempt":2'), ("session_created", '"task":"', '"task":"x')],
+    [("step_started", '"step":"', '"attempt":2,"step":"'), ("session_created", '"task":"', '"task":"x')],
     ids=["later", "first"],
 )
 @every_source()

@@ -126,7 +126,7 @@ def test_a_damaged_database_file_tells_the_truth_at_many_places(tmp_path: Path) 
 
 
 def edit_a_row(attack: Attack) -> None:
-    attack.edit(attack.seq_of("step_completed"), '"attempt":1', '"attempt":2')
+    attack.edit(attack.seq_of("step_completed"), '"step":"', '"attempt":2,"step":"')
 
 
 def delete_one(attack: Attack) -> None:

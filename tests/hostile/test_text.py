@@ -99,7 +99,7 @@ def test_an_edited_row_full_of_escapes_steers_no_terminal(acode: Acode, workspac
     (workspace / "plan.yml").write_text(plan_text("x", [{"id": "a", "steps": [{"run": "true"}, {"run": "false"}]}]))
     acode("run", "plan.yml")
     attack = Attack(workspace)
-    attack.edit(4, '"key_id":"', '"key_id":"\\u001b[2J')
+    attack.edit(4, '"event":', '"key_id":"\\u001b[2J","event":')
     ends = [acode("session", "verify"), acode("session", "repair", "--dry-run"), acode("resume", "--last")]
     assert odd(*ends) == []
     assert ends[0].exit_code == 20

@@ -119,7 +119,7 @@ def history(world: World, text: str, *, after: int = 0) -> Iterator[tuple[Envelo
         session_id = resolve_id(world, store, text)
         asked = AskedBefore(store, session_id)
         for envelope, mac in events_after(store, session_id, after):
-            yield asked.put_back(envelope), mac
+            yield asked.restore(envelope), mac
 
 
 def verify(world: World, text: str) -> tuple[str, Verified]:

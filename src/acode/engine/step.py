@@ -26,7 +26,7 @@ from acode.errors import AcodeError, DiskFull, LogRolledBack, UnsafePath, WriteF
 from acode.events import make_key
 from acode.events import types as ev
 from acode.events.definition import Run, Step, declared_outputs, describe
-from acode.state import InFlight, State
+from acode.state import State
 from acode.steps import kind_of
 from acode.steps.interface import Done, Failed, Prepared, Site
 from acode.steps.run import make_place
@@ -252,10 +252,8 @@ def begin_attempt(run: Held, step: Step, request: Request) -> Recording[tuple[ev
             failed = Failed(reason="error", message=": ".join(filter(None, (error.message, error.hint))))
             started, _ = start_of(run, step)
         else:
-            asked, before = request.asked, request.before()
-            started, record = append_start(
-                run, step, prepared=prepared, asked=asked, shown=request.shown, before=before
-            )
+            asked, shown, before = request.asked, request.shown, request.before()
+            started, record = append_start(run, step, prepared=prepared, asked=asked, shown=shown, before=before)
     if failed is not None:
         yield from record_failure(run, started, failed)
         return started, failed
@@ -459,10 +457,7 @@ def record_end(
         source, own = run.source, own_changes(run, started, done, settled=settled)
         touched = tuple([path for path in done.touched if path in own.touched])
         pieces, files = in_pieces(step.id, started.attempt, own.files)
-        flight = run.session.in_flight.get(step.id)
-        completed = completion_of(
-            step, started, done, took_ms=took_ms, settled=settled, files=files, touched=touched, flight=flight
-        )
+        completed = completion_of(run, started, done, took_ms=took_ms, settled=settled, files=files, touched=touched)
         ending = source.task_ending(step.id, completed.duration_ms)
         following = source.following_read(step) if request is not None else None
         begun = () if following is None else (start_of(run, following)[0],)
@@ -485,7 +480,7 @@ def record_end(
 
 
 def completion_of(
-    step: Step,
+    run: Held,
     started: ev.StepStarted,
     done: Done,
     *,
@@ -493,16 +488,16 @@ def completion_of(
     settled: bool,
     files: tuple[ev.FileState, ...],
     touched: tuple[str, ...],
-    flight: InFlight | None,
 ) -> ev.StepCompleted:
-    """`flight`: the step in flight, if it is on record as it was started; its start says what was asked for."""
-    on_record = flight is not None and flight.started is started
+    """A start that is on record says what was asked for; the completion only names it."""
+    flight = run.session.in_flight.get(started.step)
+    start = flight.seq if flight is not None and flight.started is started else 0
     return ev.StepCompleted(
-        step=step.id,
+        step=started.step,
         task=started.task,
         attempt=started.attempt,
         key=started.key,
-        start=flight.seq if flight is not None and on_record else 0,
+        start=start,
         duration_ms=done.duration_ms if done.duration_ms is not None else took_ms,
         settled=settled,
         output=done.output,
@@ -510,7 +505,7 @@ def completion_of(
         touched=touched[:NAMES_IN_EVENT_MAX],
         unrecorded=done.unrecorded,
         result=done.result,
-        asked=None if on_record else started.asked,
+        asked=None if start else started.asked,
         spent=done.spent,
     )
 

@@ -1,7 +1,7 @@
 """Checkpoints: each completed step is one, and a small sealed row and a full snapshot stand in the log often enough.
 
-A completion proves itself, and its reader knows the row before it and the few events between: a row for each
-would double the log. A row is written when the log has grown by `due_bytes` since the last one, and where a session
+A completion proves itself, and its reader knows the row before it and the few events between: a row for each would
+double the log. A row is written when the log has grown by `due_bytes` since the last one, and where a session
 begins, stops or ends.
 
 A step in flight stands in both as the number of the event that began it: with a thousand at once, their starts would
@@ -29,7 +29,6 @@ from acode.seal import Keyring
 from acode.state import InFlight, Session, with_boot
 
 CHECKPOINT_VERSION = 4
-EACH_HAS_A_ROW = 3  # up to this version each checkpoint is a row, numbered by its id
 DUE_BYTES_MIN = 32_768  # of log since the last row: a reader of the newest one folds so much in half a millisecond
 SNAPSHOT_BYTES_MIN = 65_536  # of log since the last one: about a hundred events, which a resume reads in a millisecond
 PURPOSE = b"checkpoint"
@@ -56,9 +55,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     label: str = ""
     snapshot: SnapshotRef | None = None
     row: int | msgspec.UnsetType = msgspec.UNSET  # its number among the rows; up to version 3 that is its id
-    size: int | msgspec.UnsetType = (
-        msgspec.UNSET
-    )  # of its row, as read or written; never stored
+    size: int | msgspec.UnsetType = msgspec.UNSET  # of its row; known to its reader and its writer, never stored
 
     @property
     def row_number(self) -> int:

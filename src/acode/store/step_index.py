@@ -169,20 +169,20 @@ def completions(store: Store, session_id: str) -> Iterator[tuple[int, ev.StepCom
     """Every completion of the verified log with its number; a later one of the same step stands for the earlier."""
     asked = AskedBefore(store, session_id)
     for envelope, _, _ in store.events(session_id):
-        event = asked.put_back(envelope).event
+        event = asked.restore(envelope).event
         if isinstance(event, ev.StepCompleted):
             yield envelope.seq, event
 
 
 class AskedBefore:
-    """For a reader of consecutive events: puts what was asked for back into completions that leave it to the start."""
+    """For a reader of consecutive events: restores what was asked for in completions that leave it to the start."""
 
     def __init__(self, store: Store, session_id: str) -> None:
         self._store = store
         self._session_id = session_id
         self._open: dict[str, ev.Asked | None] = {}  # by step that has begun and not ended
 
-    def put_back(self, envelope: Envelope) -> Envelope:
+    def restore(self, envelope: Envelope) -> Envelope:
         match envelope.event:
             case ev.StepStarted() as started:
                 self._open[started.step] = started.asked
