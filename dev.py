@@ -16,6 +16,7 @@
     python3 dev.py coverage           how much of the code for unit tests they execute; below 90 % fails
     python3 dev.py bench [NAME]       the benchmarks
     python3 dev.py picture            the picture of the README, made in a real terminal
+    python3 dev.py screenshots        the pictures of the page, made in a real browser
     python3 dev.py kills [NAME ...]   the kill table: agents and engines, with and without acode
 
 Needs Python 3.11 and the standard library. What the project depends on is installed once into .dev/, by uv, by venv and
@@ -74,6 +75,7 @@ def main(argv: list[str]) -> int:
         "coverage": coverage,
         "bench": bench,
         "picture": picture,
+        "screenshots": screenshots,
         "kills": kills,
     }
     if command in commands:
@@ -239,6 +241,11 @@ def peers_variables() -> dict[str, str]:
         "ACODE_PEERS_PYTHON": str(peers.python),
         "ACODE_PEERS_PYTHONPATH": peers.variables.get("PYTHONPATH", ""),
     }
+
+
+def screenshots(_args: list[str]) -> int:
+    """The pictures of the page in the guide: a real `acode ui` in a real browser; needs Chromium."""
+    return Environment.ready()(str(ROOT / "docs" / "images" / "page.py"))
 
 
 def kills(args: list[str]) -> int:

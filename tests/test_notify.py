@@ -72,6 +72,15 @@ def test_the_same_failure_is_reported_once_and_another_one_again(acode: Acode, w
     assert causes(told).count("failed") == 2
 
 
+def test_files_that_somebody_changed_are_reported_once(acode: Acode, workspace: Path, told: Path) -> None:
+    write = "title: Made\ntasks: [{title: t, steps: [{write: {path: made.txt, content: ours}}, {run: 'exit 3'}]}]"
+    acode("run", save(workspace, write))
+    (workspace / "made.txt").write_text("theirs")
+    for _ in range(2):
+        acode("resume", "--last", "--yes")
+    assert causes(told).count("mismatch") == 1
+
+
 def test_a_good_end_is_reported_where_it_is_asked_for(acode: Acode, workspace: Path, told: Path) -> None:
     acode("run", save(workspace, WELL))
     assert causes(told) == []

@@ -373,3 +373,47 @@ def test_a_result_that_cannot_be_one_is_refused_and_nothing_is_recorded(
 def test_a_plan_s_step_takes_no_result(acode: Acode, lost: str) -> None:
     ended = acode("session", "resolve", lost, "work.slow", "--applied", "--result", "1")
     assert ended.exit_code == 2 and "no program" in ended.stderr
+
+
+MEASURED = """
+title: Bell
+tasks:
+  - title: Ring
+    steps:
+      - run: echo ready
+        id: first
+      - run: until test -e go; do sleep 0.05; done; echo bell
+        id: second
+      - run: echo over
+        id: third
+"""
+
+
+def test_the_watch_on_a_terminal_shows_how_far_it_is_and_what_is_likely_left(
+    acode: Acode, workspace: Path, terminal: Terminal
+) -> None:
+    """The time that is left comes from an earlier run of the same plan; the first one knows of none."""
+    plan, go = save(workspace, MEASURED), workspace / "go"
+    go.touch()
+    assert acode("run", plan).exit_code == 0
+    go.unlink()
+    running = acode.process("run", "--new", plan)
+    running.wait_for_line("Step 2")
+    child = terminal("session", "watch")
+    child.expect("█+░+ 1/3, .* worked, about .* left")
+    go.touch()
+    child.expect("3/3")
+    child.expect("COMPLETED")
+    assert running.finish().exit_code == 0
+
+
+def test_without_an_earlier_run_nothing_is_said_of_what_is_left(
+    acode: Acode, workspace: Path, terminal: Terminal
+) -> None:
+    running = acode.process("run", save(workspace, MEASURED))
+    running.wait_for_line("Step 2")
+    child = terminal("session", "watch")
+    child.expect("1/3, [^,]* worked")
+    (workspace / "go").touch()
+    child.expect("COMPLETED")
+    assert "left" not in str(child.before)

@@ -254,6 +254,15 @@ def test_the_table_of_errors_is_made_from_the_classes() -> None:
     )
 
 
+def test_the_manual_page_is_made_from_the_commands() -> None:
+    from acode.cli.man_page import page
+
+    written = Path(__file__).resolve().parents[2] / "docs" / "man" / "acode.1"
+    assert written.read_text(encoding="utf-8") == page(), "run: python -m acode.cli.man_page > docs/man/acode.1"
+    for command in (".SS acode run", ".SS acode session watch", ".SS acode resume"):
+        assert command in page()
+
+
 def test_no_two_errors_share_a_code() -> None:
     from acode.errors import every_error
 

@@ -20,6 +20,7 @@ class LiveLine:
         self._text: str | None = None
         self._began = 0.0
         self._summary: Callable[[], str] | None = None
+        self.beside: Callable[[], str] | None = None  # stands behind the open line as long as that is open
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
@@ -86,6 +87,7 @@ class LiveLine:
         if self._text is not None:
             elapsed = self.monotonic() - self._began
             suffix = f"  {took(elapsed * 1000)}" if elapsed >= TICK_S else ""
+            suffix += f"  {self.beside()}" if self.beside is not None else ""
         shown = self._text if self._text is not None else self._summary() if self._summary is not None else None
         if shown is None:
             return

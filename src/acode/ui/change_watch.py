@@ -1,4 +1,4 @@
-"""Has anything been written? The marks of a workspace's files, compared ten times a second for the pages that follow.
+"""Has anything been written? The marks of a workspace's files, compared some times a second for the pages that follow.
 
 A page carries the mark that was taken before it was read. Its stream begins with the comparison of the two, so that a
 commit between the page and its stream is told like every other one, also after the connection was lost.
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from acode.store.store import DATABASE
 
-WATCH_EVERY_S = 0.1
+WATCH_EVERY_S = 0.15
 TICK_EVERY_S = 5.0
 LIST_TICK_EVERY_S = 15.0  # a list reads many sessions
 # Times of files advance in steps of some milliseconds: a second commit within the same one leaves no other mark. So a

@@ -27,7 +27,7 @@ from acode.ui.trail import Entry
 from acode.ui.views import StepRow, Words
 
 LISTED_MAX = 150  # of each part of the list: together at most 450 rows
-RENDERED_WHOLE_MAX = 200  # as many rows stand in the page at once; more are fetched as they are scrolled to
+RENDERED_WHOLE_MAX = 100  # as many rows stand in the page at first; more are fetched as they are scrolled to
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):

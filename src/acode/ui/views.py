@@ -142,7 +142,7 @@ def needs(found: Preview, words: Words) -> Html:
     survey = found.survey
     told: list[Html] = []
     if not found.lock.held:
-        told.append(el("p", words.line(survey.interruption.evidence)))
+        told.append(el("p", sentence(words.line(survey.interruption.evidence))))
     if found.session.waiting_for is not None:
         told.append(el("p", "It waits at a gate: ", el("strong", words.line(found.session.waiting_for.question))))
     told += [
@@ -164,6 +164,10 @@ def needs(found: Preview, words: Words) -> Html:
         el("p", "Next: ", el("code", words.line(next_action(found)), class_="command")),
         id="needs",
     )
+
+
+def sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 # The waterfall.
