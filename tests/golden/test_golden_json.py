@@ -20,6 +20,8 @@ ADDED_FIELDS = (
     {"arguments_version", "sync.release", "attention", "kind"}
     | {"started_at", "ended_at", "duration_ms"}
     | {*("hooks.on_error", "hooks.front", "hooks.unknown", "notify.on")}
+    | {*("fleet.queue", "fleet.priority", "fleet.labels", "fleet.key", "fleet.source", "fleet.lease_seconds")}
+    | {"fleet.store"}
 )
 ADDED_LINES = {"resume_completed"}
 # The golden databases have no anchor. Since 0.2 a resume records that first, so that later events move by one.
