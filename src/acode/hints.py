@@ -96,7 +96,7 @@ class Resume(ResumeAction):
 
     def as_call(self, of: Subject) -> str:
         if self.wait:
-            return of.opened_with("wait=True")
+            return "run the program again, with wait=True"
         if self.in_person:
             return "open the session without automatic=True"
         return f"run the program again (its key is {of.key!r})" if of.key else "run the program again"

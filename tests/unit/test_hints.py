@@ -79,7 +79,7 @@ def test_what_a_program_cannot_call_is_said_to_be_for_a_terminal(action: Action)
         (
             Hint("Wait for it ({}), or stop it", Resume(wait=True), of="cd7eaa51"),
             "Wait for it (acode resume cd7eaa51 --wait), or stop it",
-            "Wait for it (run the program again with acode.session('k', wait=True)), or stop it",
+            "Wait for it (run the program again, with wait=True), or stop it",
         ),
         (
             Hint("or: {}", Command("resume SESSION --remote"), of="cd7eaa51"),
