@@ -11,8 +11,7 @@
     python3 dev.py quick              the static checks that `test` begins with
     python3 dev.py check              lint, format, types on three platforms, layers, dependencies, dead code
     python3 dev.py sweep [ARGS]       the long release sweeps; ARGS go to pytest
-    python3 dev.py sweep --hours N [ARGS]  what fits, from where the last one of this source stopped
-    python3 dev.py sweep --figures    write the totals of these into docs/proof/
+    python3 dev.py sweep --hours N    what fits, from where it stopped; --figures: the totals into docs/proof/
     python3 dev.py coverage           how much of the code for unit tests they execute; below 90 % fails
     python3 dev.py bench [NAME]       the benchmarks
     python3 dev.py picture            the picture of the README, made in a real terminal

@@ -14,6 +14,7 @@ import pytest
 
 from acode.engine import make_world
 from acode.engine.session_list import rows
+from tests.conformance.planted import CATALOGUE as IN_THE_LIFECYCLE
 from tests.crash.case import Prepared
 from tests.crash.conftest import Prepare, Tell
 from tests.crash.fault_sweeps import clock_sweep, fault_sweep, faults_of, lost_sync_sweep, spread
@@ -26,13 +27,15 @@ from tests.crash.planted import CATALOGUE, Planted
 from tests.crash.planted_deep import CATALOGUE as DEEP_HERE
 from tests.crash.planted_deep import OWN_CASES
 from tests.crash.planted_shared import CATALOGUE as SHARED
+from tests.crash.planted_together import CATALOGUE as TOGETHER
 from tests.crash.sweeps import Judge, Tally, kill_sweep, power_sweep, recorded, snapshot_sweep
 from tests.crash.table import CASES
 from tests.crash.tamper_sweeps import tamper_sweep
 
 pytestmark = [needs_ptrace, pytest.mark.timeout(600)]
 
-BUGS_MIN, ALL_BUGS_MIN = 20, 60
+BUGS_MIN, ALL_BUGS_MIN = 20, 82
+BUGS_OF_ALL_KINDS_MIN = 120  # with those of tests/conformance
 # Caught as surely and more slowly than the others: these are for the release sweep.
 SLOW = ("run commits", "resume hung", "resume probed", "resolve applied", "resolve not-applied")
 SLOW_BUGS = ("tried again in place",)
@@ -177,6 +180,7 @@ SWEEPS: dict[str, Callable[[Prepared], Tally]] = {
     "failing looks": failing_looks,
     "kills at what is written": lambda ready: kill_sweep(ready, every=3, only=("pwrite64", "fdatasync"), limit=1),
     "kills at what is said": lambda ready: kill_sweep(ready, every=2, only=TALK, limit=1),
+    "kills at the ledger": lambda ready: kill_sweep(ready, every=5, only=("write", "fsync"), limit=1),
     "behind a completion": behind_a_completion,
     "half an output": half_an_output,
     "killed beside its command": killed_beside_its_command,
@@ -205,6 +209,15 @@ def test_a_planted_bug_is_caught(prepare: Prepare, planted: Planted, record_prop
 
 @pytest.mark.release
 @pytest.mark.timeout(0)
+@pytest.mark.parametrize("planted", TOGETHER, ids=named)
+def test_a_bug_of_steps_at_once_or_of_agents_is_caught(
+    prepare: Prepare, planted: Planted, record_property: Note
+) -> None:
+    assert_caught(prepare(CASES[planted.case]), planted, record_property)
+
+
+@pytest.mark.release
+@pytest.mark.timeout(0)
 @pytest.mark.parametrize("planted", DEEP, ids=named)
 def test_a_deep_bug_is_caught(prepare: Prepare, planted: Planted, record_property: Note) -> None:
     ready = prepare(ALL_CASES[planted.case])
@@ -218,9 +231,10 @@ def test_a_deep_bug_is_caught(prepare: Prepare, planted: Planted, record_propert
 
 
 def test_the_catalogue_is_large_enough() -> None:
-    bugs = [planted.bug for planted in (*CATALOGUE, *DEEP)]
+    bugs = [planted.bug for planted in (*CATALOGUE, *DEEP, *TOGETHER)]
     assert len({planted.bug for planted in CATALOGUE if not is_slow(planted)}) >= BUGS_MIN
     assert len(set(bugs)) >= ALL_BUGS_MIN
+    assert len(set(bugs)) + len({planted.bug for planted in IN_THE_LIFECYCLE}) >= BUGS_OF_ALL_KINDS_MIN
     assert not {planted.bug for planted in CATALOGUE} & {planted.bug for planted in DEEP}
 
 

@@ -163,14 +163,6 @@ def test_the_oracle_is_a_program_of_its_own(tmp_path: Path) -> None:
 @needs_ptrace
 @pytest.mark.release
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize(("bug", "seeds"), [
-    ("pending step skipped", "1-10"),
-    ("unknown repeated unasked", "23"),
-    ("unknown taken as applied", "1-60"),
-    ("files not put back", "1-60"),
-    ("probe ignored", "1-60"),
-    ("effect before start", "1-60"),
-])  # fmt: skip
-def test_the_outsider_finds_a_planted_bug(bug: str, seeds: str) -> None:
-    ended = outside(seeds, "--plant", bug)
-    assert ended.returncode == 1 and totals(ended)["violations"], ended.stderr
+def test_the_outsider_finds_a_planted_bug() -> None:
+    ended = outside("23", "--plant", "unknown repeated unasked")
+    assert ended.returncode == 1 and "s0 was repeated: 2 effects instead of 1" in ended.stdout, ended.stderr
