@@ -14,8 +14,7 @@
     python3 dev.py sweep --hours N    what fits, from where it stopped; --figures: the totals into docs/proof/
     python3 dev.py coverage           how much of the code for unit tests they execute; below 90 % fails
     python3 dev.py bench [NAME]       the benchmarks
-    python3 dev.py picture            the picture of the README, made in a real terminal
-    python3 dev.py screenshots        the pictures of the page, made in a real browser
+    python3 dev.py picture [kill|page] the pictures of the README and of the page, from a real terminal and browser
     python3 dev.py kills [NAME ...]   the kill table: agents and engines, with and without acode
 
 Needs Python 3.11 and the standard library. What the project depends on is installed once into .dev/, by uv, by venv and
@@ -74,7 +73,6 @@ def main(argv: list[str]) -> int:
         "coverage": coverage,
         "bench": bench,
         "picture": picture,
-        "screenshots": screenshots,
         "kills": kills,
     }
     if command in commands:
@@ -242,11 +240,6 @@ def peers_variables() -> dict[str, str]:
     }
 
 
-def screenshots(_args: list[str]) -> int:
-    """The pictures of the page in the guide: a real `acode ui` in a real browser; needs Chromium."""
-    return Environment.ready()(str(ROOT / "docs" / "images" / "page.py"))
-
-
 def kills(args: list[str]) -> int:
     """Without names: every engine and agent. The protocol is in docs/reference/kills.md."""
     if not args or not set(args) <= set(AGENTS):
@@ -279,9 +272,9 @@ def install_agents(names: Iterable[str]) -> None:
                 say(f"{name} could not be installed:\n{problem}")
 
 
-def picture(_args: list[str]) -> int:
-    """The picture of the README: a real terminal in which acode is killed and resumed; needs tmux."""
-    return Environment.ready()(str(ROOT / "docs" / "images" / "kill.py"))
+def picture(args: list[str]) -> int:
+    """kill: the README's, needs tmux; page: the guide's, needs Chromium; without a name both."""
+    return max(Environment.ready()(str(ROOT / "docs" / "images" / f"{name}.py")) for name in args or ("kill", "page"))
 
 
 MYPY = ["-m", "mypy", "--no-error-summary"]

@@ -1,4 +1,4 @@
-"""The pictures of the page in the guide, from a real `acode ui` in a real browser: `python3 dev.py screenshots`."""
+"""The pictures of the page in the guide, from a real `acode ui` in a real browser: `python3 dev.py picture page`."""
 
 from __future__ import annotations
 

@@ -193,9 +193,9 @@ def guard_after_act(run: Held, step_id: str) -> None:
     try:
         os.stat(run.database)
     except (FileNotFoundError, NotADirectoryError):
-        anchor = anchor_of(run.world, run.session.session_id)
-        lost = lost_error(run.world, [anchor] if anchor is not None else [])
-        raise LogRolledBack(f"after step {step_id}: {lost.message}", hint=lost.hint, **lost.details) from None
+        lost = lost_error(run.world, [*filter(None, [anchor_of(run.world, run.session.session_id)])])
+        hint = lost.unrendered_hint
+        raise LogRolledBack(f"after step {step_id}: {lost.message}", hint=hint, **lost.details) from None
     except OSError:
         return  # that it cannot be looked at does not say that it is gone
 

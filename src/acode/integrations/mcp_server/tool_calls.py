@@ -373,11 +373,14 @@ def on_record(answer: Answer) -> Answer:
 
 
 def refused(world: World, error: AcodeError) -> Answer:
-    evidence, hint = error.details.get("last_output"), error.hint
+    evidence, next_to_do = error.details.get("last_output"), error.hint
     if isinstance(error, Escalated):  # there is no program that a person could run again
         name = short(str(error.details.get("session_id", "")))
-        hint = f"Read why: acode explain {name}. To begin anew, with all keys free again: acode session cancel {name}"
-    lines = [f"{error.message} ({error.code})", f"Its last output: {evidence}" if evidence else "", hint]
+        text = "Read why: {}. To begin anew, with all keys free again: {}"
+        next_to_do = hints.Hint(
+            text, hints.Command("explain SESSION"), hints.Command("session cancel SESSION"), of=name
+        ).as_command()
+    lines = [f"{error.message} ({error.code})", f"Its last output: {evidence}" if evidence else "", next_to_do]
     return Answer(text=bounded(world, "\n".join(filter(None, lines))), error=True)
 
 
