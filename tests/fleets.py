@@ -92,7 +92,7 @@ class Fleet:
             time.sleep(0.05)
 
     def events(self, session_id: str, kind: type[Any]) -> list[Any]:
-        found = [decode(bytes(body)).event for _, body, _ in shared_log(self.dsn, session_id)]
+        found = [decode(bytes(body), session_id, seq).event for seq, body, _ in shared_log(self.dsn, session_id)]
         return [event for event in found if isinstance(event, kind)]
 
     def holder(self, session_id: str) -> str | None:

@@ -398,8 +398,7 @@ class Journal:
         body = encode(envelope, first_key=self._first_key, boot_id=self.session.boot_id)
         self._head = seal.code(self._key, self._head, covered(envelope.v, session_id, seq, body))
         self._bytes_since_snapshot += len(body)
-        # Filed by its id alone, as the session's name in each row is a tenth of a small step.
-        self._rows.append((INSERT_EVENT, (self._base + seq, "", seq, body.decode(), self._head)))
+        self._rows.append((INSERT_EVENT, (self._base + seq, session_id, seq, body.decode(), self._head)))
         written.append(envelope)
         return self._tail.add(envelope.event, seq, len(body))
 

@@ -32,7 +32,7 @@ _START_MARK = b'"event":{"type":"step_started",'
 _NEWEST_ROW = "SELECT seq FROM checkpoints WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1"
 _PLACE = "SELECT seq FROM finished WHERE session = ? AND step = ?"
 _RANGE = """
-SELECT seq, CAST(body AS BLOB), mac FROM events WHERE id BETWEEN ? AND ? AND session_id IN ('', ?) ORDER BY id"""
+SELECT seq, CAST(body AS BLOB), mac FROM events WHERE id BETWEEN ? AND ? AND session_id = ? ORDER BY id"""
 
 
 class _Row(NamedTuple):

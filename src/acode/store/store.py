@@ -187,17 +187,17 @@ class Store:
         return self._keys
 
     def stored(self, session_id: str, after: int = 0, limit: int = -1) -> Iterator[Stored]:
-        """Rows as stored, each with the session under which it is filed: by its id, where it names none.
+        """Rows as stored, each with the session under which it is filed.
 
         The body comes as bytes: damage can make it text that cannot be decoded.
         """
         with database.translated(self.path):
             base = self.base(session_id)
             query = (
-                "SELECT seq, iif(session_id = '', ?, session_id), CAST(body AS BLOB), mac FROM events"
+                "SELECT seq, session_id, CAST(body AS BLOB), mac FROM events"
                 " WHERE id > ? AND id < ? ORDER BY id LIMIT ?"
             )
-            yield from self.db.execute(query, (session_id, base + after, base + SEQ_SPAN, limit))
+            yield from self.db.execute(query, (base + after, base + SEQ_SPAN, limit))
 
     def rows(self, session_id: str, after: int = 0, limit: int = -1) -> Iterator[tuple[int, bytes, bytes]]:
         for seq, owner, body, mac in self.stored(session_id, after, limit):
