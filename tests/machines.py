@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from acode.engine.world import World
 from acode.seal import SECRET_VARIABLE, load_keyring
 from acode.store.store import Store
-from acode.sync import pusher
+from acode.sync import pusher, schema
 from tests.driver import Acode, Ended, Running
 from tests.postgres import Server
 from tests.worlds import world
@@ -101,6 +101,29 @@ class Machine:
     def log(self, session_id: str) -> Rows:
         with self.store() as store:
             return list(store.rows(session_id))
+
+
+# How the server looked before each migration, the newest first.
+BEFORE_MIGRATION: dict[int, tuple[str, ...]] = {
+    4: (
+        "DROP TABLE acode_fleet_keys, acode_fleet_sessions, acode_fleet_workers",
+        "DROP TABLE acode_fleet_schedules, acode_fleet_paused",
+        "DROP INDEX acode_sessions_by_beginning, acode_sessions_by_end, acode_sessions_by_short_id",
+        "ALTER TABLE acode_sessions DROP COLUMN lease_seconds, DROP COLUMN lease_generation",
+    ),
+    3: ("ALTER TABLE acode_sessions DROP COLUMN signed",),
+    2: ("ALTER TABLE acode_sessions DROP COLUMN last_node, DROP COLUMN last_generation",),
+}
+
+
+def undo_migrations(dsn: str, version: int) -> None:
+    """The server as a client of this version has made it."""
+    assert max(BEFORE_MIGRATION) == len(schema.MIGRATIONS)
+    with psycopg.connect(dsn) as connection:
+        for number in range(len(schema.MIGRATIONS), version, -1):
+            for statement in BEFORE_MIGRATION[number]:
+                connection.execute(statement)  # type: ignore[call-overload]
+        connection.execute("DELETE FROM acode_migrations WHERE version > %s", (version,))
 
 
 def shared_log(dsn: str, session_id: str) -> Rows:

@@ -22,7 +22,7 @@ OTHER = PLAN.replace("Twice", "Other").replace("ledger", "other")
 
 
 def damage_later(attack: Attack) -> None:
-    attack.edit(attack.last(), '"seq":', '"seq": ')
+    attack.edit(attack.last(), '"at":', '"at": ')
 
 
 def damage_first(attack: Attack) -> None:
@@ -59,7 +59,9 @@ def test_a_plan_is_not_begun_beside_its_damaged_session(
     damage(Attack(workspace))
     refused = acode(*words, "plan.yml")
     assert refused.exit_code == 20
-    assert f"acode session repair {begun[-8:]}" in refused.stderr and "acode run --new PLAN" in refused.stderr
+    assert "acode session repair" in refused.stderr
+    if damage is not damage_later:  # an event at a checkpoint is read where the session itself is: by its resume
+        assert f"acode session repair {begun[-8:]}" in refused.stderr and "acode run --new PLAN" in refused.stderr
     assert (workspace / "ledger.txt").read_text() == "done\n"
 
 

@@ -118,7 +118,7 @@ def test_an_exception_nobody_expected_is_one_sentence_and_a_traceback_in_the_log
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("by nothing")
 
-    monkeypatch.setattr("acode.cli.status.next_action", broken)
+    monkeypatch.setattr("acode.cli.status.look_at", broken)
     ended = acode("status")
     assert ended.exit_code == 1
     assert ended.stderr.startswith(

@@ -33,7 +33,7 @@ def test_a_bundle_is_whole_and_the_same_every_time(tmp_path: Path, monkeypatch: 
     path = bundle_of(victim, tmp_path)
     session_id, verified = verify_bundle(path, keyring(victim))
     assert (session_id, verified.problems) == (victim.id, ())
-    assert verified.events == victim.attack.last() and verified.checkpoints == 3 and verified.blobs > 0
+    assert verified.events == victim.attack.last() and verified.checkpoints == 2 and verified.blobs > 0
     assert path.read_bytes() == b"".join(export(victim.world, victim.id))
 
 

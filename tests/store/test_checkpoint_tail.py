@@ -169,14 +169,14 @@ def test_rows_that_were_moved_to_another_session_do_not_prove_each_other_there(p
     done, victim = program(store), program(store)
     perform(done, 1, 2)
     perform(victim, 1, 1)
-    bases = {"there": store.base(done.session.session_id), "here": store.base(victim.session.session_id)}
     session_id = victim.session.session_id
+    places = {"there": store.base(done.session.session_id), "here": store.base(session_id), "name": session_id}
     place.close()
     with place.behind_the_back() as db:
         db.execute(
-            "INSERT OR REPLACE INTO events SELECT id - :there + :here, '', seq, body, mac FROM events"
+            "INSERT OR REPLACE INTO events SELECT id - :there + :here, :name, seq, body, mac FROM events"
             " WHERE id BETWEEN :there + 5 AND :there + 7",
-            bases,
+            places,
         )
     with pytest.raises(ChainBroken):
         Finished(place.open(look_only=True), session_id).find("w#2")

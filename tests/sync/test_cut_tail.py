@@ -11,8 +11,7 @@ import pytest
 from acode.engine.session_place import NO_ANCHOR
 from acode.events import decode
 from acode.events import types as ev
-from acode.sync import schema
-from tests.machines import Machine, lease, shared_log
+from tests.machines import Machine, lease, shared_log, undo_migrations
 from tests.sync.test_released import counting, finish_elsewhere, marks
 
 NO_SIGNATURE = "UPDATE acode_sessions SET signed = NULL"
@@ -144,7 +143,6 @@ def test_a_server_of_an_older_client_gets_the_column_and_keeps_what_it_holds(
     machines: tuple[Machine, Machine], shared: str, database: str
 ) -> None:
     _, two = machines
-    change(database, "ALTER TABLE acode_sessions DROP COLUMN signed")
-    change(database, "DELETE FROM acode_migrations WHERE version = %s", len(schema.MIGRATIONS))
+    undo_migrations(database, 2)
     assert two("resume", shared, "--remote", "--yes").exit_code == 10
     assert msgspec.json.decode(signature(database))["seq"] == len(shared_log(database, shared))

@@ -23,7 +23,7 @@ from acode.sync.exchange import Contradiction
 from acode.sync.postgres import ServerFailure, connect
 from acode.sync.push_now import deliver_now
 from tests.line import Cut, Line, Way
-from tests.machines import Machine, assert_level, everything, lease, shared_log, socket_of, url_of
+from tests.machines import Machine, assert_level, everything, lease, shared_log, socket_of, undo_migrations, url_of
 from tests.postgres import Server, find_programs, lesser_user, missing, temporary_server
 
 KILL_BLOCKS, KILLS_IN_BLOCK = 4, 250  # a thousand, by four who may work at the same time
@@ -347,10 +347,7 @@ def test_tables_of_the_first_version_are_brought_up_with_all_they_hold(machine: 
     machine.connect(url_of(database))
     session_id = machine.run(PLAN)
     machine("sync", "now")
-    with psycopg.connect(database) as connection:  # as the first version has made and filled them
-        for column in ("last_node", "last_generation", "signed"):
-            connection.execute(f"ALTER TABLE acode_sessions DROP COLUMN {column}")
-        connection.execute("DELETE FROM acode_migrations WHERE version > 1")
+    undo_migrations(database, 1)  # as the first version has made and filled them
     before = shared_log(database, session_id)
     other = machine.run(PLAN.replace("Make and greet", "Another"))
     assert shared_log(database, session_id) == before
