@@ -82,7 +82,7 @@ def test_the_keeper_starts_as_a_program_with_nothing_of_acode_but_these_files() 
     ).stdout
     assert (
         shown.strip() == "['acode', 'acode.command_notes', 'acode.disk', 'acode.disk.file_lock', 'acode.disk.fsync',"
-        " 'acode.disk.own_files']"
+        " 'acode.disk.own_files', 'acode.lease_file', 'acode.steps', 'acode.steps.keeper_limits']"
     )
     alone = subprocess.run(
         [sys.executable, "-I", "-S", os.fspath(place)], input="", text=True, stderr=subprocess.PIPE, check=False
