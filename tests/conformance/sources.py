@@ -185,6 +185,10 @@ class Source:
         """Whether this is one of the steps that the test has stated; a session may have others around them."""
         return started.kind == "run"
 
+    def is_beside(self, event: Any) -> bool:
+        """Whether a task that is no part of what the test has stated appended this."""
+        return False
+
     def starts(self) -> list[ev.StepStarted]:
         return [one for one in self.events(ev.StepStarted) if self.acts(one)]
 
@@ -263,7 +267,10 @@ class ParallelSource(PlanSource):
 
     def history(self, session_id: str | None = None) -> list[Any]:
         """Of the task that the test has stated; a pause of the whole session is told of it too."""
-        return [one for one in super().history(session_id) if not getattr(one, "step", "").startswith(f"{BESIDE}.")]
+        return [one for one in super().history(session_id) if not self.is_beside(one)]
+
+    def is_beside(self, event: Any) -> bool:
+        return str(getattr(event, "step", "")).startswith(f"{BESIDE}.")
 
     def acts(self, started: ev.StepStarted) -> bool:
         return super().acts(started) and started.task != BESIDE

@@ -54,18 +54,19 @@ def test_a_step_is_on_record_before_it_acts(source: Source) -> None:
 
 def note_syncs(source: Source) -> None:
     """Planted in the process of the session: whether the start of a step is synced before its end is recorded, and its
-    end before anything else is."""
+    end before anything else is. What a task beside it appends in between ends no wait."""
     append, settle = Journal.append, Journal.settle
     waiting: dict[tuple[str, str], int] = {}
 
     def note(self: Journal) -> None:
         with open(source.place / "synced", "a", encoding="utf-8") as notes:
-            for (what, step), seq in waiting.items():
+            for (what, step), seq in list(waiting.items()):
                 notes.write(f"{what} {step} {self.durable_seq >= seq}\n")
 
     def appending(self: Journal, *events: ev.Known, **how: Any) -> Any:
-        note(self)
-        waiting.clear()
+        if not all(source.is_beside(event) for event in events):
+            note(self)
+            waiting.clear()
         appended = append(self, *events, **how)
         for one in appended:
             event, names = one.event, {step for _, step in noted(source)}
