@@ -258,6 +258,37 @@ def test_uninstall_takes_out_its_own_settings_only_when_the_user_has_changed_oth
     assert without_ours(parsed(name, path.read_text())) == without_ours(parsed(name, change("")))
 
 
+def installed_record(agent: str) -> Path:
+    (found,) = (home() / "acode").rglob(f"installed/{agent}-*.json")
+    return found
+
+
+def test_a_record_that_the_disk_does_not_give_now_leaves_everything_as_it_is() -> None:
+    """By looks alone the user's own values would not come back, and with the record removed they never would."""
+    put(".codex/config.toml", CODEX_SETTINGS["features off"])
+    install("codex", where(), front=True)
+    record, before = installed_record("codex"), tree()
+    kept = record.rename(record.with_suffix(".kept"))
+    record.mkdir()
+    with pytest.raises(AgentSettingsUnusable, match="cannot be read"):
+        uninstall("codex", where())
+    assert tree() == before
+    record.rmdir()
+    kept.rename(record)
+    uninstall("codex", where())
+    assert (home() / ".codex/config.toml").read_text() == CODEX_SETTINGS["features off"]
+
+
+def test_programs_that_another_agent_uses_stay_while_its_record_is_damaged() -> None:
+    install("claude", where(), front=True)
+    install("codex", where(), front=True)
+    installed_record("codex").write_bytes(b"{")
+    uninstall("claude", where())
+    assert [path for path in (home() / "acode").rglob("doors/hook")], "codex is still told to call it"
+    uninstall("codex", where())
+    assert not [path for path in (home() / "acode").rglob("doors/hook")]
+
+
 def test_settings_stay_behind_a_link_and_keep_their_mode() -> None:
     target = put("dotfiles/claude.json", '{\n  "model": "opus"\n}\n')
     target.chmod(0o640)

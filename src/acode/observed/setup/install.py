@@ -126,7 +126,7 @@ def uninstall(agent: str, where: Where) -> Changes:
         (written if exact else left).append(file.path)
         _write_or_remove(file.path, after, entry)
     path.unlink(missing_ok=True)
-    if not any(install_record.all_records(doors.directory)):
+    if not install_record.any_installed(doors.directory):
         remove_doors(state)
     return Changes(written=tuple(written), unchanged=tuple(unchanged), left=tuple(left))
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from acode.disk.private_files import write_private
+from acode.errors import AgentSettingsUnusable
 from acode.observed.setup.config_file import Scope
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
@@ -79,11 +80,14 @@ def record_path(directory: Path, agent: str, scope: Scope, project: Path) -> Pat
 
 
 def load(path: Path) -> InstallRecord | None:
-    """None where there is none; one that cannot be read is like none, and settings are found by their looks."""
+    """None where there is none; a damaged one is like none, and settings are found by their looks. A disk that fails now
+    is an error: by looks alone a value of the user's own would not come back."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=InstallRecord)
-    except (OSError, msgspec.DecodeError, msgspec.ValidationError):
+    except (FileNotFoundError, msgspec.DecodeError, msgspec.ValidationError):
         return None
+    except OSError as error:
+        raise AgentSettingsUnusable(f"{path} cannot be read: {error.strerror}") from error
 
 
 def save(path: Path, record: InstallRecord) -> None:
@@ -91,7 +95,16 @@ def save(path: Path, record: InstallRecord) -> None:
 
 
 def all_records(directory: Path) -> Iterator[InstallRecord]:
-    for path in sorted((directory / "installed").glob("*.json")):
+    for path in _places(directory):
         found = load(path)
         if found is not None:
             yield found
+
+
+def any_installed(directory: Path) -> bool:
+    """A damaged record counts: the agent that it was made for may still be told to use acode's programs."""
+    return bool(_places(directory))
+
+
+def _places(directory: Path) -> list[Path]:
+    return sorted((directory / "installed").glob("*.json"))
