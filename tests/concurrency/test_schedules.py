@@ -66,10 +66,9 @@ def test_two_that_want_the_same_session_never_write_at_once_in_any_order(stage: 
 
 @pytest.mark.req("THREAT-011c-06", "NFR-011c-011")
 def test_an_owner_whose_lock_was_broken_never_writes_again_in_any_order(stage: LockStage) -> None:
-    """It slept through the breaking at each of its operations; it, or the breaker, was killed at each of theirs."""
-    found = clean(swept(stage, lives.notes, lives.breaks, deaths=1))
-    assert found.schedules > 1_000_000 and found.runs > 500
-    assert {"worked | broke", "fenced | broke", "worked | found it free", "dead | broke"} <= set(found.outcomes)
+    """It slept through the breaking at each of its operations; killed at each of theirs: the release sweep."""
+    found = clean(swept(stage, lives.notes, lives.breaks, deaths=0))
+    assert {"worked | broke", "fenced | broke", "worked | found it free"} <= set(found.outcomes)
 
 
 def test_looking_beside_a_writer_is_never_alarmed_in_any_order(stage: LockStage) -> None:
@@ -85,18 +84,15 @@ def test_a_full_disk_lets_no_fenced_owner_note_its_pause_in_any_order(stage: Loc
 
 def test_a_new_session_belongs_to_whoever_began_it_in_any_order(stage: LockStage) -> None:
     """Its lock is held before its first event can be seen, so that nobody who looks for work takes it away."""
-    found = clean(swept(stage, lives.begins, lives.takes_the_newest, deaths=1))
-    assert {
-        "began | took the old one",
-        "began | refused",
-        "began | took the new one",
-        "dead | took the new one",
-    } <= set(found.outcomes)
+    found = clean(swept(stage, lives.begins, lives.takes_the_newest, deaths=0))
+    assert {"began | took the old one", "began | refused", "began | took the new one"} <= set(found.outcomes)
 
 
-# Three, and longer stays: the release sweep.
+# Three, longer stays, and kills where they meet: the release sweep.
 
 MEETINGS: list[tuple[tuple[Life, ...], int]] = [
+    ((lives.notes, lives.breaks), 1),
+    ((lives.begins, lives.takes_the_newest), 1),
     ((lives.works, lives.works), 2),
     ((lives.works, lives.breaks), 2),
     ((lives.works, lives.asks_to_break), 2),

@@ -131,6 +131,7 @@ def snapshot_sweep(
     ready: Prepared,
     *,
     every: int = 1,
+    first: int = 0,
     limit: int = VIOLATIONS_MAX,
     everything: bool = False,
     only: Callable[[State], bool] = lambda state: True,
@@ -147,7 +148,7 @@ def snapshot_sweep(
         tally.violations.append(f"{ready.case}: {error}")
         return tally
     tally.boundaries = seen.stops
-    for state in [state for state in seen.distinct if only(state)][::every]:
+    for state in [state for state in seen.distinct if only(state)][first::every]:
         judge.state(state.disk, state.heard, f"killed at {state.stop.name} {state.stop.phase} #{state.stop.number}")
         if tally.enough:
             break

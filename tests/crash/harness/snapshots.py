@@ -144,8 +144,8 @@ def states_of(
     seen: dict[bytes, State] = {}
 
     def keep(stop: Stop) -> None:
-        if (everything or not lively) and seen and (stop.phase == "entry" or stop.name in SYNCING):
-            return  # nothing can have changed since the stop before; what another process did is seen at its own stop
+        if seen and (stop.phase == "entry" or (stop.name in SYNCING and (everything or not lively))):
+            return  # nothing of its own can have changed since the stop before; what others did is seen at the next one
         words = heard.read_bytes() if heard is not None and heard.exists() else b""
         snapshot = at_rest(root) if lively else Snapshot.of(root)
         key = snapshot.digest + len(words).to_bytes(8, "big")
