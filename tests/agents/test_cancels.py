@@ -18,7 +18,7 @@ import pytest
 from tests.agents import processes
 from tests.agents.client import NAMES, client_of, program
 from tests.agents.outcome import recorded_outcomes
-from tests.agents.trial import AGENT_S_MAX, COMMAND_S_MAX, FIRST_PROMPT, Trial, install_acode, trial
+from tests.agents.trial import AGENT_S_MAX, COMMAND_S_MAX, FIRST_PROMPT, QUIET_POLL_S, Trial, install_acode, trial
 from tests.agents.wanted_calls import Model
 
 pytestmark = pytest.mark.agents
@@ -41,7 +41,7 @@ def outlives(one: Trial) -> bool:
     def runs() -> bool:
         return any("deploy.sh" in found.line for found in processes.marked(one.place.home))
 
-    processes.wait_until(lambda: not runs(), CANCELLED_S_MAX)
+    processes.wait_until(lambda: not runs(), CANCELLED_S_MAX, poll_s=QUIET_POLL_S)
     (one.place.workspace / "go").touch()
     one.wait_for_quiet()
     return one.effects() == 1

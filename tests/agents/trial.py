@@ -25,6 +25,7 @@ FIRST_PROMPT, NEXT_PROMPT = "Do the job.", "Continue from where you left off."
 AGENT_S_MAX = 300.0  # opencode fetches packages at its first start with a plugin
 COMMAND_S_MAX = 60.0
 HOOK_S_MAX = 60.0
+QUIET_POLL_S = 0.05  # every look reads the environment of every process
 BESIDE = ("tmux",)  # programs of a trial that are neither its agent nor its command
 
 # Half a second before the effect and half a second after it: a kill finds the command in either half.
@@ -124,7 +125,10 @@ class Trial:
         def is_command(found: processes.Process) -> bool:
             return found.program not in (*self.client.PROCESSES, *BESIDE) and "hook_entry" not in found.line
 
-        processes.wait_until(lambda: not any(map(is_command, processes.marked(self.place.home))), COMMAND_S_MAX)
+        def is_quiet() -> bool:
+            return not any(map(is_command, processes.marked(self.place.home)))
+
+        processes.wait_until(is_quiet, COMMAND_S_MAX, poll_s=QUIET_POLL_S)
 
     def effects(self, letter: str = "x") -> int:
         ledger = self.place.workspace / "ledger"
@@ -161,9 +165,9 @@ def install_acode(one: Trial) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def kill_in_call(one: Trial, killing: Killing) -> bool:
+def kill_in_call(one: Trial, killing: Killing, prompt: str = FIRST_PROMPT) -> bool:
     """Start the agent and kill it at the moment; false if it had ended before."""
-    child = one.start(one.client.start(FIRST_PROMPT))
+    child = one.start(one.client.start(prompt))
 
     def has_ended() -> bool:
         return child.poll() is not None
