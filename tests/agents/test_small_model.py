@@ -21,7 +21,7 @@ from tests.agents.trial import Killing, Trial, install_acode, kill_in_call, resu
 pytestmark = pytest.mark.agents
 
 PROMPT = "Run this command, once: sh deploy.sh"
-KILLING = Killing(kind="command", since="effect", after_s=0.1, waits=True)
+KILLING = Killing(kind="command", since="effect", after_s=0.1, waits=True, held=True)
 
 
 @pytest.fixture(autouse=True)
