@@ -15,7 +15,7 @@ import pytest
 
 from tests.agents import small_model
 from tests.agents.client import client_of
-from tests.agents.outcome import Outcome, looked_at
+from tests.agents.outcome import Outcome, looked_at, recorded_events
 from tests.agents.trial import Killing, Trial, install_acode, kill_in_call, resume, trial
 
 pytestmark = pytest.mark.agents
@@ -36,16 +36,22 @@ def test_a_real_model_repeats_nothing_that_it_was_not_told_of(
     name: str, tmp_path: Path, record_property: Callable[[str, Any], None]
 ) -> None:
     seen = {acode: killed_once(name, tmp_path / str(acode), acode=acode) for acode in (False, True)}
-    for outcome, answers in seen.values():
-        record_property("outcome", {**msgspec.to_builtins(outcome), "answers": answers})
-        assert outcome.was_alive and outcome.effects > 0, (outcome, answers)
-    outcome, answers = seen[True]
-    # A model that calls again after acode's refusal repeats knowingly, and the record shows both.
-    assert outcome.effects == 1 or outcome.told, (outcome, answers)
-    assert "unknown" not in outcome.recorded, outcome
+    for one in seen.values():
+        record_property("outcome", msgspec.to_builtins(one))
+        assert one.outcome.was_alive and one.outcome.effects > 0, one
+    # A model that calls again after acode's refusal repeats it knowingly: the record has the refusal before the repeat.
+    repeats = seen[True].outcome.effects - 1
+    assert repeats <= seen[True].refusals, seen[True]
+    assert "unknown" not in seen[True].outcome.recorded, seen[True]
 
 
-def killed_once(name: str, directory: Path, *, acode: bool) -> tuple[Outcome, list[str]]:
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    outcome: Outcome
+    answers: list[str]
+    refusals: int  # on record
+
+
+def killed_once(name: str, directory: Path, *, acode: bool) -> Seen:
     with trial(name, client_of(name), directory) as one:
         mind = small_model.SmallModel()
         one.server.model = mind
@@ -55,7 +61,9 @@ def killed_once(name: str, directory: Path, *, acode: bool) -> tuple[Outcome, li
         one.wait_for_quiet()
         resume(one)
         show(one, mind)
-        return looked_at(one, KILLING, 1, was_alive=was_alive, acode=acode), mind.answers
+        events = [event["type"] for _, event in recorded_events(one)] if acode else []
+        outcome = looked_at(one, KILLING, 1, was_alive=was_alive, acode=acode)
+        return Seen(outcome=outcome, answers=mind.answers, refusals=events.count("repeat_denied"))
 
 
 def show(one: Trial, mind: small_model.SmallModel) -> None:
