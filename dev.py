@@ -4,7 +4,7 @@
     python3 dev.py run                run examples/hello in a fresh workspace
     python3 dev.py run -- ARGS        any acode command line
     python3 dev.py test [ARGS]        checks, then the tests; with ARGS only pytest ARGS
-    python3 dev.py test agents [ARGS] the trials with real agents, from where they were stopped; ARGS go to pytest
+    python3 dev.py test agents [ARGS] the trials with real agents, from where they were stopped; --model: a real one too
     python3 dev.py versions           the fast subset of the tests with every other Python that is here
     python3 dev.py package            build, install with every Python here, lowest dependencies, types, workflows
     python3 dev.py build DIR          wheel and source archive, the same bytes for the same commit

@@ -270,6 +270,27 @@ def test_a_command_in_a_hint_is_found(source: str) -> None:
     assert len(commands_in_hints(ast.parse(source))) > 0
 
 
+def said_texts(tree: ast.Module) -> Iterator[str]:
+    """All its texts but those that only a reader of the source sees."""
+    nodes = list(ast.walk(tree))
+    unsaid = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    unsaid |= {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in nodes:
+        if id(node) not in unsaid and isinstance(node, ast.JoinedStr | ast.Constant):
+            yield from literals(node)
+
+
+def test_what_is_said_through_an_agent_of_others_names_an_action_and_no_command() -> None:
+    """A model passes the sentence on to its user: a command that is spelled in it would be right only by chance."""
+    found = {
+        str(path.relative_to(SOURCE)): [text for text in said_texts(tree_of(path)) if TYPED.search(text)]
+        for path in python_files(SOURCE / "observed")
+    }
+    # A comment in the plugin that acode writes: its reader has the file open, and no error or answer before him.
+    assert found.pop("observed/setup/opencode.py")
+    assert {path: texts for path, texts in found.items() if texts} == {}
+
+
 def test_only_the_error_itself_renders_its_hint() -> None:
     """Text that is assigned in the place of a hint would be the same for a person and for a program."""
     assigned = [

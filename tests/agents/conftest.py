@@ -14,6 +14,10 @@ from tests.agents.client import client_of, is_supported_machine, program
 _DIGEST = pytest.StashKey[str]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--model", action="store_true", help="also one kill with a real small model, which is installed")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What has passed with these sources is left out. A test that is named by its id runs again."""
     ours = [item for item in items if item.get_closest_marker("agents")]

@@ -11,17 +11,21 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from tests.agents.wanted_calls import Model, Said, WantedCall, conversation_of
+from tests.agents.wanted_calls import Said, WantedCall, conversation_of
 
 Arguments = Callable[[WantedCall], tuple[str, dict[str, Any] | str]]  # the client's tool, and what it takes
 DONE = "DONE"
 IN_NAMESPACE = "/"  # between the namespace of a tool and its name, as Codex groups them
 Api = Literal["anthropic", "responses", "chat", "gemini"]
+
+
+class Mind(Protocol):
+    def next_call(self, conversation: Sequence[Said], /) -> WantedCall | None: ...
 
 
 @dataclass(kw_only=True)
@@ -37,9 +41,9 @@ class Request:
 class ModelServer(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, model: Model, arguments: Arguments) -> None:
+    def __init__(self, model: Mind, arguments: Arguments) -> None:
         super().__init__(("127.0.0.1", 0), Answering)
-        self.model = model
+        self.model: Mind = model
         self.arguments = arguments
         self.requests: list[Request] = []
         self.news = threading.Condition()
@@ -72,7 +76,7 @@ class ModelServer(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def serve(model: Model, arguments: Arguments) -> Iterator[ModelServer]:
+def serve(model: Mind, arguments: Arguments) -> Iterator[ModelServer]:
     server = ModelServer(model, arguments)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -88,16 +89,20 @@ def written(one: Trial) -> int:
 
 def recorded_outcomes(one: Trial) -> list[str]:
     """Of every call of this trial's tool: `started` where the record ends there, else how it ended or was settled."""
-    listed = json.loads(one.acode("session", "list", "--json").stdout)
     found: dict[tuple[str, str], str] = {}
-    for session in listed:
-        history = json.loads(one.acode("session", "history", session["session_id"], "--json").stdout)
-        for event in history:
-            key = (session["session_id"], str(event["step"]))
-            if event["type"] == "step_started":
-                found[key] = "started"
-            elif event["type"] in ("step_completed", "step_failed"):
-                found[key] = event["type"].removeprefix("step_")
-            elif event["type"] == "step_settled":
-                found[key] = event["data"]["outcome"]
+    for session_id, event in recorded_events(one):
+        key = (session_id, str(event["step"]))
+        if event["type"] == "step_started":
+            found[key] = "started"
+        elif event["type"] in ("step_completed", "step_failed"):
+            found[key] = event["type"].removeprefix("step_")
+        elif event["type"] == "step_settled":
+            found[key] = event["data"]["outcome"]
     return list(found.values())
+
+
+def recorded_events(one: Trial) -> Iterator[tuple[str, dict[str, Any]]]:
+    """With the session that each is of."""
+    for session in json.loads(one.acode("session", "list", "--json").stdout):
+        history = json.loads(one.acode("session", "history", session["session_id"], "--json").stdout)
+        yield from ((session["session_id"], event) for event in history)

@@ -53,10 +53,10 @@ def kill_all(home: Path) -> None:
         time.sleep(POLL_S)
 
 
-def wait_until(happened: Callable[[], bool], timeout_s: float) -> bool:
+def wait_until(happened: Callable[[], bool], timeout_s: float, poll_s: float = POLL_S) -> bool:
     deadline = time.monotonic() + timeout_s
     while not happened():
         if time.monotonic() > deadline:
             return False
-        time.sleep(POLL_S)
+        time.sleep(poll_s)
     return True

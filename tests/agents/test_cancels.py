@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -17,7 +18,7 @@ import pytest
 from tests.agents import processes
 from tests.agents.client import NAMES, client_of, program
 from tests.agents.outcome import recorded_outcomes
-from tests.agents.trial import AGENT_S_MAX, COMMAND_S_MAX, FIRST_PROMPT, Trial, install_acode, trial
+from tests.agents.trial import AGENT_S_MAX, COMMAND_S_MAX, FIRST_PROMPT, QUIET_POLL_S, Trial, install_acode, trial
 from tests.agents.wanted_calls import Model
 
 pytestmark = pytest.mark.agents
@@ -28,7 +29,9 @@ PATIENT = """echo begun >> begun; n=0
 while [ ! -e go ] && [ $n -lt 3000 ]; do sleep 0.1; n=$((n + 1)); done
 [ -e go ] && echo x >> ledger
 """
-SUBMITS_MAX, HEARD_S_MAX = 4, 30.0
+SUBMITS_MAX, SHOWN_S_MAX, HEARD_S_MAX = 4, 30.0, 75.0
+SCREEN_POLL_S = 0.1
+TURNING = re.compile("[\u2800-\u28ff]")  # the characters of a spinner
 CANCELLED_S_MAX = 10.0  # what an agent takes to end a command; one that lives then was not ended
 
 
@@ -38,7 +41,7 @@ def outlives(one: Trial) -> bool:
     def runs() -> bool:
         return any("deploy.sh" in found.line for found in processes.marked(one.place.home))
 
-    processes.wait_until(lambda: not runs(), CANCELLED_S_MAX)
+    processes.wait_until(lambda: not runs(), CANCELLED_S_MAX, poll_s=QUIET_POLL_S)
     (one.place.workspace / "go").touch()
     one.wait_for_quiet()
     return one.effects() == 1
@@ -140,8 +143,9 @@ def terminal(one: Trial, words: list[str]) -> Iterator[list[str]]:
 
 
 def screen(server: list[str]) -> str:
+    """Without what turns: opencode shows a call that was cut off as one that runs, for ever."""
     done = subprocess.run([*server, "capture-pane", "-p", "-t", "agent"], check=False, capture_output=True, text=True)
-    return done.stdout
+    return TURNING.sub(" ", done.stdout)
 
 
 def type_in(server: list[str], *keys: str) -> None:
@@ -161,20 +165,25 @@ def wait_for_prompt(one: Trial, server: list[str]) -> None:
                 return
             type_in(server, "Enter")
             since = time.monotonic()
-        time.sleep(0.1)
+        time.sleep(SCREEN_POLL_S)
     raise AssertionError(f"{one.name} shows no prompt: {last}")
 
 
 def submit(one: Trial, server: list[str], text: str) -> None:
-    """Typed again where nobody heard it: a screen may be at rest before its program listens."""
-    before = len(one.server.requests)
+    """A screen may be at rest before its program listens: what is not shown is typed again, and what is not heard is
+    entered again. Never both: a slow agent would take it for a second prompt.
+    """
+    before, shown = len(one.server.requests), screen(server).count(text)
 
     def is_heard() -> bool:
         return any(request.tools for request in one.server.requests[before:])
 
     for _ in range(SUBMITS_MAX):
         type_in(server, "-l", text)
-        time.sleep(0.5)  # what is typed at once with the text is taken for a part of it
+        if processes.wait_until(lambda: screen(server).count(text) > shown, SHOWN_S_MAX, poll_s=SCREEN_POLL_S):
+            break
+    time.sleep(0.5)  # what is typed at once with the text is taken for a part of it
+    for _ in range(SUBMITS_MAX):
         type_in(server, "Enter")
         if processes.wait_until(is_heard, HEARD_S_MAX):
             return

@@ -53,7 +53,7 @@ def foreign_run(name: str, run: str, directory: Path) -> Iterator[Trial]:
         yield one
 
 
-@pytest.mark.parametrize(("name", "run"), [*((name, ARC) for name in NAMES), ("gemini", MEMORY), ("codex", MEMORY)])
+@pytest.mark.parametrize(("name", "run"), [(name, run) for run in (ARC, MEMORY) for name in NAMES])
 def test_an_agent_continues_a_run_to_its_end(name: str, run: str, tmp_path: Path) -> None:
     with foreign_run(name, run, tmp_path / "trial") as one:
         ended = one.acode("resume", run, "--yes")
@@ -61,7 +61,7 @@ def test_an_agent_continues_a_run_to_its_end(name: str, run: str, tmp_path: Path
         assert ledger(one.place.workspace) == done(run)
 
 
-@pytest.mark.parametrize("name", ["gemini", "codex"])
+@pytest.mark.parametrize("name", NAMES)
 def test_killed_with_its_agent_in_the_middle_of_a_phase_it_repeats_no_finished_one(name: str, tmp_path: Path) -> None:
     first, second, *_ = OPEN_PHASES
     with foreign_run(name, ARC, tmp_path / "trial") as one:

@@ -86,13 +86,13 @@ def control(name: str, number: int, place: Path, tell: Tell) -> None:
 # In the gate, with one agent.
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("name", "number"), [(GATE_AGENT, number) for number in GATE_NUMBERS])
 def test_one_agent_in_the_gate_happens_once(name: str, number: int, place: Path, record_property: Tell) -> None:
     assert survive(name, "command", number, place, record_property).effects == 1
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("name", "number"), [(GATE_AGENT, 1)])
 def test_one_agent_in_the_gate_repeats_without_acode(
     name: str, number: int, place: Path, record_property: Tell

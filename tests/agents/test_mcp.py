@@ -62,7 +62,7 @@ def test_a_durable_call_that_is_cut_off_happens_once(name: str, tmp_path: Path) 
     with trial(name, client_of(name), tmp_path / "trial") as one:
         connect(one)
         one.server.arguments = lambda call: durable_call(one, call)
-        assert kill_in_call(one, Killing(kind="command", since="effect", after_s=0.1))
+        assert kill_in_call(one, Killing(kind="command", since="effect", after_s=0.1, held=True))
         resume(one)
         assert one.effects() == 1
         (row,) = json.loads(one.acode("session", "list", "--json").stdout)

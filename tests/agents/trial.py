@@ -22,13 +22,19 @@ from tests.agents.wanted_calls import Model, WantedCall
 
 Kind = Literal["command", "write", "everything", "hook", "printing"]
 FIRST_PROMPT, NEXT_PROMPT = "Do the job.", "Continue from where you left off."
-AGENT_S_MAX = 300.0  # opencode fetches packages at its first start with a plugin
+AGENT_S_MAX = 900.0  # opencode fetches packages at its first start with a plugin: minutes on a busy machine
 COMMAND_S_MAX = 60.0
-HOOK_S_MAX = 60.0
+HOOK_S_MAX = 300.0
+QUIET_POLL_S = 0.05  # every look reads the environment of every process
 BESIDE = ("tmux",)  # programs of a trial that are neither its agent nor its command
 
 # Half a second before the effect and half a second after it: a kill finds the command in either half.
 DEPLOY = "echo begun >> begun; sleep 0.5; echo x >> ledger; sleep 0.5; echo deployed\n"
+# Has its effect, and ends when it is told to: however late the kill comes, it comes before the end.
+HELD = """echo begun >> begun; echo x >> ledger; n=0
+while [ ! -e go ] && [ $n -lt 9000 ]; do sleep 0.1; n=$((n + 1)); done
+echo deployed
+"""
 # Prints before and after each effect; a command whose reader is gone dies of what it prints, and loses the second one.
 PRINTING = """echo begun >> begun; echo x >> ledger
 for n in 1 2 3 4 5 6 7 8 9 10; do echo "line $n"; sleep 0.1; done
@@ -46,6 +52,7 @@ class Killing:
     after_s: float
     hook_after_s: float = 0.0  # a hook is killed so long after it was seen
     waits: bool = False  # resumed when no command runs any more, and not at once
+    held: bool = False  # the command does not end before the kill
 
 
 def drawn(kind: Kind, number: int, seed: int = 20261117) -> Killing:
@@ -64,7 +71,7 @@ def drawn(kind: Kind, number: int, seed: int = 20261117) -> Killing:
 def drawn_after_effect(number: int, seed: int = 20261117) -> Killing:
     """For the control: a repetition shows only where the first effect was there and the command had not ended."""
     dice = random.Random(f"{seed}/effect/{number}")
-    return Killing(kind="command", since="effect", after_s=dice.uniform(0.0, 0.3), waits=number % 2 == 0)
+    return Killing(kind="command", since="effect", after_s=dice.uniform(0.0, 0.3), waits=number % 2 == 0, held=True)
 
 
 @dataclass(kw_only=True)
@@ -124,7 +131,10 @@ class Trial:
         def is_command(found: processes.Process) -> bool:
             return found.program not in (*self.client.PROCESSES, *BESIDE) and "hook_entry" not in found.line
 
-        processes.wait_until(lambda: not any(map(is_command, processes.marked(self.place.home))), COMMAND_S_MAX)
+        def is_quiet() -> bool:
+            return not any(map(is_command, processes.marked(self.place.home)))
+
+        processes.wait_until(is_quiet, COMMAND_S_MAX, poll_s=QUIET_POLL_S)
 
     def effects(self, letter: str = "x") -> int:
         ledger = self.place.workspace / "ledger"
@@ -161,9 +171,11 @@ def install_acode(one: Trial) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def kill_in_call(one: Trial, killing: Killing) -> bool:
+def kill_in_call(one: Trial, killing: Killing, prompt: str = FIRST_PROMPT) -> bool:
     """Start the agent and kill it at the moment; false if it had ended before."""
-    child = one.start(one.client.start(FIRST_PROMPT))
+    if killing.held:
+        (one.place.workspace / "deploy.sh").write_text(HELD)
+    child = one.start(one.client.start(prompt))
 
     def has_ended() -> bool:
         return child.poll() is not None
@@ -182,6 +194,7 @@ def kill_in_call(one: Trial, killing: Killing) -> bool:
     else:
         kill_repeatedly(one.agent_processes)
     child.wait()
+    (one.place.workspace / "go").touch()
     return was_alive
 
 

@@ -19,6 +19,8 @@ from acode.engine.world import World, short
 from acode.errors import AcodeError, TerminalState
 from acode.events import types as ev
 from acode.events.definition import describe_action
+from acode.hints import Action as NextAction
+from acode.hints import Command, Resolve, Subject
 from acode.observed import recorder
 from acode.observed.binding import bind, keep_binding, name_process
 from acode.observed.doors import Doors, process_name
@@ -33,6 +35,7 @@ SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish", "busybox")
 ANCESTORS_MAX = 12
 TAIL_CHARS_MAX = 600
 CALLS_TOLD_MAX = 10
+CHOICES = "--applied, --not-applied or --retry"
 TITLES = {"claude": "Claude Code", "codex": "Codex", "gemini": "Gemini CLI", "opencode": "opencode"}
 
 
@@ -146,7 +149,7 @@ def context_of(world: World, left: Left) -> str:
     if len(lines) > CALLS_TOLD_MAX:
         lines = [
             *lines[:CALLS_TOLD_MAX],
-            f"And {len(lines) - CALLS_TOLD_MAX} more: acode status {short(left.session_id)}",
+            f"And {len(lines) - CALLS_TOLD_MAX} more: {to_type(Command('status SESSION'), left.session_id)}",
         ]
     return "\n".join(["acode: you were interrupted in the middle of your work. What is known of your calls:", *lines])
 
@@ -184,10 +187,10 @@ def ended_with(world: World, started: ev.StepStarted) -> str:
 
 
 def unknown_in_words(one: Settled, session_id: str) -> str:
-    name, step = short(session_id), one.started.step
+    step = one.started.step
     return (
         f"step {step}: nothing shows whether it took effect ({one.evidence}). Do not run it again. Ask the user to look"
-        f" and to say: acode session resolve {name} {step} --applied, --not-applied or --retry"
+        f" and to say: {to_type(Resolve(step, CHOICES), session_id)}"
     )
 
 
@@ -200,12 +203,17 @@ def repeat_in_words(found: Repeat, session_id: str) -> str:
     if found.completed is None:
         return (
             f"acode: this exact call was in flight when you were interrupted, as step {found.step}, and nothing shows"
-            f" whether it took effect: {found.evidence}. It is not run again until the user has said: acode session"
-            f" resolve {short(session_id)} {found.step} --applied, --not-applied or --retry"
+            f" whether it took effect: {found.evidence}. It is not run again until the user has said:"
+            f" {to_type(Resolve(found.step, CHOICES), session_id)}"
         )
     how = how_completed(found.completed)
     ran = f"acode: this exact call ran to its end before you came back, as step {found.step}: {how}."
     return f"{ran}{last_output(found.completed)} Continue with that. If it must run a second time, call it again."
+
+
+def to_type(action: NextAction, session_id: str) -> str:
+    """For the person, not for the model, which only passes it on: the form that is typed, also in a plain text."""
+    return action.as_command(Subject(short(session_id)))
 
 
 def last_output(completed: ev.StepCompleted) -> str:

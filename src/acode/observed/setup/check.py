@@ -21,6 +21,7 @@ from typing import Final
 from acode.config import state_dir
 from acode.engine.world import World
 from acode.errors import Usage
+from acode.hints import Command, Hint
 from acode.observed import AGENTS
 from acode.observed.doors import Doors, doors_in, lone_fronts
 from acode.observed.recorded_calls import recorded_calls
@@ -131,7 +132,8 @@ def _missing_settings(agent: str, where: Where, doors: Doors, *, front: bool) ->
             continue
         if lacks:
             scope = " --project" if where.scope == "project" else ""
-            missing.append(f"{file.path} lacks acode's settings: acode hook install {agent}{scope}")
+            install = Command(f"hook install {agent}{scope}")
+            missing.append(Hint("{} lacks acode's settings: {}", str(file.path), install).as_command())
     return missing
 
 
