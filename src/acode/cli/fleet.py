@@ -200,7 +200,7 @@ def drain(flags: Flags, *, worker: str) -> int:
 
 @click.command(cls=Command, name="retry")
 @ID
-@click.option("--force", is_flag=True, help="Past the attempt limit and changed files, once; audited.")
+@click.option("--force", is_flag=True, help="Past limit, changed files and a restored server, once; audited.")
 @reason_option()
 @click.pass_obj
 def retry_session(flags: Flags, *, session: str, force: bool, reason: str) -> int:

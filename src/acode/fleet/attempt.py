@@ -68,6 +68,7 @@ class Attempt:
             world,
             workspace=places.workspace(member.session_id),
             lease=self._lease,
+            offline=job.force,
             stop=StopSwitch(world.monotonic, 0.0),
         )
 
@@ -117,7 +118,7 @@ class Attempt:
             return Again(after_s=1.0, why=error.message)
         if isinstance(error, LeaseLost) or error.exit_code == HELD:
             ends_in_s = error.details.get("lease_ends_in_s", self._lease.seconds)
-            if ends_in_s is None:
+            if ends_in_s is None or "given_back_at" in error.details:
                 return Parked(exit_code=HELD, why=error.message, next_action=error.hint)
             return Again(after_s=max(float(ends_in_s), 0.1), why=error.message)
         if error.exit_code == 1:  # the machine's: another one may do better
@@ -166,7 +167,7 @@ class Attempt:
         if job.by == "system":
             words.append("--auto")
         if job.force is not None:
-            words += ["--force", "--reason", job.force]
+            words += ["--force", "--offline", "--reason", job.force]
         line = [sys.executable, "-m", "acode", "-C", os.fspath(world.workspace), "--json", "--no-input", *words]
         env = {**world.env, LEASE_VARIABLE: f"{self._lease.path} {self._lease.seconds} {self._lease.holder}"}
         with self._turn:
@@ -210,6 +211,7 @@ def end_of(code: int, last: bytes) -> End:
         message=str(error.get("message") or ""),
         next_action=str(data.get("next_action") or error.get("hint") or ""),
         retry_after_s=data.get("retry_after_seconds"),
+        doubted="given_back_at" in (error.get("details") or {}),
     )
 
 

@@ -66,6 +66,7 @@ def way_of(member: Member) -> str:
     ways = {
         10: f"acode session approve {name} (or deny)",
         12: f"acode session approve {name}, or acode fleet cancel {name}",
+        16: f"acode sync now in each workspace that has it, then acode fleet retry {name} --force --reason TEXT",
         18: f"acode fleet retry {name} --force --reason TEXT",
         19: f"acode session resolve {name} STEP --applied, --not-applied or --retry",
     }

@@ -5,6 +5,7 @@ The same look as `acode fleet status`; nothing is changed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -116,7 +117,7 @@ def timetable_part(seen: Overview, words: Words) -> Html | None:
     return join(el("h2", "Timetable"), table("Timetable", ("ID", "Cron", "Next", "Task"), rows))
 
 
-def table(name: str, heads: tuple[str, ...], rows: list[tuple[str | Html, ...]]) -> Html:
+def table(name: str, heads: tuple[str, ...], rows: Sequence[tuple[str | Html, ...]]) -> Html:
     head = el("tr", [el("th", one, scope="col") for one in heads])
     body = [el("tr", [el("td", cell) for cell in row]) for row in rows]
     return el("table", el("caption", name, class_="skip"), el("thead", head), el("tbody", body), class_="sessions")
