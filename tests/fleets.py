@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +14,12 @@ import psycopg
 from acode.events import decode
 from acode.events import types as ev
 from tests.driver import WAIT_S_MAX, Ended, Running
-from tests.machines import Machine, shared_log, url_of
+from tests.machines import Machine, url_of
+from tests.networks import ENTER, Link
 
-LEASE_S = 3.0
+LEASE_S = 6.0  # where a test waits for its end
+CALM_S = 15.0  # elsewhere: on a busy machine a worker may be late, and no test is about that
+LOOK_S = 0.1
 SETTINGS = {
     "ACODE_FLEET_LEASE_SECONDS": str(LEASE_S),
     "ACODE_RESUME_COOLDOWN_SECONDS_PROCESS_CRASH": "0",
@@ -28,17 +29,26 @@ SETTINGS = {
 
 
 class Host(Machine):
-    """A machine of the fleet; its worker is a real process."""
+    """A machine of the fleet, whose worker is a real process. `hasty`: its leases end soon; `link`: how it reaches the
+    server."""
 
     patient = False
 
-    def __init__(self, place: Path, url: str, **settings: str) -> None:
-        super().__init__(place, url)
-        self.env |= SETTINGS | settings
+    def __init__(self, place: Path, dsn: str, *, hasty: bool, link: Link | None = None, **settings: str) -> None:
+        super().__init__(place, url_of(dsn, link.port, link.address) if link is not None else url_of(dsn))
+        self._namespace = link.namespace if link is not None else ""
+        lease_s = LEASE_S if hasty else CALM_S
+        self.env |= SETTINGS | {"ACODE_FLEET_LEASE_SECONDS": str(lease_s)} | settings
         self.name = place.name
 
     def work(self, *words: str) -> Running:
         return self.process("worker", "--name", self.name, *words)
+
+    def process(self, *args: str | Path, **env: str) -> Running:
+        if not self._namespace:
+            return super().process(*args, **env)
+        inside = {**self.env, **env, "ACODE_TEST_NETWORK": self._namespace}
+        return self._acode.process(*args, env=inside, program=("-c", ENTER))
 
     def root(self) -> Path:
         return self.place / "state" / "fleet" / self.name
@@ -56,9 +66,10 @@ class Fleet:
         self.laptop = Machine(place / "laptop", url_of(dsn))
         self.ledger = place / "ledger"
         self._hosts: list[Host] = []
+        self._line: psycopg.Connection[Any] | None = None
 
-    def host(self, name: str, *, url: str | None = None, **settings: str) -> Host:
-        made = Host(self.place / name, url or url_of(self.dsn), **settings)
+    def host(self, name: str, *, link: Link | None = None, hasty: bool = False, **settings: str) -> Host:
+        made = Host(self.place / name, self.dsn, hasty=hasty, link=link, **settings)
         self._hosts.append(made)
         return made
 
@@ -70,15 +81,22 @@ class Fleet:
     def close(self) -> None:
         for host in self._hosts:
             host.stop()
+        if self._line is not None:
+            self._line.close()
 
     # The server's word.
 
+    def ask(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """On one connection: whoever waits asks often, and each new one is a process of the server's."""
+        if self._line is not None and not self._line.closed:
+            with contextlib.suppress(psycopg.OperationalError):  # the server was killed since
+                return self._line.execute(query.encode(), values).fetchall()
+        self._line = psycopg.connect(self.dsn, autocommit=True)
+        return self._line.execute(query.encode(), values).fetchall()
+
     def row(self, session_id: str) -> dict[str, Any]:
-        names = "state, job, worker, attempts, deaths, ended_with, reason, key, due_at"
-        with psycopg.connect(self.dsn) as connection:
-            query = f"SELECT {names} FROM acode_fleet_sessions WHERE session_id = %s"
-            row = connection.execute(query.encode(), (session_id,)).fetchone()
-        assert row is not None
+        names = "state, job, worker, attempts, deaths, ended_with, reason, next_action, key, due_at"
+        (row,) = self.ask(f"SELECT {names} FROM acode_fleet_sessions WHERE session_id = %s", session_id)
         return dict(zip(names.split(", "), row, strict=True))
 
     def wait(self, session_id: str, *states: str, seconds: float = WAIT_S_MAX) -> dict[str, Any]:
@@ -89,24 +107,21 @@ class Fleet:
         until = time.monotonic() + seconds
         while not there():
             assert time.monotonic() < until, shown()
-            time.sleep(0.05)
+            time.sleep(LOOK_S)
 
     def events(self, session_id: str, kind: type[Any]) -> list[Any]:
-        found = [decode(bytes(body), session_id, seq).event for seq, body, _ in shared_log(self.dsn, session_id)]
+        query = "SELECT seq, body FROM acode_events WHERE session_id = %s ORDER BY seq"
+        found = [decode(bytes(body), session_id, seq).event for seq, body in self.ask(query, session_id)]
         return [event for event in found if isinstance(event, kind)]
 
     def holder(self, session_id: str) -> str | None:
-        with psycopg.connect(self.dsn) as connection:
-            query = "SELECT CASE WHEN owner IS NULL THEN NULL ELSE holder END FROM acode_sessions WHERE session_id = %s"
-            row = connection.execute(query, (session_id,)).fetchone()
-        assert row is not None
-        return None if row[0] is None else str(row[0])
+        query = "SELECT CASE WHEN owner IS NULL THEN NULL ELSE holder END FROM acode_sessions WHERE session_id = %s"
+        ((name,),) = self.ask(query, session_id)
+        return None if name is None else str(name)
 
     def jobs(self) -> int:
-        with psycopg.connect(self.dsn) as connection:
-            row = connection.execute("SELECT count(*) FROM procrastinate_jobs").fetchone()
-        assert row is not None
-        return int(row[0])
+        ((number,),) = self.ask("SELECT count(*) FROM procrastinate_jobs")
+        return int(number)
 
     # The world outside.
 
@@ -131,58 +146,3 @@ def temporary_fleet(place: Path, dsn: str) -> Iterator[Fleet]:
 
 def last_document(ended: Ended) -> Any:
     return json.loads(ended.stdout)
-
-
-class Link:
-    """A host's way to the server: a port here that leads to the server's socket. Cut, it swallows everything and says
-    nothing, as a network does that drops packets."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._up = threading.Event()
-        self._up.set()
-        self._closed = False
-        self._sockets: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def cut(self) -> None:
-        self._up.clear()
-
-    def mend(self) -> None:
-        self._up.set()
-
-    def close(self) -> None:
-        self._closed = True
-        self._up.set()
-        for one in (self._listener, *self._sockets):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-
-    def _accept(self) -> None:
-        while not self._closed:
-            try:
-                here, _ = self._listener.accept()
-            except OSError:
-                return
-            there = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            try:
-                there.connect(self._path)
-            except OSError:  # the server is down
-                here.close()
-                there.close()
-                continue
-            self._sockets += [here, there]
-            for source, target in ((here, there), (there, here)):
-                threading.Thread(target=self._pump, args=(source, target), daemon=True).start()
-
-    def _pump(self, source: socket.socket, target: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(65_536):
-                self._up.wait()
-                target.sendall(data)
-        for one in (source, target):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)

@@ -30,12 +30,12 @@ SECRET = "one secret for all machines of a test"
 Rows = list[tuple[Any, ...]]
 
 
-def url_of(dsn: str, port: int | None = None) -> str:
+def url_of(dsn: str, port: int | None = None, address: str = "127.0.0.1") -> str:
     """The connection string as the URL that users configure; with a port, through a line on this machine."""
     given = conninfo_to_dict(dsn)
     name = given["dbname"]
     if port is not None:
-        return f"postgresql://postgres@127.0.0.1:{port}/{name}?sslmode=disable&gssencmode=disable"
+        return f"postgresql://postgres@{address}:{port}/{name}?sslmode=disable&gssencmode=disable"
     return f"postgresql://postgres@/{name}?host={given['host']}"
 
 

@@ -164,11 +164,11 @@ class Server:
         self.process = None
 
     @contextlib.contextmanager
-    def database(self) -> Iterator[str]:
+    def database(self, template: str = "template1") -> Iterator[str]:
         """A fresh database in it, as a connection string; dropped afterwards, whoever is still connected."""
         name = f"test_{uuid4().hex[:12]}"
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         try:
             yield self.dsn.replace("dbname=postgres", f"dbname={name}")
         finally:

@@ -57,6 +57,7 @@ class Case:
     beside: Act | None = None  # starts what goes on beside it, anew for each run
     afterwards: Act | None = None  # what becomes of that when the command has ended
     sparse: bool = False  # it takes long, and does what others do too: the gate looks at few of its states
+    waits: bool = False  # for a worker or a lease: how often it looks, and so its stops, differ from run to run
     only_for_real: bool = False  # no copy of the place is all that a kill leaves
 
     def __str__(self) -> str:

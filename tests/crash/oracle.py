@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -223,33 +223,48 @@ def _progress(session: Session) -> tuple[int, ...]:
     return session.steps_done, session.steps_total, session.tasks_done, session.tasks_total
 
 
-def _decisions(place: Place) -> dict[str, list[str]]:
-    """Steps that were begun again and nothing on record says why; files that acode took for somebody else's work.
+def undecided_in(events: Iterable[Any]) -> list[str]:
+    """Steps of one session that were begun again and nothing on record says why."""
+    undecided: list[str] = []
+    begun: set[str] = set()
+    for event in events:
+        match event:
+            case ev.StepStarted(step=step):
+                undecided += [step] if step in begun else []
+                begun.add(step)
+            case ev.StepSettled(outcome=ev.Settled.UNKNOWN):
+                pass
+            case ev.StepCompleted(step=step) | ev.StepSettled(step=step):
+                begun.discard(step)
+            case ev.StepsRolledBack(steps=steps):
+                begun.difference_update(steps)
+            case ev.Quarantined():
+                begun.clear()
+    return undecided
+
+
+def _strangers_in(events: Iterable[Any]) -> set[str]:
+    """Files that acode took for somebody else's work.
 
     Nobody else writes here: a change that was put down to a stranger is acode's own, which it has forgotten.
     """
+    strangers: set[str] = set()
+    unread: set[str] = set()  # accepted as it is by a person, and once more when it can be read again
+    for event in events:
+        if isinstance(event, ev.ChangesAccepted):
+            unread.update(file.path for file in event.files if file.sha256 == "")
+            strangers.update(file.path for file in event.files if file.path not in unread)
+    return strangers
+
+
+def _decisions(place: Place) -> dict[str, list[str]]:
     undecided: list[str] = []
     strangers: set[str] = set()
     with contextlib.suppress(NoResumableSession), opened(place.reader(), look_only=True) as store:
         for session_id in store.session_ids():
-            begun: set[str] = set()
-            unread: set[str] = set()  # accepted as it is by a person, and once more when it can be read again
-            for envelope, _, _ in store.events(session_id):
-                match envelope.event:
-                    case ev.StepStarted(step=step):
-                        undecided += [step] if step in begun else []
-                        begun.add(step)
-                    case ev.StepSettled(outcome=ev.Settled.UNKNOWN):
-                        pass
-                    case ev.StepCompleted(step=step) | ev.StepSettled(step=step):
-                        begun.discard(step)
-                    case ev.StepsRolledBack(steps=steps):
-                        begun.difference_update(steps)
-                    case ev.Quarantined():
-                        begun.clear()
-                    case ev.ChangesAccepted(files=changed):
-                        unread.update(file.path for file in changed if file.sha256 == "")
-                        strangers.update(file.path for file in changed if file.path not in unread)
+            events = [envelope.event for envelope, _, _ in store.events(session_id)]
+            undecided += undecided_in(events)
+            strangers |= _strangers_in(events)
     return {"undecided": undecided, "strangers": sorted(strangers)}
 
 

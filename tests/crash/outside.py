@@ -39,6 +39,10 @@ class Database:
         self._server = server
         self.dsn = server.dsn.replace("dbname=postgres", f"dbname={self.NAME}")
         self.url = url_of(self.dsn)
+        self.empty()
+
+    def empty(self) -> None:
+        """For a ground that counts what is there: another case may have been laid before."""
         self._remake(self.NAME, "template1")
 
     def keep(self) -> None:

@@ -15,6 +15,7 @@ from tests.crash import (
     grounds,
     grounds_agent,
     grounds_care,
+    grounds_fleet,
     grounds_foreign,
     grounds_observed,
     grounds_shared,
@@ -484,6 +485,66 @@ SHARED = (
         only_for_real=True,
     ),
 )
+FLEET = (
+    Case(
+        name="submit",
+        ground=grounds_fleet.fleet,
+        words=("submit", "../fleet.yml", *ACT),
+        once=("work.last",),
+        shows=grounds_fleet.number_of_sessions,
+        leaves=grounds_fleet.in_the_fleet,
+        afterwards=grounds_fleet.to_the_end,
+        outside="database",
+        lively=True,
+        only_for_real=True,
+    ),
+    *(
+        Case(
+            name=name,
+            ground=ground,
+            program=program,
+            once=("work.last",),
+            leaves=grounds_fleet.in_the_fleet,
+            outside="database",
+            lively=True,
+            waits=True,
+            only_for_real=True,
+        )
+        for name, ground, program in (
+            ("worker", grounds_fleet.submitted, grounds_fleet.one_session),
+            ("worker drained", grounds_fleet.slow, grounds_fleet.drained),
+        )
+    ),
+    Case(
+        name="take over from the fleet",
+        ground=grounds_fleet.of_a_dead_worker,
+        words=("resume", "{there}", "--take-over", "--yes", *ACT),
+        repeated=(0, 15),
+        once=("work.last",),
+        leaves=grounds_fleet.in_the_fleet,
+        outside="database",
+        lively=True,
+        only_for_real=True,
+    ),
+    *(
+        Case(
+            name=f"{name} in the fleet",
+            ground=ground,
+            words=("session", *words, *ACT),
+            repeated=DONE_BEFORE,
+            once=("work.last",),
+            leaves=grounds_fleet.in_the_fleet,
+            afterwards=grounds_fleet.to_the_end,
+            outside="database",
+            lively=True,
+            only_for_real=True,
+        )
+        for name, ground, words in (
+            ("approve", grounds_fleet.waits_for_a_yes, ("approve", "{there}")),
+            ("resolve", grounds_fleet.waits_for_an_outcome, ("resolve", "{there}", "work.fails", "--applied")),
+        )
+    ),
+)
 AGENT = (
     Case(
         name="agent plans",
@@ -522,7 +583,7 @@ FOREIGN = tuple(
 )
 CASES = {
     case.name: case
-    for case in (*RUNS, *TOGETHER, *RESUMES, *LOST, *PARALLEL, *ANSWERS, *CARE, *SHARED, *AGENT, *FOREIGN)
+    for case in (*RUNS, *TOGETHER, *RESUMES, *LOST, *PARALLEL, *ANSWERS, *CARE, *SHARED, *FLEET, *AGENT, *FOREIGN)
 }
 # Those of which a copy of the place is all that a kill leaves.
 COPIED = tuple(name for name, case in CASES.items() if not case.only_for_real)
@@ -535,4 +596,6 @@ POWERED = Case(name="run kept", ground=grounds.with_ledger, words=plan("kept"), 
 UNSYNCED = Case(name="run built", ground=grounds.plain, words=plan("built"), lively=True)
 # A thousand stops beside many threads: the gate kills them for real, snapshots are for the release sweep.
 MANY_AT_ONCE = ("32 threads", "32 tasks")
+# Of a fleet's, those that the gate kills: a session that comes, is worked on and handed back, and gets an answer.
+FLEET_QUICK = ("submit", "worker drained", "approve in the fleet")
 QUICK = ("run files", "run databases", "program", "resume", "approve", "rollback", "repair", "gc")

@@ -13,7 +13,7 @@ from tests.crash.fault_sweeps import fault_sweep, faults_of, spread
 from tests.crash.harness import needs_ptrace
 from tests.crash.harness.power import Search
 from tests.crash.sweeps import Tally, kill_sweep, power_sweep, snapshot_sweep
-from tests.crash.table import AGENT, CASES, SHARED
+from tests.crash.table import AGENT, CASES, FLEET_QUICK, SHARED
 
 pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
 
@@ -30,6 +30,16 @@ def test_killed_while_a_server_is_spoken_to_both_sides_end_as_undisturbed(prepar
     assert total.violations == []
     assert total.kills >= KILLS_MIN
     assert {f"{call}/{phase}" for call in TALK for phase in ("entry", "exit")} <= total.calls.keys()
+
+
+def test_killed_at_work_in_a_fleet_every_command_ends_as_an_undisturbed_one(prepare: Prepare, tell: Tell) -> None:
+    """One kill each, at another part of the run; the release sweep takes every call of every command."""
+    total = Tally()
+    for number, name in enumerate(FLEET_QUICK, 1):
+        total.add(kill_sweep(prepare(CASES[name]), most=1, first=number * 1000 // 7, only=TALK))
+    tell("real kills in a fleet", total)
+    assert total.violations == []
+    assert total.kills >= len(FLEET_QUICK) - 1, "one that waits may have fewer stops the second time"
 
 
 def test_a_session_that_comes_down_is_whole_after_a_kill_a_power_cut_or_a_sick_disk(

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
-import pytest
 
 from acode.events import types as ev
-from tests.fleets import Fleet, temporary_fleet
-
-
-@pytest.fixture
-def fleet(tmp_path: Path, database: str) -> Iterator[Fleet]:
-    with temporary_fleet(tmp_path, database) as made:
-        yield made
+from tests.fleets import Fleet
 
 
 def gated(fleet: Fleet, word: str = "behind") -> str:
@@ -52,10 +43,13 @@ def test_a_session_at_a_gate_is_parked_notifies_once_and_continues_when_any_mach
     assert len(fleet.events(session_id, ev.ApprovalGranted)) == 1
 
 
-def test_an_answer_and_the_next_job_are_one_transaction(fleet: Fleet) -> None:
+def test_a_no_leaves_it_parked_and_a_yes_and_the_next_job_are_one_transaction(fleet: Fleet) -> None:
     session_id = fleet.submit(gated(fleet))
     fleet.host("one").work()
     fleet.wait(session_id, "parked")
+    denied = fleet.laptop("session", "deny", session_id[-8:], "--json")
+    assert (denied.exit_code, denied.json["queued"]) == (0, False)
+    assert fleet.row(session_id)["state"] == "parked" and fleet.jobs() == 0
     with psycopg.connect(fleet.dsn, autocommit=True) as connection:
         connection.execute(
             "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no room'; END $$"
@@ -66,17 +60,6 @@ def test_an_answer_and_the_next_job_are_one_transaction(fleet: Fleet) -> None:
         assert fleet.laptop("session", "approve", session_id[-8:]).exit_code == 1
         assert fleet.events(session_id, ev.ApprovalGranted) == [] and fleet.row(session_id)["state"] == "parked"
         connection.execute("DROP TRIGGER refuse ON procrastinate_jobs")
-    assert fleet.laptop("session", "approve", session_id[-8:]).exit_code == 0
-    fleet.wait(session_id, "done")
-
-
-def test_a_no_leaves_the_session_parked_and_a_second_opinion_is_possible(fleet: Fleet) -> None:
-    session_id = fleet.submit(gated(fleet))
-    fleet.host("one").work()
-    fleet.wait(session_id, "parked")
-    denied = fleet.laptop("session", "deny", session_id[-8:], "--json")
-    assert (denied.exit_code, denied.json["queued"]) == (0, False)
-    assert fleet.row(session_id)["state"] == "parked" and fleet.jobs() == 0
     assert fleet.laptop("session", "approve", session_id[-8:]).exit_code == 0
     fleet.wait(session_id, "done")
 
@@ -158,7 +141,6 @@ def test_a_plan_by_cron_makes_one_session_for_a_time_until_it_is_cancelled(fleet
     with psycopg.connect(fleet.dsn, autocommit=True) as connection:
         connection.execute("UPDATE acode_fleet_schedules SET next_at = now() - interval '1 hour'")
     fleet.host("one").work()
-    fleet.host("two").work()
     fleet.until(lambda: fleet.lines() == ["again"])
     status = fleet.laptop("fleet", "status", "--json").json
     (row,) = status["timetable"]

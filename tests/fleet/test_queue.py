@@ -11,6 +11,8 @@ import pytest
 
 from acode.fleet.procrastinate_queue import ProcrastinateQueue
 from acode.fleet.queue import Job, NewJob, Queue, queue_name, queue_names
+from acode.fleet.server import opened_fleet
+from tests.fleets import Fleet
 
 ENGINES: dict[str, Callable[[psycopg.Connection[Any]], Queue]] = {"procrastinate": ProcrastinateQueue}
 
@@ -116,3 +118,19 @@ def test_a_waiting_worker_is_woken_by_a_new_job(engine: Any, database: str) -> N
 def test_a_worker_serves_every_set_of_its_labels_and_no_more() -> None:
     assert queue_name("q", ["b", "a"]) == "q+a+b"
     assert sorted(queue_names(["q"], ["b", "a"])) == ["q", "q+a", "q+a+b", "q+b"]
+
+
+def test_a_session_given_in_an_answer_that_never_came_is_queued_again_by_its_worker(fleet: Fleet) -> None:
+    """The line broke behind the commit: the worker lives, so nobody else would take its job for a dead one's."""
+    session_id = fleet.submit('title: x\ntasks:\n  - title: A\n    steps:\n      - run: "true"\n')
+    with opened_fleet(fleet.laptop.world()) as server:
+        worker, other = server.queue.beat(None), server.queue.beat(None)
+        taken = server.queue.take(worker, ["default"])
+        assert taken is not None and server.queue.take(other, ["default"]) is None
+        assert server.requeue_unheard(other, set()) == [], "it is another's"
+        assert server.requeue_unheard(worker, {taken.id}) == [], "it is being worked on"
+        assert server.requeue_unheard(worker, set()) == [session_id]
+        assert server.begin(taken, worker) is None, "the job of before is nobody's"
+        again = server.queue.take(other, ["default"])
+        assert again is not None and server.begin(again, other) is not None
+        assert server.requeue_unheard(other, set()) == [session_id], "nor was the answer to its beginning heard"

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
-import pytest
 
 from acode.events import types as ev
-from tests.fleets import Fleet, temporary_fleet
+from tests.fleets import Fleet
 from tests.machines import Machine, lease, url_of
-
-
-@pytest.fixture
-def fleet(tmp_path: Path, database: str) -> Iterator[Fleet]:
-    with temporary_fleet(tmp_path, database) as made:
-        yield made
 
 
 def test_a_person_takes_over_what_a_dead_worker_left_and_the_session_leaves_the_fleet(fleet: Fleet) -> None:

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import psycopg
 import pytest
 
 from acode.events import types as ev
-from tests.fleets import Fleet, temporary_fleet
-
-
-@pytest.fixture
-def fleet(tmp_path: Path, database: str) -> Iterator[Fleet]:
-    with temporary_fleet(tmp_path, database) as made:
-        yield made
+from tests.fleets import Fleet
 
 
 def slow(fleet: Fleet, *, how: str = "") -> str:
     """A step that says in the ledger that it has begun and that it has ended, and waits for `go` in between."""
-    wait = f"while [ ! -e {fleet.place}/go ]; do sleep 0.05; done"
+    wait = f"while [ ! -e {fleet.place}/go ]; do sleep 0.1; done"
     return f"""
 title: Slow
 tasks:
@@ -55,10 +48,10 @@ def test_a_submitted_plan_is_run_by_a_worker_and_nothing_is_left_in_the_queue(fl
 
 def test_a_worker_killed_with_its_commands_is_taken_over_and_the_unknown_step_waits_for_a_person(fleet: Fleet) -> None:
     session_id = fleet.submit(slow(fleet))
-    worker = fleet.host("one").work()
+    worker = fleet.host("one", hasty=True).work()
     fleet.until(lambda: fleet.lines() == ["begun"])
     worker.kill_everything()
-    fleet.host("two").work()
+    fleet.host("two", hasty=True).work()
     parked = fleet.wait(session_id, "parked")
     assert (parked["ended_with"], parked["deaths"], fleet.holder(session_id)) == (19, 1, None)
     assert [one.what for one in fleet.events(session_id, ev.Noted)][-1].endswith("whose lease had ended")
@@ -74,7 +67,7 @@ def test_a_worker_killed_with_its_commands_is_taken_over_and_the_unknown_step_wa
 
 def test_a_command_whose_worker_alone_was_killed_is_stopped_before_anybody_else_may_act(fleet: Fleet) -> None:
     session_id = fleet.submit(slow(fleet, how="idempotent: true"))
-    worker = fleet.host("one").work()
+    worker = fleet.host("one", hasty=True).work()
     fleet.until(lambda: fleet.lines() == ["begun"])
     (command,) = [
         one for one in psutil.process_iter(["cmdline"]) if str(fleet.ledger) in " ".join(one.info["cmdline"] or ())
@@ -83,7 +76,7 @@ def test_a_command_whose_worker_alone_was_killed_is_stopped_before_anybody_else_
     worker.kill()
     for one in child:
         one.kill()
-    fleet.host("two").work()
+    fleet.host("two", hasty=True).work()
     fleet.until(lambda: fleet.lines().count("begun") == 2)
     assert not command.is_running() or command.status() == psutil.STATUS_ZOMBIE, "it was stopped before the take-over"
     let_go(fleet)
@@ -93,12 +86,12 @@ def test_a_command_whose_worker_alone_was_killed_is_stopped_before_anybody_else_
 
 def test_a_worker_frozen_and_thawed_after_its_take_over_does_nothing_more(fleet: Fleet) -> None:
     session_id = fleet.submit(slow(fleet, how="idempotent: true"))
-    frozen = fleet.host("one").work()
+    frozen = fleet.host("one", hasty=True).work()
     fleet.until(lambda: fleet.lines() == ["begun"])
     stopped = [psutil.Process(frozen.pid), *psutil.Process(frozen.pid).children(recursive=True)]
     for one in stopped:
         one.suspend()
-    fleet.host("two").work()
+    fleet.host("two", hasty=True).work()
     fleet.until(lambda: fleet.lines().count("begun") == 2)
     for one in stopped:
         one.resume()
@@ -109,21 +102,36 @@ def test_a_worker_frozen_and_thawed_after_its_take_over_does_nothing_more(fleet:
     assert len(fleet.events(session_id, ev.SessionCompleted)) == 1
 
 
-def test_a_plan_that_kills_its_workers_is_parked_and_not_given_to_a_fourth(fleet: Fleet) -> None:
-    deadly = f"""
+def deadly(fleet: Fleet, after: str) -> str:
+    return f"""
 title: Deadly
 tasks:
   - title: Work
     steps:
-      - run: "echo begun >> {fleet.ledger}; sleep 60"
+      - run: {json.dumps(f"echo begun >> {fleet.ledger}; {after}")}
         idempotent: true
 """
-    session_id = fleet.submit(deadly)
+
+
+def test_a_plan_that_kills_the_process_of_its_session_is_parked_and_not_begun_a_fourth_time(fleet: Fleet) -> None:
+    """The command kills the process of its session, then its own keeper; the worker lives on."""
+    of_session = "*resume\\ ${ACODE_IDEMPOTENCY_KEY%%:*}*"
+    each = f"case $(tr '\\0' ' ' < $p/cmdline) in {of_session}) kill -9 ${{p#/proc/}};; esac"
+    session_id = fleet.submit(deadly(fleet, f"for p in /proc/[0-9]*; do {each}; done; kill -9 $PPID"))
+    fleet.host("one").work()
+    parked = fleet.wait(session_id, "parked")
+    assert parked["ended_with"] == 18 and len(fleet.lines()) == 3
+    assert "3 workers or their processes died with it" in parked["reason"]
+
+
+@pytest.mark.release
+def test_a_plan_that_kills_its_workers_is_parked_and_not_given_to_a_fourth(fleet: Fleet) -> None:
+    session_id = fleet.submit(deadly(fleet, "sleep 60"))
     for number in range(1, 4):
-        worker = fleet.host(f"host{number}").work()
+        worker = fleet.host(f"host{number}", hasty=True).work()
         fleet.until(lambda number=number: len(fleet.lines()) == number)  # type: ignore[misc]
         worker.kill_everything()
-    fleet.host("last").work()
+    fleet.host("last", hasty=True).work()
     parked = fleet.wait(session_id, "parked")
     assert parked["ended_with"] == 18 and len(fleet.lines()) == 3
 

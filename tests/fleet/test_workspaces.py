@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from acode.events import types as ev
 from acode.sync import far_store
 from acode.sync.far_store import FarStore
-from tests.fleets import Fleet, temporary_fleet
-
-
-@pytest.fixture
-def fleet(tmp_path: Path, database: str) -> Iterator[Fleet]:
-    with temporary_fleet(tmp_path, database) as made:
-        yield made
+from tests.fleets import Fleet
 
 
 def building(fleet: Fleet) -> str:
     """Its first command makes a file, the second is cut off while it changes that file and makes another."""
-    wait = f"while [ ! -e {fleet.place}/go ]; do sleep 0.05; done"
+    wait = f"while [ ! -e {fleet.place}/go ]; do sleep 0.1; done"
     return f"""
 title: Build
 tasks:
@@ -42,11 +34,11 @@ def test_a_step_with_outputs_in_flight_on_a_dead_machine_is_repeated_on_its_file
     fleet: Fleet,
 ) -> None:
     session_id = fleet.submit(building(fleet))
-    worker = fleet.host("one").work()
+    worker = fleet.host("one", hasty=True).work()
     fleet.until(lambda: fleet.lines() == ["one", "two"])
     worker.kill_everything()
     (fleet.place / "go").touch()
-    fleet.host("two").work()
+    fleet.host("two", hasty=True).work()
     row = fleet.wait(session_id, "done", "parked")
     assert row["state"] == "done", row
     assert fleet.lines() == ["one", "two", "two", "in", "more", "half", "in"]
@@ -55,9 +47,10 @@ def test_a_step_with_outputs_in_flight_on_a_dead_machine_is_repeated_on_its_file
     fleet.assert_each_repeat_was_decided(session_id, "two", "build.3")
 
 
-def test_what_is_too_large_to_travel_is_named_and_the_session_is_parked(fleet: Fleet) -> None:
-    wait = f"while [ ! -e {fleet.place}/go ]; do sleep 0.05; done"
-    plan = f"""
+def large(fleet: Fleet) -> str:
+    """Its first command leaves more than the database takes."""
+    wait = f"while [ ! -e {fleet.place}/go ]; do sleep 0.1; done"
+    return f"""
 title: Large
 tasks:
   - title: Build
@@ -67,29 +60,31 @@ tasks:
       - run: "echo two >> {fleet.ledger}; {wait}; wc -c < large >> {fleet.ledger}"
         idempotent: true
 """
-    store = fleet.place / "store"
-    session_id = fleet.submit(plan)
-    worker = fleet.host("one").work()
+
+
+def test_what_is_too_large_to_travel_is_named_and_the_session_is_parked(fleet: Fleet) -> None:
+    session_id = fleet.submit(large(fleet))
+    worker = fleet.host("one", hasty=True).work()
     fleet.until(lambda: fleet.lines() == ["two"])
     worker.kill_everything()
-    fleet.host("two").work()
+    fleet.host("two", hasty=True).work()
     parked = fleet.wait(session_id, "parked")
     assert parked["ended_with"] == 17 and "large" in parked["reason"]
-    fleet.laptop("fleet", "cancel", session_id[-8:])
 
-    fleet.ledger.unlink()
-    url = f"file://{store}"
-    session_id = fleet.submit(plan, "--queue", "stored")
-    worker = fleet.host("three", ACODE_FLEET_STORE=url).work("--queue", "stored")
+
+@pytest.mark.release
+def test_what_is_too_large_for_the_database_travels_by_the_store(fleet: Fleet) -> None:
+    url = f"file://{fleet.place / 'store'}"
+    session_id = fleet.submit(large(fleet))
+    worker = fleet.host("one", ACODE_FLEET_STORE=url, hasty=True).work()
     fleet.until(lambda: fleet.lines() == ["two"])
     worker.kill_everything()
     (fleet.place / "go").touch()
-    fleet.host("four", ACODE_FLEET_STORE=url).work("--queue", "stored")
+    fleet.host("two", ACODE_FLEET_STORE=url, hasty=True).work()
     assert fleet.wait(session_id, "done", "parked")["state"] == "done"
     assert fleet.lines() == ["two", "two", "20000000"]
-    with psycopg.connect(fleet.dsn) as connection:
-        row = connection.execute("SELECT max(octet_length(data)) FROM acode_blob_parts").fetchone()
-    assert row is not None and (row[0] or 0) < 1_000_000, "it is in the store, and not in the database"
+    ((size,),) = fleet.ask("SELECT coalesce(max(octet_length(data)), 0) FROM acode_blob_parts")
+    assert size < 1_000_000, "it is in the store, and not in the database"
 
 
 def test_a_workspace_is_made_from_a_directory_or_from_a_commit(fleet: Fleet) -> None:

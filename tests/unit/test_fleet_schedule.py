@@ -27,6 +27,7 @@ def test_what_needs_a_person_is_parked(code: int) -> None:
 def test_waits_become_times() -> None:
     assert outcome(75, retry_after_s=41, message="m") == Again(after_s=41, why="m")
     assert outcome(16, message="m") == Again(after_s=60, why="m"), "at the end of the lease"
+    assert outcome(16, message="m", doubted=True) == Parked(exit_code=16, why="m"), "no time cures a restored server"
     assert outcome(1, error_code="ACODE-STEP-001", message="m") == Again(after_s=30, why="m")
     assert outcome(1, error_code="ACODE-STEP-002", message="m") == Again(after_s=120, why="m")
     assert outcome(143) == Again(after_s=0.0, why="its worker was asked to end")

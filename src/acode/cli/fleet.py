@@ -16,8 +16,9 @@ from acode.engine import session_commands
 from acode.engine.world import World, short
 from acode.errors import NotInFleet
 from acode.fleet import answers
-from acode.fleet.server import OPEN, FleetServer, Member, opened_fleet
-from acode.fleet.timetable import entries, remove_entry
+from acode.fleet.overview import needs_of, overview, state_of_worker, way_of, workers_seen
+from acode.fleet.server import FleetServer, Member, opened_fleet
+from acode.fleet.timetable import remove_entry
 from acode.state import Session
 from acode.text import one_line
 from acode.text.durations import ago_short, count
@@ -58,7 +59,7 @@ def show_members(screen: Screen, server: FleetServer, members: list[Member]) -> 
     for one in members:
         shared = titles[one.session_id]
         due = f", due {stamp(one.due_at)}" if one.due_at is not None and one.due_at > now else ""
-        needs = f"{one.ended_with}: {one.reason}" if one.state == "parked" else one.reason
+        needs = needs_of(one)
         cells.append(
             (
                 short(one.session_id),
@@ -88,18 +89,19 @@ def status(flags: Flags, *, limit: int) -> int:
     """Open sessions of the fleet, the last changed first, and how many there are of each state."""
     world, screen = begin(flags)
     with opened_fleet(world) as server:
-        counts, members = server.counts(), server.members(OPEN, limit)
-        paused = sorted(server.paused_queues())
+        seen = overview(server, limit)
         if flags.json:
-            rows, times = [row_of(one) for one in members], msgspec.to_builtins(entries(server))
-            screen.document({"counts": counts, "paused_queues": paused, "sessions": rows, "timetable": times})
+            rows, times = [row_of(one) for one in seen.members], msgspec.to_builtins(seen.timetable)
+            screen.document(
+                {"counts": seen.counts, "paused_queues": seen.paused_queues, "sessions": rows, "timetable": times}
+            )
             return 0
-        screen.data(", ".join(f"{number:,} {state}" for state, number in counts.items()))
-        if paused:
-            screen.data(f"Paused queues: {', '.join(paused)}")
-        if members:
-            show_members(screen, server, members)
-        for one in entries(server):
+        screen.data(", ".join(f"{number:,} {state}" for state, number in seen.counts.items()))
+        if seen.paused_queues:
+            screen.data(f"Paused queues: {', '.join(seen.paused_queues)}")
+        if seen.members:
+            show_members(screen, server, seen.members)
+        for one in seen.timetable:
             screen.data(
                 one_line(f"{short(one.schedule_id)} by {one.cron}, next {stamp(one.next_at)}, {one.queue}: {one.title}")
             )
@@ -126,28 +128,13 @@ def parked(flags: Flags, *, limit: int) -> int:
     return 0
 
 
-def way_of(member: Member) -> str:
-    """What a person types next, by the reason for which it was parked."""
-    name = short(member.session_id)
-    ways = {
-        10: f"acode session approve {name} (or deny)",
-        12: f"acode session approve {name}, or acode fleet cancel {name}",
-        18: f"acode fleet retry {name} --force --reason TEXT",
-        19: f"acode session resolve {name} STEP --applied, --not-applied or --retry",
-    }
-    return ways.get(member.ended_with or 0, f"acode fleet retry {name}")
-
-
 @click.command(cls=Command, name="workers")
 @click.pass_obj
 def workers(flags: Flags) -> int:
     """The workers, what they serve, and when they were last heard of."""
     world, screen = begin(flags)
     with opened_fleet(world) as server:
-        found, now = server.workers(), server.clock()
-    for one in found:
-        one["alive"] = one["silent_s"] < one["lease_seconds"]
-        one["silent_s"] = round(one["silent_s"], 1)
+        found, now = workers_seen(server), server.clock()
     if flags.json:
         screen.document(
             [
@@ -162,7 +149,7 @@ def workers(flags: Flags) -> int:
     cells = [
         (
             one["name"],
-            "draining" if one["drain"] else "alive" if one["alive"] else "silent",
+            state_of_worker(one),
             f"{one['running']}/{one['slots']}",
             ",".join(one["queues"]),
             ",".join(one["labels"]) or "-",
@@ -213,7 +200,7 @@ def drain(flags: Flags, *, worker: str) -> int:
 
 @click.command(cls=Command, name="retry")
 @ID
-@click.option("--force", is_flag=True, help="Past the attempt limit and changed files, once; audited.")
+@click.option("--force", is_flag=True, help="Past limit, changed files and a restored server, once; audited.")
 @reason_option()
 @click.pass_obj
 def retry_session(flags: Flags, *, session: str, force: bool, reason: str) -> int:

@@ -67,12 +67,20 @@ def on_server(world: World, session: str) -> bool:
 
 
 def answer_in_fleet(
-    world: World, screen: Screen, session: str, say: Any, sentence: str, *, goes_on: bool = True, **more: Any
+    world: World,
+    screen: Screen,
+    session: str,
+    say: Any,
+    sentence: str,
+    *,
+    goes_on: bool = True,
+    applied: str | None = None,
+    **more: Any,
 ) -> int:
     """From any machine: the answer is recorded, and the next attempt queued with it."""
     from acode.fleet.answers import answer
 
-    found, queued = answer(world, session, say, goes_on=goes_on)
+    found, queued = answer(world, session, say, goes_on=goes_on, applied=applied)
     way = "It is queued: a worker continues it." if queued else "It stays parked; see: acode fleet parked"
     return report_session(screen, found, sentence, way=way, queued=queued, **more)
 
@@ -125,7 +133,8 @@ def resolve_step(
             return session_commands.resolve(there, name, step, answer, note=note, force=force)[0]
 
         sentence = f"Step {step} {words[answer]}."
-        return answer_in_fleet(world, screen, session, say, sentence, step=step, resolved=answer)
+        applied = step if answer == "applied" else None
+        return answer_in_fleet(world, screen, session, say, sentence, applied=applied, step=step, resolved=answer)
     if result is not None:
         from acode.library.resolve import settle_with_result
 

@@ -20,6 +20,7 @@ from acode.workspacepath import OWN_DIRECTORY
 
 if TYPE_CHECKING:
     from acode.engine.world import World
+    from acode.fleet.overview import Overview
     from acode.ui.pages import Remote
     from acode.ui.server import Server
 
@@ -49,7 +50,7 @@ def command(flags: Flags, *, port: int, no_open: bool, read_only: bool) -> int:
     number = listening.getsockname()[1]
     guards = Guards(number, read_only=read_only)
     places = Places(world, other_workspaces(world), world_of)
-    server = Server(places, guards, list_remote=remote_list(world))
+    server = Server(places, guards, list_remote=remote_list(world), look_at_fleet=fleet_look(world))
     address = f"http://127.0.0.1:{number}/?token={guards.token}"
     if flags.json:
         screen.document({"address": address, "port": number})
@@ -108,3 +109,12 @@ def remote_list(world: World) -> Callable[[], list[Remote]] | None:
     from acode.ui.server import remote_rows
 
     return lambda: remote_rows(world)
+
+
+def fleet_look(world: World) -> Callable[[], Overview] | None:
+    """None: there is no fleet to look at from here."""
+    if world.config.settings.sync.url is None or importlib.util.find_spec("procrastinate") is None:
+        return None
+    from acode.fleet.overview import look_at_fleet
+
+    return lambda: look_at_fleet(world)

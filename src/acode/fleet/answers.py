@@ -15,11 +15,14 @@ from pathlib import Path
 import msgspec
 
 from acode import seal
+from acode.engine.survey import step_named
 from acode.engine.workspace_store import has_database, opened, resolve_id
 from acode.engine.world import StopSwitch, World, short
-from acode.errors import AcodeError, LeaseLost, NotInFleet
+from acode.errors import AcodeError, LeaseLost, NotInFleet, Usage
+from acode.events.definition import Run
+from acode.fleet.furnish import furnish
 from acode.fleet.server import FleetServer, Member, opened_fleet
-from acode.hints import Command, Hint
+from acode.hints import Command, Hint, Resolve
 from acode.state import Session
 from acode.store import sync_cursor
 from acode.store.session_index import find_session
@@ -50,11 +53,18 @@ def is_here(world: World, text: str) -> bool:
 
 
 def answer(
-    world: World, text: str, say: Callable[[World, str], Session], *, goes_on: bool = True
+    world: World,
+    text: str,
+    say: Callable[[World, str], Session],
+    *,
+    goes_on: bool = True,
+    applied: str | None = None,
 ) -> tuple[Session, bool]:
     """Record what a person says about a session that no worker has; and whether its next attempt was queued with it.
 
     `goes_on`: there is something to do behind it. A no leaves the session parked: an attempt would only ask again.
+    `applied`: a step that is taken as done. Its end is recorded with the files, so they must be here as on record:
+    else it would have removed them all.
     """
     with opened_fleet(world) as server:
         member = find_member(server, text)
@@ -67,8 +77,25 @@ def answer(
         with scratch_world(world) as there:
             bring(there, member.session_id, own=False)
             before = make_writable(there, member.session_id)
+            if applied is not None:
+                refuse_files_of_elsewhere(there, member.session_id, applied)
+                furnish(there, member.session_id, member.source)
             session = say(there, member.session_id)
             return session, put_back(server, there, member, before, goes_on=goes_on)
+
+
+def refuse_files_of_elsewhere(world: World, session_id: str, step_id: str) -> None:
+    """The files that a cut-off command left are on the machine of its worker, if anywhere."""
+    with opened(world, look_only=True) as store:
+        session = store.load(session_id).session
+    open_step = step_id in session.in_flight or session.record(step_id) is not None
+    action = step_named(session, step_id).action if open_step else None
+    if isinstance(action, Run) and action.outputs:
+        raise Usage(
+            f"step {step_id} leaves files, {', '.join(action.outputs)}, and those of a cut-off command do not travel:"
+            " it cannot be taken as done",
+            hint=Hint("Have it done again: {}", Resolve(step_id, "--retry"), of=short(session_id)),
+        )
 
 
 @contextlib.contextmanager

@@ -22,13 +22,13 @@ from acode import lock as locks
 from acode.engine.session_commands import end as end_session
 from acode.engine.workspace_store import opened
 from acode.engine.world import StopSwitch, World
-from acode.errors import AcodeError, HistoryDiverged, KeyMissing, KeyUnusable, LeaseLost, SourceUnavailable, SyncFailed
+from acode.errors import AcodeError, HistoryDiverged, KeyMissing, KeyUnusable, LeaseLost, SyncFailed
+from acode.fleet.furnish import furnish
 from acode.fleet.places import Places
 from acode.fleet.queue import Job
 from acode.fleet.renewal import Renewal
 from acode.fleet.schedule import HELD, Again, End, Outcome, Over, Parked, outcome_of
 from acode.fleet.server import Held, Member
-from acode.fleet.sources import Source, make_workspace
 from acode.lease_file import LEASE_VARIABLE, Lease, boot_clock_s
 from acode.steps.keeper_notes import alive_lock_held
 from acode.store import sync_cursor
@@ -36,7 +36,7 @@ from acode.sync.delivery import Delivery
 from acode.sync.outbox import node_of
 from acode.sync.push_now import connected
 from acode.sync.pusher import pushing
-from acode.sync.take_over import Brought, bring, files_here, put_files_here
+from acode.sync.take_over import Brought, bring
 
 LINE_BYTES_MAX = 4 * 1_048_576
 
@@ -68,6 +68,7 @@ class Attempt:
             world,
             workspace=places.workspace(member.session_id),
             lease=self._lease,
+            offline=job.force,
             stop=StopSwitch(world.monotonic, 0.0),
         )
 
@@ -117,7 +118,7 @@ class Attempt:
             return Again(after_s=1.0, why=error.message)
         if isinstance(error, LeaseLost) or error.exit_code == HELD:
             ends_in_s = error.details.get("lease_ends_in_s", self._lease.seconds)
-            if ends_in_s is None:
+            if ends_in_s is None or "given_back_at" in error.details:
                 return Parked(exit_code=HELD, why=error.message, next_action=error.hint)
             return Again(after_s=max(float(ends_in_s), 0.1), why=error.message)
         if error.exit_code == 1:  # the machine's: another one may do better
@@ -141,7 +142,7 @@ class Attempt:
     def _continue(self, brought: Brought) -> Outcome:
         if brought.ended:
             return self._as_it_ended()
-        self._make_workspace()
+        furnish(self._world, self._session_id, self._member.source)
         end = self._resume()
         if self._member.session_id in self._renewal.cancelled and end.state not in ("COMPLETED", "FAILED", "CANCELLED"):
             return self._cancel(self._renewal.cancelled[self._session_id])
@@ -160,33 +161,13 @@ class Attempt:
             end_session(world, self._session_id, cancelled=True, reason=reason)
         return Over(state="cancelled", exit_code=15, why=reason)
 
-    def _make_workspace(self) -> None:
-        """The source once, then what finished steps wrote and is missing."""
-        world, made = self._world, self._world.agent_dir / "source"
-        if not made.exists():
-            source = msgspec.convert(self._member.source, Source)
-            make_workspace(source, world.workspace, self._uploaded(source))
-            made.write_text(f"{source.kind}\n", encoding="ascii")
-        missing = [one.path for one in files_here(world, self._session_id) if one.known]
-        if missing:
-            put_files_here(world, self._session_id, missing)
-
-    def _uploaded(self, source: Source) -> bytes | None:
-        if source.kind != "upload":
-            return None
-        try:
-            with connected(self._world) as ledger:
-                return ledger.blob(source.sha256)
-        except AcodeError as error:
-            raise SourceUnavailable(f"the directory that was uploaded with the session: {error.message}") from error
-
     def _resume(self) -> End:
         world, job = self._world, self.job
         words = ["resume", self._session_id]
         if job.by == "system":
             words.append("--auto")
         if job.force is not None:
-            words += ["--force", "--reason", job.force]
+            words += ["--force", "--offline", "--reason", job.force]
         line = [sys.executable, "-m", "acode", "-C", os.fspath(world.workspace), "--json", "--no-input", *words]
         env = {**world.env, LEASE_VARIABLE: f"{self._lease.path} {self._lease.seconds} {self._lease.holder}"}
         with self._turn:
@@ -230,6 +211,7 @@ def end_of(code: int, last: bytes) -> End:
         message=str(error.get("message") or ""),
         next_action=str(data.get("next_action") or error.get("hint") or ""),
         retry_after_s=data.get("retry_after_seconds"),
+        doubted="given_back_at" in (error.get("details") or {}),
     )
 
 

@@ -44,7 +44,7 @@ class Queue(Protocol):
     def wait(self, seconds: float) -> None: ...  # until a job may have come
     def beat(self, worker: int | None) -> int: ...  # a sign of life; its number, a new one where it had none
     def leave(self, worker: int) -> None: ...
-    def stalled(self, seconds: float) -> list[Job]: ...  # taken by workers that were not heard of for so long
+    def stalled(self, seconds: float) -> list[Job]: ...  # taken by workers not heard of for so long; 0: all
 
 
 def queue_name(queue: str, labels: Sequence[str]) -> str:

@@ -31,6 +31,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     next_action: str = ""
     retry_after_s: float | None = None
+    doubted: bool = False  # the server may not know who continued it last: no time cures that
 
 
 class Again(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +70,8 @@ def outcome_of(end: End, *, lease_s: float, cooldown_s: dict[str, float] | None 
         return Again(after_s=cooldown["process_crash"], why=f"its process was killed by {end.signal}", died=True)
     if code == CoolingDown.exit_code:
         return Again(after_s=end.retry_after_s or 0.0, why=words or "cool-down")
+    if code == HELD and end.doubted:
+        return Parked(exit_code=HELD, why=words, next_action=end.next_action)
     if code == HELD:
         return Again(after_s=lease_s, why=words or "another process has it")
     if code == DRAINED:

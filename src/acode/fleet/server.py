@@ -7,7 +7,7 @@ that is killed between two statements leaves either the state before or the stat
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -321,6 +321,18 @@ class FleetServer:
                 outcome = self._end(job, job.worker, Again(after_s=0.0, why=why, died=True))
                 if outcome is not None:
                     moved.append((job.session_id, outcome))
+        return moved
+
+    def requeue_unheard(self, worker: int, known: Container[int]) -> list[str]:
+        """Sessions that this worker was given in an answer that never came, because the line broke behind the commit:
+        it lives, so nobody else would take them from it. `known`: the jobs that it works on."""
+        moved = []
+        with translated(self.ledger.url):
+            taken = [job for job in self.queue.stalled(0.0) if job.worker == worker and job.id not in known]
+        for job in taken:
+            with self.transaction():
+                if self._end(job, worker, Again(after_s=0.0, why="its worker has not heard of it")) is not None:
+                    moved.append(job.session_id)
         return moved
 
     def leave(self, worker: int) -> None:

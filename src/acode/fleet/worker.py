@@ -98,6 +98,7 @@ class Worker:
         with opened_fleet(self._world, lambda: False) as server:
             if not self._renewal.wait_until_known(self._station.lease_s):
                 raise ServerFailure(self._renewal.problem or "no answer", "transient")
+            self._hand_back_unheard(server)
             while not self._draining:
                 self._look_after_dead(server)
                 job = self._next_job(server)
@@ -107,6 +108,15 @@ class Worker:
                     server.queue.wait(POLL_S)
                 else:
                     self._pause(POLL_S)
+
+    def _hand_back_unheard(self, server: FleetServer) -> None:
+        """The line before this one may have broken between the server's answer and us."""
+        worker = self._renewal.worker
+        assert worker is not None
+        with self._turn:
+            known = {attempt.job.id for attempt in self._running.values()}
+        for session_id in server.requeue_unheard(worker, known):
+            self._say(f"Session {session_id[-8:]} was given to us unheard: it is queued again")
 
     def _next_job(self, server: FleetServer) -> Job | None:
         worker = self._renewal.worker

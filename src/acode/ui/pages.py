@@ -27,6 +27,7 @@ from acode.ui.trail import Entry
 from acode.ui.views import StepRow, Words
 
 LISTED_MAX = 150  # of each part of the list: together at most 450 rows
+WITH_FLEET = (("Other agents", "/agents"), ("Fleet", "/fleet"))
 RENDERED_WHOLE_MAX = 100  # as many rows stand in the page at first; more are fetched as they are scrolled to
 
 
@@ -95,9 +96,11 @@ def list_page(
     mark: str,
     left_out: int = 0,
     warning: str = "",
+    fleet: bool = False,
 ) -> str:
     body = list_body(listed, remote, words, now, left_out=left_out, warning=warning)
-    return frame("Sessions", el("main", search_form(query), body, id="content"), live="/live", mark=mark)
+    crumbs = WITH_FLEET if fleet else ()
+    return frame("Sessions", el("main", search_form(query), body, id="content"), live="/live", mark=mark, crumbs=crumbs)
 
 
 def search_form(query: str) -> Html:

@@ -10,6 +10,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.applications import Starlette
@@ -52,6 +53,9 @@ from acode.ui.timeline import timeline_of
 from acode.ui.trail import trail_of
 from acode.ui.views import Words
 
+if TYPE_CHECKING:
+    from acode.fleet.overview import Overview
+
 TRAIL_EVENTS = 400
 CONVERSATION_EVENTS = 400
 TRAIL_SHOWN_MAX = 80
@@ -59,15 +63,23 @@ STATIC = Path(__file__).parent / "static"
 STATIC_FILES = {"page.css": "text/css", "page.js": "text/javascript"}
 
 ListRemote = Callable[[], list[Remote]]
+LookAtFleet = Callable[[], "Overview"]
 
 
 class Server:
     """The application of one `acode ui`."""
 
-    def __init__(self, places: Places, guards: Guards, list_remote: ListRemote | None = None) -> None:
+    def __init__(
+        self,
+        places: Places,
+        guards: Guards,
+        list_remote: ListRemote | None = None,
+        look_at_fleet: LookAtFleet | None = None,
+    ) -> None:
         self.places = places
         self.guards = guards
         self.list_remote = list_remote
+        self.look_at_fleet = look_at_fleet
         session = "/w/{place}/s/{session}"
         self.app = Guarded(
             Starlette(
@@ -75,6 +87,7 @@ class Server:
                     Route("/", self.sessions),
                     Route("/live", self.live_list),
                     Route("/agents", self.agents),
+                    *([Route("/fleet", self.fleet)] if look_at_fleet is not None else []),
                     Route("/static/{name}", self.static),
                     Route("/favicon.ico", no_icon),
                     Route(session, self.session),
@@ -121,6 +134,7 @@ class Server:
             mark=mark,
             left_out=left_out,
             warning="; ".join(filter(None, [*broken, warning])),
+            fleet=self.look_at_fleet is not None,
         )
         return HTMLResponse(page)
 
@@ -262,6 +276,18 @@ class Server:
         world = self.places.world(self.places.here)
         body = agents_body(look(world.env), Words(world.redactor), world.clock())
         return HTMLResponse(pages.frame("Other agents", el("main", body, id="content")))
+
+    async def fleet(self, _request: Request) -> Response:
+        return await run_in_threadpool(self._fleet)
+
+    def _fleet(self) -> Response:
+        """Asked of the server when somebody looks, not with every list."""
+        from acode.ui.fleet import fleet_body
+
+        assert self.look_at_fleet is not None
+        world = self.places.world(self.places.here)
+        body = fleet_body(self.look_at_fleet(), Words(world.redactor))
+        return HTMLResponse(pages.frame("Fleet", el("main", body, id="content"), crumbs=pages.WITH_FLEET))
 
     # Answers.
 
