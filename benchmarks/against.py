@@ -5,8 +5,8 @@
 In a round all contenders live at once, each in a process and a place of its own: this acode, the one of that commit,
 and bare commits of as many bytes as a step of this acode leaves in its log. They perform fifty steps at a time, in an
 order that turns, so that what disturbs one disturbs all. A figure is the median of its turns, a ratio that of the
-ratios turn by turn; the first turns, in which everything is cold, do not count. The read steps of a plan are measured
-by whole commands that take turns.
+ratios turn by turn; each performs its first steps, in which everything is cold and its files grow, before the turns
+begin. The read steps of a plan are measured by whole commands that take turns.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from benchmarks.places import place
 ROOT = Path(__file__).resolve().parent.parent
 FIRST_RELEASE = "3fade6f"  # 0.1, before its steps were performed in one place
 ROUNDS = int(os.environ.get("ACODE_BENCH_ROUNDS", "7"))
-TURNS, COLD_TURNS, STEPS = 20, 2, 50
+TURNS, STEPS = 20, 50
 READS = 600
 KINDS = ("idempotent", "not_idempotent")
 Cost = tuple[float, float]  # seconds, and seconds of the processor
@@ -74,7 +74,7 @@ def one_round(contenders: dict[str, tuple[str, str]], number: int) -> list[dict[
         for turn in range(TURNS):
             first = (turn + number) % len(names)
             turns.append({name: one_turn(alive[name]) for name in names[first:] + names[:first]})
-    return turns[COLD_TURNS:]
+    return turns
 
 
 @contextmanager
