@@ -1,9 +1,10 @@
 """The floor that steps are measured against: SQLite alone, one WAL commit with `synchronous=FULL`, of the same bytes.
 
-The bytes are those a step leaves in the log: its events and its checkpoint, each with its code and its session's id,
-and for a program's step its name in the table of finished ones. `one_row` writes them as one row of one table without
-any index: the least that SQLite can do to keep so many bytes, and what the targets are held against. `same_rows` writes
-them as the rows they are, into tables as acode has them: what is above it is not SQLite's work but acode's own.
+The bytes are those a step leaves in the log: its start and its completion, each with its code and its session's id, and
+its share of the rows that come once in many steps: a checkpoint, a snapshot, and the names of finished steps. `one_row`
+writes them as one row of one table without any index: the least that SQLite can do to keep so many bytes, and what the
+targets are held against. `same_rows` writes them as the rows they are, when they come, into tables as acode has them:
+what is above it is not SQLite's work but acode's own.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ CREATE TABLE checkpoints(id INTEGER PRIMARY KEY, session_id TEXT, seq INTEGER, b
 CREATE TABLE finished(session INTEGER, step TEXT, seq INTEGER, PRIMARY KEY (session, step)) WITHOUT ROWID;
 """
 PER_ROW_BYTES = 32 + 36  # its code, and its session's id
-
+# The first row and the last one come with a session's beginning and its end, whatever it did in between.
+ROWS_BETWEEN = """
+SELECT count(*), coalesce(sum(length(CAST(body AS BLOB))), 0) FROM checkpoints
+WHERE id > (SELECT min(id) FROM checkpoints) AND id < (SELECT max(id) FROM checkpoints)
+"""
 
 Floor = Literal["one_row", "same_rows"]
 
@@ -52,19 +57,21 @@ class Bare:
 
     def _same_rows(self) -> None:
         number, session_id, mac, execute = self._number, "x" * 36, b"x" * 32, self._db.execute
-        for place, size in enumerate(self._left.events):
+        left = self._left
+        for place, size in enumerate(left.events):
             row = (number * 8 + place, session_id, number, self._text[:size], mac)
             execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", row)
-        row = (number, session_id, number, self._text[: self._left.checkpoint], mac)
-        execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?)", row)
-        if self._left.named:
-            execute("INSERT OR REPLACE INTO finished VALUES (?, ?, ?)", (1, f"work#{number}", number))
+        if number % left.steps_to_a_row:
+            return
+        execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?)", (number, session_id, number, left.row_text, mac))
+        for one in range(number - left.steps_to_a_row, number) if left.named else ():
+            execute("INSERT OR REPLACE INTO finished VALUES (?, ?, ?)", (1, f"work#{one}", one))
 
 
 class Left:
-    """What a step leaves in the log, by the last ones of a session that has run."""
+    """What a step leaves in the log, by a session that has run so many of them."""
 
-    def __init__(self, database: Path, *, named: bool) -> None:
+    def __init__(self, database: Path, *, steps: int, named: bool) -> None:
         db = apsw.Connection(os.fspath(database))
         sizes: list[Any] = list(
             db.execute(
@@ -74,13 +81,17 @@ class Left:
         )
         assert sorted(row[0] for row in sizes) == [0, 1], "a step leaves its start and its completion"
         self.events = [row[1] for row in reversed(sizes)]
-        latest = "SELECT length(CAST(body AS BLOB)) FROM checkpoints ORDER BY id DESC LIMIT 1"
-        self.checkpoint = int(next(iter(db.execute(latest)))[0])
         self.named = named
+        rows, size = next(iter(db.execute(ROWS_BETWEEN)))
+        snapshots = next(iter(db.execute("SELECT coalesce(sum(length(body) + 36), 0) FROM snapshots")))[0]
+        self.steps_to_a_row = max(1, steps // max(rows, 1))
+        self.row_text = "x" * ((size + snapshots) // max(rows, 1))
 
     @property
     def total_bytes(self) -> int:
-        return sum(self.events) + self.checkpoint + 3 * PER_ROW_BYTES + (len("work#1000") if self.named else 0)
+        events = sum(self.events) + len(self.events) * PER_ROW_BYTES
+        share = (len(self.row_text) + PER_ROW_BYTES) // self.steps_to_a_row
+        return events + share + (len("work#1000") if self.named else 0)
 
 
 GROWS_UNTIL, GROWN_FROM = 300, 450  # by then the bare database's WAL file is as long as it gets, 1,000 pages

@@ -113,7 +113,7 @@ def left_by_a_step(*, idempotent: bool) -> Left:
         with acode.session("bench", workspace=path / "workspace") as s:
             for number in range(STEPS):
                 s.step("work", work, number, idempotent=idempotent)
-        return Left(path / "workspace/.agent/workspace.db", named=True)
+        return Left(path / "workspace/.agent/workspace.db", steps=STEPS, named=True)
 
 
 def import_ms() -> float:

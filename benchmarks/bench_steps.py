@@ -77,4 +77,4 @@ def run_steps(path: Path, listener: Any = None) -> None:
 def left_by_a_step() -> Left:
     with place() as path:
         run_steps(path)
-        return Left(path / "workspace/.agent/workspace.db", named=False)
+        return Left(path / "workspace/.agent/workspace.db", steps=STEPS, named=False)

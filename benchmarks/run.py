@@ -4,6 +4,7 @@
     python3 dev.py bench steps           one of: cold_start, commands, concurrency, formats, hooks, library, page,
                                          recovery, redaction, sessions, steps, storage, sync,
                                          validation
+    python3 dev.py bench against COMMIT  steps of this acode beside those of another commit, 0.1 where none is named
     python3 dev.py bench requirements    the seeds' performance requirements, recorded in benchmarks/records/
     python3 dev.py bench peers           beside other engines, which are installed for it: steps per second,
     python3 dev.py bench at_once         many steps at once,
@@ -92,6 +93,17 @@ TARGETS: list[tuple[str, str, str, float, float]] = [
     ("NFR-040b-10", "a counter, inside the step's transaction (ms)", "steps.step_ms_median", 5, 5),
     ("durability", "a read step beside a bare commit (ratio)", "steps.ratio_of_medians", 1.3, 3.0),
     ("library", "a step of a program beside a bare commit (ratio)", "library.idempotent.ratio_of_medians", 1.3, 3.0),
+    (
+        "library",
+        "a step, not idempotent, beside a bare commit",
+        "against.not_idempotent.now_beside_bare.wall",
+        1.6,
+        2.0,
+    ),
+    ("library", "a step, not idempotent, beside 0.1 (CPU)", "against.not_idempotent.now_beside_then.cpu", 0.5, 0.7),
+    ("library", "a step, idempotent, beside 0.1 (CPU)", "against.idempotent.now_beside_then.cpu", 0.5, 0.7),
+    ("library", "a step beside 0.1 (time)", "against.idempotent.now_beside_then.wall", 1.0, 1.08),
+    ("library", "a read step of a plan beside 0.1 (time)", "against.reads_of_a_plan.now_beside_then.wall", 1.0, 1.08),
     ("library", "import acode (ms)", "library.import_ms", 40, 40),
     ("library", "first new step after 10,000 (ms)", "library.resume_10_000.first_new_step_ms", 300, 600),
     ("PROTO-06", "list 1,000 agent-memory runs (ms)", "formats.agent_memory_list.median_ms", 1000, 1000),
@@ -122,6 +134,8 @@ def main(argv: list[str]) -> int:
         from benchmarks.requirements import record
 
         return record(argv[1:])
+    if argv[:1] == ["against"]:
+        return measure({"against": "benchmarks.against"}, *argv[1:2])
     alone = sorted(path.stem.removeprefix("bench_") for path in (ROOT / "benchmarks").glob("bench_*.py"))
     if argv == ["pictures"]:
         from benchmarks.plots import draw
@@ -133,11 +147,15 @@ def main(argv: list[str]) -> int:
     if unknown:
         print(f"no benchmark {', '.join(unknown)}; there are: {', '.join([*alone, *BESIDE_PEERS])}", file=sys.stderr)
         return 2
+    return measure({name: BESIDE_PEERS.get(name, f"benchmarks.bench_{name}") for name in names})
+
+
+def measure(modules: dict[str, str], *arguments: str) -> int:
     results: dict[str, Any] = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
-    for name in names:
+    for name, module_name in modules.items():
         print(f"measuring {name} ...", file=sys.stderr)
-        module = importlib.import_module(BESIDE_PEERS.get(name, f"benchmarks.bench_{name}"))
-        results[name] = module.measure()
+        module = importlib.import_module(module_name)
+        results[name] = module.measure(*arguments)
         keep(name, results)
         for line in module.shown(results[name]) if hasattr(module, "shown") else ():
             print(line, file=sys.stderr)

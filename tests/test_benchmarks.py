@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
+from benchmarks import against
 from benchmarks.peers import kills
 from benchmarks.peers.figures import nearest, quartiles, ratios, summary
 from benchmarks.peers.syncs import syncs_between
@@ -15,6 +16,14 @@ def test_a_slow_moment_that_both_had_does_not_change_their_ratio() -> None:
     calm = ratios([2.0, 2.0, 2.0], [1.0, 1.0, 1.0])
     busy = ratios([2.0, 20.0, 2.0], [1.0, 10.0, 1.0])
     assert calm["median"] == busy["median"] == 2.0
+
+
+def test_an_earlier_version_is_held_against_this_one_turn_by_turn() -> None:
+    calm = [{"now": (0.002, 0.001), "then": (0.004, 0.003)}] * 4
+    busy = [*calm, {"now": (0.2, 0.001), "then": (0.4, 0.003)}]
+    for turns in (calm, busy):
+        found = against.ratios(turns, "now", "then")
+        assert (found["wall"], found["cpu"]) == (0.5, 0.333)
 
 
 def test_the_cost_of_a_step_and_steps_per_second_are_of_the_same_turn() -> None:

@@ -59,8 +59,13 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def code(key: bytes, previous: bytes, body: bytes) -> bytes:
-    """The message code of a log row: over its bytes as written and the code of the row before it."""
-    return _hmac(key, previous + body)
+    """The message code of a log row: over its bytes as written and the code of the row before it. As `_hmac` does it,
+    without the call: one is made for every row."""
+    inner, outer = _prepared(key)
+    within, around = inner.copy(), outer.copy()
+    within.update(previous + body)
+    around.update(within.digest())
+    return around.digest()
 
 
 def seal(key: bytes, purpose: bytes, body: bytes) -> bytes:

@@ -86,6 +86,8 @@ class Held:
         self._source: Source | None = None
         self._anchors = seal.anchor_directory(world.state_dir, world.workspace)
         self._anchored_at = world.monotonic()
+        # Whether the listener promises anything; a turn that is taken to tell nobody is felt by a step's threads.
+        self._tells_what_is_durable: bool = getattr(world.listener, "promises", True)
         if lock is not None:
             world.stop.requested = lock.asked_to_pause
         if world.lease is not None:
@@ -115,7 +117,7 @@ class Held:
         wait: bool = True,
     ) -> list[Envelope]:
         """Append in one transaction, and let it be known once it cannot be lost any more. `wait`: see `record`."""
-        with self.turn:
+        with self.journal.turn:
             envelopes = self.journal.append(*events, actor=actor, durable=durable, blobs=blobs, wait=wait)
             if not wait:
                 return envelopes
@@ -140,7 +142,7 @@ class Held:
     def settle(self, recorded: Recorded) -> None:
         """Wait until what was recorded is committed, and synced if it must be. The turn is nobody's meanwhile."""
         self.journal.settle(recorded.seq, durable=recorded.durable, patient=True)
-        if recorded.durable and (recorded.anchored or self._is_anchor_due() or self._tells_what_is_durable()):
+        if recorded.durable and (recorded.anchored or self._tells_what_is_durable or self._is_anchor_due()):
             with self.turn:
                 self.acknowledge(at_once=recorded.anchored)
 
@@ -161,10 +163,6 @@ class Held:
 
     def _is_anchor_due(self) -> bool:
         return self.world.monotonic() - self._anchored_at >= ANCHOR_EVERY_S
-
-    def _tells_what_is_durable(self) -> bool:
-        """Whether the listener promises anything; a turn that is taken to tell nobody is felt by a step's threads."""
-        return getattr(self.world.listener, "promises", True)
 
     def anchor(self, *, durable: bool) -> None:
         """What is on the disk, and no event more: an anchor ahead of its log looks like a log that was rolled back."""

@@ -233,8 +233,8 @@ async def wait_async(run: Held, seconds: float) -> bool:
 def begin_attempt(run: Held, step: Step, request: Request) -> Recording[tuple[ev.StepStarted, Failed | None]]:
     """The start of the next attempt, recorded now or with the completion of the step before it; and why it failed
     already, where it could not be prepared."""
-    with run.turn:
-        begun = run.begun.pop(step.id, None)
+    with run.journal.turn:
+        begun = run.begun.pop(step.id, None) if run.begun else None
         if begun is not None:
             emit_started(run, step, begun)
             return begun, None
@@ -308,7 +308,7 @@ def append_start(
         started = msgspec.structs.replace(started, performer=performer, call=call)
     if started.before:
         warn_of_shared(run, step.id, started.before)
-    with run.turn:  # or two that wake a session at once would both say so
+    with run.journal.turn:  # or two that wake a session at once would both say so
         record = run.record(*before, *awake(run), started, durable=careful(step, started), blobs=blobs)
     return started, record
 
@@ -348,7 +348,7 @@ def start_of(
     shown: str = "",
 ) -> tuple[ev.StepStarted, dict[str, Blob]]:
     """The start of an attempt, and what must be stored with it."""
-    session, kind = run.session, step.kind
+    session, kind = run.journal.session, step.kind
     number = session.next_attempt(step.id) if attempt is None else attempt
     defined = run.source.definition(step)
     started = ev.StepStarted(
@@ -384,8 +384,8 @@ def careful(step: Step, started: ev.StepStarted) -> bool:
 
 def awake(run: Held, reason: str = "") -> tuple[ev.Known, ...]:
     """The event with which a session that waited executes again; or plans, if that is what it did before."""
-    session = run.session
-    if session.state in (State.EXECUTING, State.PLANNING):
+    session = run.journal.session
+    if session.state is State.EXECUTING or session.state is State.PLANNING:
         return ()
     if session.state is State.PAUSED and session.before_pause is State.PLANNING:
         return (PLANNING,)
@@ -449,14 +449,14 @@ def record_end(
     request: Request | None = None,
 ) -> Recording[ev.StepCompleted]:
     """The completion, its task's completion, the checkpoint and the start of a following read, in one transaction."""
-    with run.turn:
+    with run.journal.turn:
         if request is not None:
             request.check()
             durable = durable or request.last()
         guard_after_act(run, step.id)
         source, own = run.source, own_changes(run, started, done, settled=settled)
-        touched = tuple([path for path in done.touched if path in own.touched])
-        pieces, files = in_pieces(step.id, started.attempt, own.files)
+        touched = tuple([path for path in done.touched if path in own.touched]) if done.touched else ()
+        pieces, files = in_pieces(step.id, started.attempt, own.files) if own.files else ((), ())
         completed = completion_of(run, started, done, took_ms=took_ms, settled=settled, files=files, touched=touched)
         ending = source.task_ending(step.id, completed.duration_ms)
         following = source.following_read(step) if request is not None else None
@@ -490,7 +490,7 @@ def completion_of(
     touched: tuple[str, ...],
 ) -> ev.StepCompleted:
     """A start that is on record says what was asked for; the completion only names it."""
-    flight = run.session.in_flight.get(started.step)
+    flight = run.journal.session.in_flight.get(started.step)
     start = flight.seq if flight is not None and flight.started is started else 0
     return ev.StepCompleted(
         step=started.step,

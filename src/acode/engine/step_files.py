@@ -38,7 +38,7 @@ def own_changes(run: Held, started: ev.StepStarted, done: Done, *, settled: bool
 
 def knows_files(run: Held) -> bool:
     """Whether the session has read or written files that a step may have changed."""
-    records = run.session.records
+    records = run.journal.session.records
     return records is not None and bool(records.manifest)
 
 

@@ -134,13 +134,15 @@ class StopSwitch:
 
     def at_boundary(self) -> bool:
         self.doubt()
+        if self._since is not None or self.lost is not None:
+            return True
         with self._turn:  # steps in several threads ask, and a request is found once
             if not self.pressed and self.requested():
                 self._is_request = True
                 if self._since is None:  # its signal has not come yet
                     self._by_request = True
                     self._since, self.signal = self._monotonic(), "SIGINT"
-        return self.pressed
+        return self._since is not None or self.lost is not None
 
     def at_once(self) -> bool:
         if self._hurry or self._since is None:

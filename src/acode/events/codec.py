@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Annotated, Any, get_args
 
@@ -103,7 +103,7 @@ _CLASSES: dict[str, type[Known]] = {str(cls.__struct_config__.tag): cls for cls 
 _TAGS: dict[type[Event], str] = {cls: tag for tag, cls in _CLASSES.items()}
 TYPES: frozenset[str] = frozenset(_CLASSES)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
+DAY_S = 86_400
 _LOW_BITS = 2**48 - 1
 
 
@@ -153,9 +153,9 @@ def covered(v: int, session_id: str, seq: int, body: bytes) -> bytes:
 def event_id_of(session_id: str, seq: int, at: datetime) -> str:
     """A UUID of version 7 that follows from the place and the time of an event."""
     passed = at - _EPOCH
-    ms = passed // _MILLISECOND
+    ms, us = divmod(passed.microseconds, 1000)
+    ms += (passed.days * DAY_S + passed.seconds) * 1000
     variant, low = _own_bits(session_id)
-    us = passed.microseconds % 1000
     return f"{ms >> 16:08x}-{ms & 0xFFFF:04x}-7{us:03x}-{variant}-{low + seq & _LOW_BITS:012x}"
 
 

@@ -9,6 +9,7 @@ restores it.
 from __future__ import annotations
 
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -78,14 +79,12 @@ def stored_class(cls: type[Known]) -> type[Any]:
 
 def leave_out(event: Known | Unknown, session_id: str, seq: int, boot_id: str) -> Stored:
     """The event as it is stored. `boot_id`: as the log has last named it."""
-    match event:
-        case StepStarted():
-            return _plain_start(event, session_id, boot_id) or _stored(event, session_id)
-        case StepCompleted():
-            start = 0 if event.start == seq - 1 else event.start or NO_START
-            return _plain_end(event, session_id, start) or _stored(event, session_id, start=start)
-        case _:
-            return event
+    if isinstance(event, StepStarted):
+        return _plain_start(event, session_id, boot_id) or _stored(event, session_id)
+    if isinstance(event, StepCompleted):
+        start = 0 if event.start == seq - 1 else event.start or NO_START
+        return _plain_end(event, session_id, start) or _stored(event, session_id, start=start)
+    return event
 
 
 def _stored(event: StepStarted | StepCompleted, session_id: str, **changed: Any) -> Any:
@@ -96,13 +95,23 @@ def _stored(event: StepStarted | StepCompleted, session_id: str, **changed: Any)
 
 
 def _plain_start(event: StepStarted, session_id: str, boot_id: str) -> PlainStart | None:
-    """The short form, if it says everything: what it gives back is compared, so that no field can be forgotten."""
-    asked, defined = event.asked, event.definition
-    if event.kind != "call" or asked is None or defined is None or type(defined.action) is not Call:
+    """The short form, if it says everything: all that it has no room for is usual."""
+    asked, defined, step = event.asked, event.definition, event.step
+    if event.kind != "call" or asked is None or defined is None:
         return None
-    short = PlainStart(
-        function=defined.action.function,
-        step=event.step,
+    action = defined.action
+    if (
+        type(action) is not Call
+        or _rest_of_start(event) != _START_USUAL
+        or event.key != make_key(session_id, step, event.attempt)
+        or event.task != task_of(step)
+        or defined.id != step
+        or defined.idempotent != event.idempotent
+    ):
+        return None
+    return PlainStart(
+        function=action.function,
+        step=step,
         attempt=event.attempt,
         idempotent=event.idempotent,
         boot_id="" if event.boot_id == boot_id else event.boot_id,
@@ -112,7 +121,6 @@ def _plain_start(event: StepStarted, session_id: str, boot_id: str) -> PlainStar
         unordered=not asked.ordered,
         shown=event.shown,
     )
-    return short if _start_of(short, session_id, event.boot_id) == event else None
 
 
 def _start_of(short: PlainStart, session_id: str, boot_id: str) -> StepStarted:
@@ -141,18 +149,40 @@ def _start_of(short: PlainStart, session_id: str, boot_id: str) -> StepStarted:
 def _plain_end(event: StepCompleted, session_id: str, start: int) -> PlainEnd | None:
     """The short form, if it says everything."""
     step, attempt = event.step, event.attempt
-    plain = StepCompleted(
-        step=step,
-        task=task_of(step),
-        attempt=attempt,
-        key=make_key(session_id, step, attempt),
-        duration_ms=event.duration_ms,
-        result=event.result,
-        start=event.start,
-    )
-    if plain != event:
+    if (
+        _rest_of_end(event) != _END_USUAL
+        or event.task != task_of(step)
+        or event.key != make_key(session_id, step, attempt)
+    ):
         return None
     return PlainEnd(step=step, attempt=attempt, duration_ms=event.duration_ms, result=event.result, start=start)
+
+
+def _rest(cls: type[msgspec.Struct], named: str, **usual: Any) -> dict[str, Any]:
+    """The fields of a type that a short form has no room for, with the values that they must have. They are all fields
+    but those that are named, so that none can be forgotten that is added later."""
+    defaults = {field.name: _default_of(field) for field in msgspec.structs.fields(cls)} | usual
+    rest = {name: value for name, value in defaults.items() if name not in named.split()}
+    assert msgspec.NODEFAULT not in rest.values(), f"{cls.__name__}: it is not said which value is usual"
+    return rest
+
+
+def _default_of(field: Any) -> Any:
+    return field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
+
+
+_ASKED_REST = _rest(Asked, "arguments after version ordered", digest_version=DIGEST_VERSION)
+_STEP_REST = _rest(Step, "id action idempotent")
+_CALL_REST = _rest(Call, "function")
+_start_rest = {
+    **_rest(StepStarted, "step task kind attempt key idempotent boot_id asked definition shown", action_digest=""),
+    **{f"asked.{name}": value for name, value in _ASKED_REST.items()},
+    **{f"definition.{name}": value for name, value in _STEP_REST.items()},
+    **{f"definition.action.{name}": value for name, value in _CALL_REST.items()},
+}
+_end_rest = _rest(StepCompleted, "step task attempt key duration_ms result start")
+_rest_of_start, _START_USUAL = attrgetter(*_start_rest), (*_start_rest.values(),)
+_rest_of_end, _END_USUAL = attrgetter(*_end_rest), (*_end_rest.values(),)
 
 
 # From a row.

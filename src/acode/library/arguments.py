@@ -89,8 +89,8 @@ def _is_json(value: Any, depth: int) -> bool:
     if depth > DEPTH_MAX:
         return False
     if kind is list:
-        for item in value:  # noqa: SIM110 - a generator would cost more than the look
-            if not _is_json(item, depth + 1):
+        for item in value:  # noqa: SIM110 - a generator, or a call for each text, would cost more than the look
+            if type(item) is not str and not _is_json(item, depth + 1):
                 return False
         return True
     if kind is dict:

@@ -6,8 +6,8 @@ import contextvars
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from types import AsyncGeneratorType, CodeType, CoroutineType, GeneratorType
-from typing import Any, Literal
+from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType
+from typing import Any, Literal, NoReturn
 
 import msgspec
 
@@ -20,6 +20,7 @@ from acode.library.step_identity import Scope, runner
 
 ATTEMPTS_MAX = 100
 CO_COROUTINE, CO_GENERATOR, CO_ASYNC_GENERATOR = 0x80, 0x20, 0x200
+MAKES_GENERATOR = CO_GENERATOR | CO_ASYNC_GENERATOR
 OnChange = Literal["raise", "keep", "rerun", "insert"]
 Undo = Callable[[Any], object] | Command
 
@@ -156,9 +157,14 @@ class Begun:
 
     def inside(self) -> Scope:
         """The place where the step's own function asks for steps."""
-        work = self.work
-        rerun = work.how.on_change == "rerun"
-        return Scope(self.id, repeated=self.attempt > 1, certain=work.asked.ordered, rerun=rerun, within=self.parent)
+        work, started = self.work, self.started
+        return Scope(
+            self.id,
+            repeated=started is not None and started.attempt > 1,
+            certain=work.asked.ordered,
+            rerun=work.how.on_change == "rerun",
+            within=self.parent,
+        )
 
 
 class TimedOut(Exception):
@@ -199,7 +205,7 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 def flags_of(function: Callable[..., Any]) -> int:
     """Whether calling it makes a value, a coroutine or a generator; `inspect` is not loaded for the sake of asking."""
-    code = code_of(function)
+    code = function.__code__ if type(function) is FunctionType else code_of(function)
     return 0 if code is None else code.co_flags
 
 
@@ -227,14 +233,13 @@ def close_unbegun(value: Any) -> None:
             value.close()
 
 
-def refuse_generator(flags: int, step: str) -> None:
+def refuse_generator(step: str) -> NoReturn:
     """Before anything is recorded: calling a generator's function does nothing, and its result is no value."""
-    if flags & (CO_GENERATOR | CO_ASYNC_GENERATOR):
-        raise Usage(
-            f"the function of step {step} makes a generator, which cannot be recorded and has done nothing yet",
-            hint="Let the step return a list: s.step(name, lambda: list(function())).",
-            step=step,
-        )
+    raise Usage(
+        f"the function of step {step} makes a generator, which cannot be recorded and has done nothing yet",
+        hint="Let the step return a list: s.step(name, lambda: list(function())).",
+        step=step,
+    )
 
 
 def call_of(function: Callable[..., Any], undo: Undo | None) -> Call:

@@ -17,7 +17,7 @@ from acode.library import values
 from acode.library.arguments import Arguments
 from acode.library.declarations import OnChange
 from acode.library.step_identity import Scope, Taken
-from acode.state import NESTED, State, StepRecord
+from acode.state import NESTED, TERMINAL, State, StepRecord
 from acode.steps.interface import Done
 from acode.store.blobs import INLINE_BYTES_MAX
 from acode.store.step_index import Finished
@@ -69,6 +69,20 @@ class Record:
         self._nested_before = run.session.steps_done - run.session.tasks_done
         self._finished = Finished(run.store, run.session.session_id, run.journal.unindexed)
         self._works: dict[str, Work | None] | None = None
+
+    def is_new(self, step: str, scope: Scope) -> bool:
+        """Whether nothing can be on record of it: the session, which goes on, began with this run of its program and
+        knows no such step. Then there is nothing to look up, to compare or to refuse."""
+        session = self.run.journal.session
+        records = session.records
+        return (
+            self._known_before == 0
+            and not scope.repeated
+            and records is not None
+            and step not in records.steps
+            and step not in session.in_flight
+            and session.state not in TERMINAL
+        )
 
     def find(self, step: str, scope: Scope) -> ev.StepCompleted | None:
         """Its completion; None only where the log proves that there is none."""
@@ -260,7 +274,8 @@ class Record:
             return Done()
         raw = type(value) is bytes
         data = value if raw else values.encode(value)
-        secret = self.run.world.redactor.matches(data.decode("utf-8", "surrogateescape"))
+        redactor = self.run.world.redactor
+        secret = redactor.matches(data.decode("utf-8", "surrogateescape")) if raw else redactor.matches_in(data)
         if not (raw or secret or len(data) > INLINE_BYTES_MAX):
             return Done(result=msgspec.Raw(b'{"v":' + data + b"}"))
         name, blob = self.run.store.keep(data, "sensitive" if secret else "output")

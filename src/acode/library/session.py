@@ -22,6 +22,7 @@ from acode.library import values
 from acode.library.arguments import arguments_of, of_command
 from acode.library.declarations import (
     CO_COROUTINE,
+    MAKES_GENERATOR,
     Begun,
     How,
     OnChange,
@@ -136,7 +137,8 @@ class Session:
         flags = flags_of(function)
         if flags & CO_COROUTINE:
             return self._do_async(name, function, args, kwargs, how)
-        refuse_generator(flags, name)
+        if flags & MAKES_GENERATOR:
+            refuse_generator(name)
         begun = self._ask_call(name, function, args, kwargs, how)
         if begun.found:
             return begun.result
@@ -173,12 +175,12 @@ class Session:
         return begun.result
 
     def _called(self, begun: Begun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        scope = begun.inside()
+        scope, timeout_s = begun.inside(), begun.work.how.timeout_s
         token = CURRENT.set(Current(self, scope))
         try:
-            if begun.work.how.timeout_s is None:
+            if timeout_s is None:
                 return function(*args, **kwargs)
-            return bounded(lambda: function(*args, **kwargs), scope, begun.work.how.timeout_s)
+            return bounded(lambda: function(*args, **kwargs), scope, timeout_s)
         finally:
             CURRENT.reset(token)
 

@@ -62,10 +62,11 @@ class StepRequests:
         starts: bool = True,
     ) -> Begun:
         """Find it on record, or begin it. `starts` False: somebody has to prepare before it can begin."""
-        with self.run.turn:
+        with self.run.journal.turn:
             self.at_boundary()
             scope = self.scope()
-            self._refuse_given_up(scope)
+            if scope is not self.top:  # nobody gives the session itself up
+                self._refuse_given_up(scope)
             taken = scope.take(name)
             asked = ev.Asked(
                 arguments=arguments.digest,
@@ -74,17 +75,19 @@ class StepRequests:
                 version=how.version,
                 ordered=taken.certain,
             )
-            question = Question(asked, arguments, taken, scope, shown, how.on_change)
-            completed = self._on_record(question)
-            if completed is not None:
-                self.found += 1
-                self.record.finished_top += scope.top
-                return Begun(taken.id, scope, completed=completed, result=self.record.unpack(completed))
-            self._raise_caught(question)
-            self._refuse_unrunnable(taken.id)
-            undo = how.undo if isinstance(how.undo, (str, tuple)) else None
+            undo = how.undo if how.undo is not None and isinstance(how.undo, (str, tuple)) else None
+            question = None
+            if not self.record.is_new(taken.id, scope):
+                question = Question(asked, arguments, taken, scope, shown, how.on_change)
+                completed = self._on_record(question)
+                if completed is not None:
+                    self.found += 1
+                    self.record.finished_top += scope.top
+                    return Begun(taken.id, scope, completed=completed, result=self.record.unpack(completed))
+                self._raise_caught(question)
+                self._refuse_unrunnable(taken.id)
             step = Step(id=taken.id, action=action(), idempotent=how.idempotent, timeout_s=how.timeout_s, undo=undo)
-            if taken.ordered:
+            if question is not None and taken.ordered:
                 self.record.refuse_the_same_by_another_name(step, question)
             text = self.run.world.redactor.text(shown())
             begun = Begun(taken.id, scope, work=Work(step=step, how=how, asked=asked, shown=text))
@@ -153,7 +156,7 @@ class StepRequests:
             raise StepTimeout(f"step {step} ran out of its time: this attempt of it is given no more steps", step=step)
 
     def _refuse_unrunnable(self, step_id: str) -> None:
-        session = self.run.session
+        session = self.run.journal.session
         if session.terminal:
             raise TerminalState(
                 f"session {session.session_id[-8:]} is {session.state}, and step {step_id} is none of its steps",
@@ -181,7 +184,7 @@ class StepRequests:
         request = Request(
             retry=retry,
             check=self.refuse_if_not_usable,
-            before=lambda: self.handled(begun),
+            before=lambda: self.handled(begun) if begun.parent.failed else (),
             asked=work.asked,
             shown=work.shown,
             prepares=work.step.kind != "call",
@@ -223,7 +226,8 @@ class StepRequests:
 
     def finished(self, begun: Begun) -> None:
         self.record.finished_top += begun.parent.top
-        if self._flusher is None and self.run.journal.durable_seq < self.run.session.seq:
+        journal = self.run.journal
+        if self._flusher is None and journal.durable_seq < journal.session.seq:
             self._flusher = threading.Thread(target=self._keep_flushing, name="acode-flush", daemon=True)
             self._flusher.start()
 

@@ -375,10 +375,10 @@ def _simple(value: Any, depth: int) -> bool:
 
 def shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """Arguments for people, cut short."""
-    words = [short_text(value) for value in args]
+    text = ", ".join(map(short_text, args))
     if kwargs:
-        words += [f"{name}={short_text(value)}" for name, value in kwargs.items()]
-    text = ", ".join(words)
+        named = [f"{name}={short_text(value)}" for name, value in kwargs.items()]
+        text = ", ".join([text, *named] if args else named)
     return text if len(text) <= SHOWN_CHARACTERS_MAX else text[:SHOWN_CHARACTERS_MAX] + "…"
 
 

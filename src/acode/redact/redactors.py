@@ -83,6 +83,12 @@ class Redactor:
         """Whether any rule finds a secret in it."""
         return self.text(s) != s
 
+    def matches_in(self, data: bytes) -> bool:
+        """The same for text in UTF-8; bytes that are none are looked at as well as they can be."""
+        if len(data) <= LOOK_BYTES_MAX and not self._look(data):
+            return False
+        return self.matches(data.decode("utf-8", "surrogateescape"))
+
     def stream(self) -> Stream:
         return Stream(self)
 

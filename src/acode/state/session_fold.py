@@ -100,13 +100,18 @@ def advance(session: Session, envelope: Envelope) -> Session:
 
 def mark(envelope: Envelope) -> Mark:
     event = envelope.event
+    kind = type(event)
+    if kind is ev.StepStarted or kind is ev.StepCompleted:  # of these there are thousands
+        task, step = event.task, event.step  # type: ignore[union-attr]
+    else:
+        task, step = getattr(event, "task", None), getattr(event, "step", None)
     return Mark(
         event_id=envelope.event_id,
         seq=envelope.seq,
         at=envelope.at,
         type=envelope.type,
-        task=getattr(event, "task", None) if type(event) is not ev.SessionCreated else None,
-        step=getattr(event, "step", None),
+        task=task if kind is not ev.SessionCreated else None,
+        step=step,
     )
 
 
@@ -202,7 +207,7 @@ def _step_started(session: Session, event: ev.StepStarted, envelope: Envelope) -
     session.started_any = True
     session.last_attempted = event.step
     session.in_flight[event.step] = InFlight(
-        started=with_boot(event, session.boot_id),
+        started=event if event.boot_id else with_boot(event, session.boot_id),
         seq=envelope.seq,
         at=envelope.at,
         failures=before.failures if before else 0,
@@ -210,7 +215,8 @@ def _step_started(session: Session, event: ev.StepStarted, envelope: Envelope) -
     if event.performer is not None:
         see_performer(session, event.performer)
     if session.steps_from.asked:
-        session.steps_total = max(session.steps_total, session.steps_done + len(session.in_flight))
+        known = session.steps_done + len(session.in_flight)
+        session.steps_total = max(session.steps_total, known)
         if event.definition is not None and isinstance(event.definition.action, Run):
             session.secret_env = tuple(dict.fromkeys((*session.secret_env, *event.definition.action.secret_env)))
 
@@ -231,7 +237,7 @@ def _step_completed(session: Session, event: ev.StepCompleted, envelope: Envelop
     flight = session.in_flight.pop(event.step, None)
     session.last_completed = mark(envelope)
     session.last_attempted = event.step
-    if not _failed_meanwhile(session, flight):
+    if session.failure is not None and not _failed_meanwhile(session, flight):
         session.failure = None
     session.steps_done += 1
     source = session.steps_from

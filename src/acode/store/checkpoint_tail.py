@@ -52,22 +52,27 @@ class Tail(msgspec.Struct):
     completions: int = 0
     is_one_more: bool = False
     last: ck.Checkpoint | None = None
+    due_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.due_bytes = ck.due_bytes(self.row)
 
     def add(self, event: ev.Known | ev.Unknown, seq: int, size: int) -> bool:
         """One event more; whether a row must stand at it, or behind it in the same transaction."""
         self.size += size
         kind = type(event)
-        if kind is ev.StepCompleted:
-            assert isinstance(event, ev.StepCompleted)
+        if isinstance(event, ev.StepCompleted):
             self.completions += 1
             self.unindexed[event.step] = seq
-            return self.is_due
+            return self.size >= self.due_bytes
+        if kind is ev.StepStarted:
+            return False
         self.is_one_more = self.is_one_more or kind in WITH_A_ROW_IN_VERSION_2
         return kind in WITH_A_ROW
 
     @property
     def is_due(self) -> bool:
-        return self.size >= ck.due_bytes(self.row)
+        return self.size >= self.due_bytes
 
     @property
     def checkpoint_id(self) -> int:

@@ -187,7 +187,14 @@ class Journal:
             apart = self._store.wal.usable
             with self.turn:
                 if self.committed.seq < seq:
-                    self._commit_waiting(full=durable and not apart)
+                    if self._dead:
+                        raise self._refusal()
+                    self._dead = True
+                    try:
+                        self._commit(full=durable and not apart)
+                    except BaseException as error:
+                        self._roll_back(error)
+                    self._dead = False
                 elif durable and not apart and self.durable_seq < seq:
                     self._commit_again()
             if not durable:
@@ -199,16 +206,6 @@ class Journal:
         """Make all that was said so far survive a power cut."""
         if self._exists:
             self.settle(self.session.seq, durable=True)
-
-    def _commit_waiting(self, *, full: bool) -> None:
-        if self._dead:
-            raise self._refusal()
-        self._dead = True
-        try:
-            self._commit(full=full)
-        except BaseException as error:
-            self._roll_back(error)
-        self._dead = False
 
     def _commit(self, *, full: bool) -> None:
         """One transaction: the fence, all rows that wait, a checkpoint for them."""
@@ -298,11 +295,13 @@ class Journal:
             self._syncing = True
         reached, synced = self.committed, False
         try:
-            synced = self._sync_wal()
-        except AcodeError:
+            synced = self._store.wal.sync()
+        except (AcodeError, *database.NAMED) as error:
             self._dead = self._dead_disk = True
             database.leave_wal_alone(self._store.db)
-            raise
+            if isinstance(error, AcodeError):
+                raise
+            raise database.named(error, self._store.path) from error
         finally:
             with self._sync_lock:
                 self._syncing = False
@@ -311,12 +310,6 @@ class Journal:
                     self._note_durable(reached)
                 if self._waiting:
                     self._synced.notify_all()
-
-    def _sync_wal(self) -> bool:
-        try:
-            return self._store.wal.sync()
-        except database.NAMED as error:
-            raise database.named(error, self._store.path) from error
 
     def _note_durable(self, reached: Position) -> None:
         if reached.seq > self.durable_seq:
@@ -385,9 +378,10 @@ class Journal:
                 self._begin_again()
         if blobs:
             self._insert_blobs(blobs)
-        if self._keeps_checkpoints and (due or (self._tail.is_due and not self.session.in_flight)):
+        if (due or (not self.session.in_flight and self._tail.is_due)) and self._keeps_checkpoints:
             self._checkpoint_for = envelopes[-1].event
-        self._note_standing()
+        if self.session.state is not self._noted_as:
+            self._note_standing()
         return envelopes
 
     def _write_event(self, envelope: Envelope, written: list[Envelope]) -> bool:
@@ -435,8 +429,6 @@ class Journal:
 
     def _note_standing(self) -> None:
         """For lists of sessions. Once while it runs: another page in the commit of every step would cost too much."""
-        if self.session.state is self._noted_as:
-            return
         standing = session_index.standing_of(self.session)
         self._noted_as = self.session.state if standing == session_index.RUNNING else None
         if standing == session_index.RUNNING == self._standing:

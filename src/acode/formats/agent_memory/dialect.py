@@ -22,6 +22,7 @@ Kind = Literal[
 BOM = b"\xef\xbb\xbf"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_DAY_S = 86_400
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _FILE_TIME = re.compile(r"(\d{8})-(\d{4})(?:\d{2})?(?:\D.*)?")
 _EPOCH_MILLISECONDS_FROM = 100_000_000_000
@@ -58,6 +59,7 @@ KINDS: dict[str, Kind] = {
     "run-started": "resumed",
     "session-resumed": "resumed",
 }
+OF_NEWER_VERSIONS = ("bootstrap-", "dependency-", "development-", "unified-")
 TASK_KINDS = frozenset({"created", "started", "verified", "completed", "failed", "blocked"})
 _FILE_OF_CREATION = {
     "prd-created": "prd.md",
@@ -96,6 +98,16 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 def parse(line: bytes) -> LineEvent | Unreadable | None:
     """The event on this line; None for a blank line; the reason where there is no event on it."""
+    try:
+        said = _strict.decode(line)
+        if said.event_type or said.type:
+            return said
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass  # a blank line, a byte order mark, or whatever else one line in a thousand is
+    return _parse_closely(line)
+
+
+def _parse_closely(line: bytes) -> LineEvent | Unreadable | None:
     line = line.removeprefix(BOM).strip()
     if not line:
         return None
@@ -174,7 +186,7 @@ def phase_of(said: LineEvent) -> int | None:
 
 def is_newer(name: str) -> bool:
     """Whether only newer versions of the pack, which can bootstrap a project, write events of this type."""
-    return name.startswith(("bootstrap-", "dependency-", "development-", "unified-"))
+    return name.startswith(OF_NEWER_VERSIONS)
 
 
 def artifact_made(name: str, said: LineEvent) -> str | None:
@@ -231,7 +243,8 @@ def moment(at_us: int) -> datetime:
 
 
 def _since_epoch(value: datetime) -> int:
-    return (value - _EPOCH) // _MICROSECOND
+    passed = value - _EPOCH  # whose division by a microsecond would cost as much as the parsing
+    return (passed.days * _DAY_S + passed.seconds) * 1_000_000 + passed.microseconds
 
 
 def _phase(value: object) -> int | None:

@@ -36,6 +36,8 @@ Point = tuple[Order, str, "int | None"]
 BEFORE_ALL_TIME_US = -(2**62)
 FAILURE_CHARS_MAX = 2_000
 UNKNOWN_TYPES_SHOWN_MAX = 10
+SPELLINGS_KEPT_MAX = 1_000  # of types that mean nothing here
+TOLD_BY_NAME = ("task-", *dialect.OF_NEWER_VERSIONS)
 _ENDINGS: dict[str, Ending] = {"run-failed": "failed", "run-cancelled": "cancelled"}
 
 
@@ -76,14 +78,16 @@ class EventFold:
         """All lines of one event file, as (bytes, ended with a newline); None stands for a line over the limit."""
         place: Order = (dialect.file_time_us(file.rsplit("/", 1)[-1]) or BEFORE_ALL_TIME_US, "", folder_actor, file, 0)
         untimed, first_untimed = 0, 0
+        ours = folder_actor == OUR_ACTOR
+        parse, time_us, kinds = dialect.parse, dialect.time_us, self._kinds  # a log has millions of lines
         for number, (line, ended) in enumerate(lines, start=first_line):
-            said = dialect.Unreadable("longer than an event may be") if line is None else dialect.parse(line)
+            said = dialect.Unreadable("longer than an event may be") if line is None else parse(line)
             if said is None:
                 continue
             if isinstance(said, dialect.Unreadable):
                 self._skip(file, number, said.reason if ended else "a torn last line")
                 continue
-            at_us = dialect.time_us(said.timestamp)
+            at_us = time_us(said.timestamp)
             if at_us is None:
                 # Files are append-only: an event without a time of its own happened right after the line before it.
                 order = (place[0], place[1], place[2], file, number)
@@ -94,37 +98,45 @@ class EventFold:
                 if self._last_activity_us is None or at_us > self._last_activity_us:
                     self._last_activity_us = at_us
             place = order
-            self._count(said, line or b"")
-            self._fold(said, order, at_us, ours=folder_actor == OUR_ACTOR)
+            self._count(said.event_id, line or b"")
+            spelled = said.event_type or said.type or ""
+            name, kind = kinds.get(spelled) or self._kind(spelled)
+            if kind in dialect.TASK_KINDS:
+                self._fold_task(said, kind, (order, name, at_us), ours=ours)
+            elif kind != "other":
+                self._fold(said, kind, (order, name, at_us), ours=ours)
+            elif name.startswith(TOLD_BY_NAME):
+                self._note_unknown(name)
         if untimed:
             self.warn(
                 f"{file} line {first_untimed}: {untimed} event{'s' if untimed > 1 else ''} without a usable timestamp;"
                 " each takes its place after the line before it"
             )
 
-    def _count(self, said: dialect.LineEvent, line: bytes) -> None:
+    def _count(self, event_id: str | None, line: bytes) -> None:
         self.events_read += 1
-        key = hash(said.event_id) if said.event_id else hash(line.strip())
-        if key in self._seen:
+        key, seen = hash(event_id or line.strip()), self._seen
+        if key in seen:
             self.duplicates += 1
-        elif len(self._seen) < DUPLICATES_TRACKED_MAX:
-            self._seen.add(key)
+        elif len(seen) < DUPLICATES_TRACKED_MAX:
+            seen.add(key)
 
     def _kind(self, spelled: str) -> tuple[str, dialect.Kind]:
-        known = self._kinds.get(spelled)
-        if known is None:
-            name = dialect.folded(spelled)
-            known = (name, dialect.KINDS.get(name, "other"))
-            if known[1] != "other":
-                self._kinds[spelled] = known
+        name = dialect.folded(spelled)
+        known = (name, dialect.KINDS.get(name, "other"))
+        if known[1] != "other" or len(self._kinds) < SPELLINGS_KEPT_MAX:
+            self._kinds[spelled] = known
         return known
 
-    def _fold(self, said: dialect.LineEvent, order: Order, at_us: int | None, *, ours: bool) -> None:
-        name, kind = self._kind(said.spelled)
-        point: Point = (order, name, at_us)
-        if kind in dialect.TASK_KINDS:
-            self._fold_task(said, kind, point, ours=ours)
-        elif kind in {"phase", "phase_done", "gate"}:
+    def _note_unknown(self, name: str) -> None:
+        if dialect.is_newer(name):
+            self._newer = True
+        elif len(self._unknown_task_types) < UNKNOWN_TYPES_SHOWN_MAX:
+            self._unknown_task_types.add(name)
+
+    def _fold(self, said: dialect.LineEvent, kind: dialect.Kind, point: Point, *, ours: bool) -> None:
+        name = point[1]
+        if kind in {"phase", "phase_done", "gate"}:
             self._fold_phase(said, kind, point, ours=ours)
         elif kind == "made":
             made = dialect.artifact_made(name, said)
@@ -136,18 +148,16 @@ class EventFold:
         elif kind == "resumed":
             self._keep_latest("reopened", point)
             self._fold_approval(said, point, ours=ours)
-        elif dialect.is_newer(name):
-            self._newer = True
-        elif name.startswith("task-") and len(self._unknown_task_types) < UNKNOWN_TYPES_SHOWN_MAX:
-            self._unknown_task_types.add(name)
 
     def _fold_task(self, said: dialect.LineEvent, kind: str, point: Point, *, ours: bool) -> None:
-        task = dialect.task_id_of(said)
-        order = point[0]
-        if task is None:
-            self._skip(order[3], order[4], f"a {point[1]} event without a usable task id")
-            return
-        marks = self._tasks.get(task)
+        task, order = said.task_id, point[0]
+        marks = self._tasks.get(task) if task is not None else None
+        if task is None or marks is None:  # one that is known already can be used as it stands
+            task = dialect.task_id_of(said)
+            if task is None:
+                self._skip(order[3], order[4], f"a {point[1]} event without a usable task id")
+                return
+            marks = self._tasks.get(task)
         if marks is None:
             if len(self._tasks) >= TASKS_MAX:
                 self._tasks_refused += 1
@@ -155,7 +165,8 @@ class EventFold:
             marks = self._tasks[task] = {"first": point}
         elif order < marks["first"][0]:
             marks["first"] = point
-        if _later(point, marks.get(kind)):
+        known = marks.get(kind)
+        if known is None or order > known[0]:
             marks[kind] = point
         if kind == "created":
             self._fold_title(task, said, order)
@@ -166,7 +177,9 @@ class EventFold:
         if kind == "completed" and not ours:
             # Only the events of others count: acode's own completion must not cancel their later `verified`.
             self._completed_by_others.add(task)
-        self._keep_latest("reopened", point)
+        reopened = self._latest.get("reopened")
+        if reopened is None or order > reopened[0]:
+            self._latest["reopened"] = point
 
     def _fold_title(self, task: str, said: dialect.LineEvent, order: Order) -> None:
         title = dialect.details_of(said).get("title")

@@ -1,0 +1,163 @@
+"""Short forms of a step's start and end: taken where they say everything, and nothing that is unusual is dropped."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from acode.events import ENVELOPE_VERSION, Envelope, decode, encode, event_id_of, make_key
+from acode.events import types as ev
+from acode.events.definition import Call, NamedFile, Retry, Step
+from tests.builders import SESSION
+
+AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
+ASKED = ev.Asked(arguments="a" * 64, digest_version=2, after="pay", version="3", ordered=True)
+START = ev.StepStarted(
+    step="pay#2",
+    task="pay#2",
+    kind="call",
+    attempt=1,
+    key=make_key(SESSION, "pay#2", 1),
+    action_digest="",
+    boot_id="b",
+    asked=ASKED,
+    definition=Step(id="pay#2", action=Call(function="shop:pay")),
+    shown="7",
+)
+END = ev.StepCompleted(
+    step="pay#2", task="pay#2", attempt=1, key=START.key, duration_ms=4, result={"v": "paid"}, start=6
+)
+
+UNUSUAL_START: dict[str, Any] = {
+    "step": "refund",
+    "task": "shop",
+    "kind": "model",
+    "attempt": 2,
+    "key": "another key",
+    "action_digest": "0" * 64,
+    "idempotent": True,
+    "boot_id": "another boot",
+    "place_made": True,
+    "before": (ev.PreImage(path="a.txt", kind="absent"),),
+    "before_complete": False,
+    "astray": ("link",),
+    "after_sha256": "1" * 64,
+    "after_mode": 0o644,
+    "target": {"database": "shop"},
+    "asked": None,
+    "definition": None,
+    "definition_blob": "2" * 64,
+    "shown": "",
+    "performer": ev.Performer(pid=1, started=1.0, boot_id="b"),
+    "call": ev.ToolCall(id="c", tool="shell"),
+}
+UNUSUAL_ASKED: dict[str, Any] = {"arguments": "b", "digest_version": 1, "after": None, "version": "", "ordered": False}
+UNUSUAL_STEP: dict[str, Any] = {
+    "id": "refund",
+    "action": Call(function="shop:refund"),
+    "idempotent": True,
+    "timeout_s": 3.0,
+    "retry": Retry(attempts=2),
+    "undo": "true",
+    "title": "Pay",
+}
+UNUSUAL_CALL: dict[str, Any] = {
+    "function": "shop:refund",
+    "undo": "shop:take_back",
+    "files": (NamedFile(path="a.txt"),),
+    "more": True,
+}
+UNUSUAL_END: dict[str, Any] = {
+    "step": "refund",
+    "task": "shop",
+    "attempt": 2,
+    "key": "another key",
+    "duration_ms": 0,
+    "settled": True,
+    "output": ev.Output(tail="done"),
+    "files": (ev.FileState(path="a.txt", sha256="3" * 64, mode=0o100644),),
+    "touched": ("a.txt",),
+    "unrecorded": 1,
+    "result": None,
+    "asked": ASKED,
+    "spent": ev.Spent(input_tokens=1, output_tokens=1),
+    "start": 3,
+}
+
+
+def said(event: Any, seq: int = 7) -> Envelope:
+    event_id = event_id_of(SESSION, seq, AT)
+    return Envelope(
+        v=ENVELOPE_VERSION,
+        session_id=SESSION,
+        seq=seq,
+        event_id=event_id,
+        at=AT,
+        actor="system",
+        key_id="",
+        event=event,
+    )
+
+
+def read_back(event: Any) -> Any:
+    return decode(encode(said(event)), SESSION, 7).event
+
+
+CHANGED_STARTS = {
+    **{name: msgspec.structs.replace(START, **{name: value}) for name, value in UNUSUAL_START.items()},
+    **{
+        f"asked.{name}": msgspec.structs.replace(START, asked=msgspec.structs.replace(ASKED, **{name: value}))
+        for name, value in UNUSUAL_ASKED.items()
+    },
+    **{
+        f"definition.{name}": msgspec.structs.replace(
+            START, definition=msgspec.structs.replace(START.definition, **{name: value})
+        )
+        for name, value in UNUSUAL_STEP.items()
+    },
+    **{
+        f"definition.action.{name}": msgspec.structs.replace(
+            START,
+            definition=msgspec.structs.replace(
+                START.definition, action=msgspec.structs.replace(START.definition.action, **{name: value})
+            ),
+        )
+        for name, value in UNUSUAL_CALL.items()
+    },
+}
+
+
+def test_plain_steps_are_stored_in_their_short_forms_and_come_back_whole() -> None:
+    assert b'"type":"step_started","function":"shop:pay"' in encode(said(START))
+    assert b'"type":"step_completed","step":"pay#2","duration_ms":4,"result"' in encode(said(END))
+    assert (read_back(START), read_back(END)) == (START, END)
+
+
+@pytest.mark.parametrize("name", CHANGED_STARTS)
+def test_a_start_with_anything_unusual_comes_back_with_it(name: str) -> None:
+    assert CHANGED_STARTS[name] != START
+    assert read_back(CHANGED_STARTS[name]) == CHANGED_STARTS[name]
+
+
+@pytest.mark.parametrize("name", UNUSUAL_END)
+def test_an_end_with_anything_unusual_comes_back_with_it(name: str) -> None:
+    changed = msgspec.structs.replace(END, **{name: UNUSUAL_END[name]})
+    assert changed != END and read_back(changed) == changed
+
+
+@pytest.mark.parametrize(
+    ("cls", "unusual"),
+    [
+        (ev.StepStarted, UNUSUAL_START),
+        (ev.Asked, UNUSUAL_ASKED),
+        (Step, UNUSUAL_STEP),
+        (Call, UNUSUAL_CALL),
+        (ev.StepCompleted, UNUSUAL_END),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_this_file_knows_every_field_that_a_short_form_could_drop(cls: type[Any], unusual: dict[str, Any]) -> None:
+    assert {field.name for field in msgspec.structs.fields(cls)} == set(unusual)
