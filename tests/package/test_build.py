@@ -13,7 +13,7 @@ from dev import ROOT
 from tests.package.conftest import build
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = {"agent", "langgraph", "metrics", "otel", "postgres", "pydantic-ai", "re2"}
+EXTRAS = {"agent", "fleet", "langgraph", "mcp", "metrics", "otel", "postgres", "pydantic-ai", "re2", "ui"}
 
 
 def unpacked(sdist: Path, into: Path) -> Path:
