@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,8 @@ class Machine:
                 limits.setattr(pusher, "OWNERSHIP_S_MAX", PATIENCE_S)
             return self._acode(*args, env=self.env)
 
-    def process(self, *args: str | Path, **env: str) -> Running:
-        program = ("-c", PATIENT) if self.patient else ("-m", "acode")
+    def process(self, *args: str | Path, program: Sequence[str] = (), **env: str) -> Running:
+        program = program or (("-c", PATIENT) if self.patient else ("-m", "acode"))
         return self._acode.process(*args, env={**self.env, **env}, program=program)
 
     def stop(self) -> None:

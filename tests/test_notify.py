@@ -10,12 +10,17 @@ from typing import Any
 import pytest
 
 from acode import notify
+from acode.config.settings import NOTIFY_CAUSES
 from tests.cli.plans import GATE, save
-from tests.driver import Acode
+from tests.driver import WAIT_S_MAX, Acode
 
 UNKNOWN = "title: Pay\ntasks: [{title: t, steps: [{run: 'echo begun; sleep 60', id: pay, title: Pay}]}]"
 FAILS = "title: Fails\ntasks: [{title: t, steps: [{run: 'exit 3', id: work}]}]"
+WRITES = "title: Made\ntasks: [{title: t, steps: [{write: {path: made.txt, content: ours}}, {run: 'exit 3'}]}]"
 WELL = "title: Well\ntasks: [{title: t, steps: [{run: 'true'}]}]"
+
+# One attempt of the policy's own, at once.
+IMPATIENT = {"ACODE_RESUME_MAX_RESUME_ATTEMPTS": "1", "ACODE_RESUME_COOLDOWN_SECONDS_TOOL_FAILURE": "0"}
 
 
 @pytest.fixture
@@ -73,11 +78,8 @@ def test_the_same_failure_is_reported_once_and_another_one_again(acode: Acode, w
 
 
 def test_files_that_somebody_changed_are_reported_once(acode: Acode, workspace: Path, told: Path) -> None:
-    write = "title: Made\ntasks: [{title: t, steps: [{write: {path: made.txt, content: ours}}, {run: 'exit 3'}]}]"
-    acode("run", save(workspace, write))
-    (workspace / "made.txt").write_text("theirs")
-    for _ in range(2):
-        acode("resume", "--last", "--yes")
+    mismatch(acode, workspace)
+    acode("resume", "--last", "--yes")
     assert causes(told).count("mismatch") == 1
 
 
@@ -108,22 +110,88 @@ tasks: [{title: t, steps: [{write: {path: a.txt, content: x}}, {run: 'test -e go
     assert causes(path) == ["mismatch"]
 
 
-@pytest.mark.parametrize(
-    ("command", "problem"),
-    [
-        *[("exit 5", "ended with 5"), ("sleep 60 & wait", "took over 0.2 s"), ("exec /no/such/one", "ended with 127")],
-        ("kill -9 $$", f"ended with -{signal.SIGKILL}"),
-    ],
-)
-def test_a_notifier_that_fails_hangs_or_is_killed_is_a_line_in_the_log(
-    acode: Acode, workspace: Path, monkeypatch: pytest.MonkeyPatch, command: str, problem: str
-) -> None:
-    monkeypatch.setattr(notify, "NOTIFY_S_MAX", 0.2)
-    configured(acode, workspace, command)
-    assert acode("run", save(workspace, GATE)).exit_code == 10
+# Each cause, with a notifier that does not do its work.
+
+
+def gate(acode: Acode, workspace: Path) -> int:
+    return acode("run", save(workspace, GATE)).exit_code
+
+
+def unknown(acode: Acode, workspace: Path) -> int:
+    running = acode.process("run", save(workspace, UNKNOWN))
+    running.wait_for_line("│ begun")
+    running.kill_everything()
+    return acode("resume", "--last", "--yes").exit_code
+
+
+def escalated(acode: Acode, workspace: Path) -> int:
+    acode("run", save(workspace, FAILS.replace("id: work", "id: work, idempotent: true")))
+    acode("resume", "--last", "--auto", env=IMPATIENT)
+    return acode("resume", "--last", "--auto", env=IMPATIENT).exit_code
+
+
+def mismatch(acode: Acode, workspace: Path) -> int:
+    acode("run", save(workspace, WRITES))
+    (workspace / "made.txt").write_text("theirs")
+    return acode("resume", "--last", "--yes").exit_code
+
+
+def failed(acode: Acode, workspace: Path) -> int:
+    return acode("run", save(workspace, FAILS)).exit_code
+
+
+def done(acode: Acode, workspace: Path) -> int:
+    return acode("run", save(workspace, WELL)).exit_code
+
+
+# How a session comes to need somebody, and the exit status that this ends with. `parked` is in tests/fleet.
+CAUSES = {"gate": (gate, 10), "unknown": (unknown, 19), "escalated": (escalated, 18), "mismatch": (mismatch, 17)}
+CAUSES |= {"failed": (failed, 1), "done": (done, 0)}
+NOTIFIERS = {
+    "failing": ("exit 5", "ended with 5"),
+    "killed": ("kill -9 $$", f"ended with -{signal.SIGKILL}"),
+    "hanging": ("sleep 600 & wait", "took over 0.2 s and was stopped"),
+}
+
+
+def complaints(workspace: Path) -> list[str]:
     lines = [json.loads(one) for one in (workspace / ".agent" / "logs" / "acode.jsonl").read_text().splitlines()]
-    (line,) = [one for one in lines if one["event"] == "notify_failed"]
-    assert problem in line["message"]
+    return [one["message"] for one in lines if one["event"] == "notify_failed"]
+
+
+@pytest.mark.parametrize("notifier", NOTIFIERS)
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_notifier_that_fails_hangs_or_is_killed_is_one_line_in_the_log_and_costs_the_run_nothing(
+    acode: Acode, workspace: Path, monkeypatch: pytest.MonkeyPatch, cause: str, notifier: str
+) -> None:
+    command, problem = NOTIFIERS[notifier]
+    monkeypatch.setattr(notify, "NOTIFY_S_MAX", 0.2 if notifier == "hanging" else WAIT_S_MAX)
+    configured(acode, workspace, command, on=f"[{cause}]")
+    reach, exit_code = CAUSES[cause]
+    assert reach(acode, workspace) == exit_code
+    again = acode("resume", "--last", "--yes")
+    assert again.exit_code == (14 if cause == "done" else exit_code), again.stderr
+    (line,) = complaints(workspace)
+    assert problem in line
+
+
+def test_every_cause_that_may_be_configured_is_tested_by_its_name() -> None:
+    assert {*CAUSES, "parked"} == set(NOTIFY_CAUSES)
+
+
+def test_an_escalation_is_reported_once_with_the_way_to_look_at_it(acode: Acode, workspace: Path, told: Path) -> None:
+    assert escalated(acode, workspace) == 18
+    assert acode("resume", "--last", "--auto").exit_code == 18
+    (alert,) = [one for one in alerts(told) if one["cause"] == "escalated"]
+    assert (alert["level"], alert["attention"]) == ("critical", "escalated")
+    assert alert["next_action"] == f"acode explain {alert['short_id']}"
+
+
+def test_a_notifier_that_is_not_there_is_a_line_in_the_log(acode: Acode, workspace: Path) -> None:
+    configured(acode, workspace, "exec /no/such/one")
+    assert gate(acode, workspace) == 10
+    (line,) = complaints(workspace)
+    assert "ended with 127" in line
 
 
 def test_an_unknown_cause_in_the_settings_is_named(acode: Acode, workspace: Path) -> None:

@@ -18,7 +18,6 @@ import pytest
 
 import acode
 from acode.cli.app import COMMANDS
-from tests.driver import Acode
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "acode"
@@ -392,33 +391,9 @@ def test_each_test_that_was_asked_for_by_name_is_there(asked: str, count: int) -
 
 # Documents.
 
-FENCE = re.compile(r"^```(?:console|bash|sh|shell)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-GROUPS = ("session", "sync", "config", "key")
-
 
 def documents() -> list[Path]:
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-
-
-def documented_lines(document: Path) -> Iterator[list[str]]:
-    """Command lines of the fenced examples as words; in a console block only what follows a prompt."""
-    for block in FENCE.findall(document.read_text(encoding="utf-8")):
-        prompted = [line[2:] for line in block.splitlines() if line.startswith("$ ")]
-        for line in prompted or block.splitlines():
-            words = re.split(r"\s+", re.split(r"\s#|[|;&>]", line)[0].strip())
-            if words[:4] == ["python3", "dev.py", "run", "--"]:
-                words = ["acode", *words[4:]]
-            if words[0] == "acode" or words[:2] == ["python3", "dev.py"]:
-                yield words
-
-
-def command_and_options(words: list[str]) -> tuple[list[str], list[str]]:
-    """`-C DIR session list --all` is the command `session list` with the options `-C` and `--all`."""
-    options = [word.split("=")[0] for word in words if re.fullmatch(r"-\w|--[a-z][a-z-]+(=.*)?", word)]
-    if words[:1] == ["-C"]:
-        words = words[2:]
-    named = [word for word in words if not word.startswith("-")]
-    return named[: 2 if named[:1] and named[0] in GROUPS else 1], options
 
 
 @pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -440,23 +415,6 @@ def test_every_page_of_the_site_is_a_file() -> None:
     pages = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(pages) > 10
     assert [page for page in pages if not (ROOT / "docs" / page).exists()] == []
-
-
-@pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_command_line_in_the_documents_exists(document: Path, acode: Acode) -> None:
-    wrong = []
-    for program, *words in documented_lines(document):
-        if program == "python3":
-            if f'"{words[1]}": {words[1]}' not in (ROOT / "dev.py").read_text(encoding="utf-8"):
-                wrong.append(f"dev.py has no {words[1]}")
-            continue
-        command, options = command_and_options(words)
-        shown = acode(*command, "--help")
-        if shown.exit_code != 0:
-            wrong.append(f"acode {' '.join(command)}: {shown.stderr.strip()}")
-        text = shown.stdout + acode("--help").stdout
-        wrong += [f"acode {' '.join(command)} has no {option}" for option in options if option not in text]
-    assert wrong == []
 
 
 def imported_at_start(path: Path, known: dict[str, Path]) -> set[str]:

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,11 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Alerts:
-    """Listens to one run of a session; its end is reported by `ended`, because no notice says how a run ended."""
+    """Listens to one run of a session; its end is reported by `ended`, because no notice says how a run ended. A worker
+    of a fleet has one for all its sessions."""
 
-    def __init__(self, world: World, log: Log) -> None:
+    def __init__(self, world: World, log: Log, complain: Callable[[str, str], None] | None = None) -> None:
+        """`complain` is told the session and what went wrong with its command; the log is by default."""
         settings = world.config.settings.notify
         self._world = world
         self._env = {name: value for name, value in world.env.items() if name not in WITHHELD}
@@ -68,7 +71,9 @@ class Alerts:
         # In a fleet such a session is parked, and the worker notifies once for all machines.
         self._on = tuple(one for one in settings.on if world.lease is None or one not in PARKING_CAUSES)
         self._log = log
+        self._complain = complain or self._complain_in_log
         self._sent: list[threading.Thread] = []
+        self._turn = threading.Lock()  # a worker's slots send from threads of their own
 
     def emit(self, notice: Notice) -> None:
         if self._command is None or notice.session is None:
@@ -90,22 +95,32 @@ class Alerts:
 
     def close(self) -> None:
         """Wait for commands that still run; each has its time limit."""
-        for thread in self._sent:
+        with self._turn:
+            sent, self._sent = self._sent, []
+        for thread in sent:
             thread.join()
-        self._sent.clear()
 
     def _send(self, session: Session, alert: Alert) -> None:
-        if alert.cause not in self._on or not is_new(self._world.agent_dir, session.session_id, alert):
+        if alert.cause in self._on and is_new(self._world.agent_dir, session.session_id, alert):
+            self.send(alert, session_id=session.session_id, title=session.title)
+
+    def send(self, alert: Alert, *, session_id: str, title: str) -> None:
+        """For a caller that knows by itself that it is new; nobody waits for the command but `close`."""
+        if self._command is None or alert.cause not in self._on:
             return
-        text = line_of(self._world, self._log, alert, session_id=session.session_id, title=session.title)
-        thread = threading.Thread(target=self._run, args=(session.session_id, text), name="acode-notify", daemon=True)
-        thread.start()
-        self._sent.append(thread)
+        text = line_of(self._world, self._log, alert, session_id=session_id, title=title)
+        thread = threading.Thread(target=self._run, args=(session_id, text), name="acode-notify", daemon=True)
+        with self._turn:
+            thread.start()
+            self._sent = [*filter(threading.Thread.is_alive, self._sent), thread]
 
     def _run(self, session_id: str, text: bytes) -> None:
         problem = self._problem(text)
         if problem is not None:
-            self._log.write("warning", "notify_failed", session_id=session_id, message=problem)
+            self._complain(session_id, problem)
+
+    def _complain_in_log(self, session_id: str, problem: str) -> None:
+        self._log.write("warning", "notify_failed", session_id=session_id, message=problem)
 
     def _problem(self, text: bytes) -> str | None:
         """Run the command; the reason if it failed, in words."""
@@ -150,12 +165,6 @@ def line_of(world: World, log: Log, alert: Alert, *, session_id: str, title: str
         "next_action": alert.next_action,
     }
     return msgspec.json.encode(log.clean(line), enc_hook=str) + b"\n"
-
-
-def send_alert(world: World, log: Log, alert: Alert, *, session_id: str, title: str) -> None:
-    """For a caller that knows by itself that it is new; waits for the command."""
-    alerts = Alerts(world, log)
-    alerts._run(session_id, line_of(world, log, alert, session_id=session_id, title=title))
 
 
 # Causes.

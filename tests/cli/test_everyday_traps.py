@@ -156,7 +156,15 @@ def test_the_note_before_a_command_is_true_of_its_undo(acode: Acode, workspace: 
 # Refusals and explanations.
 
 
-def test_nobody_is_told_to_go_on_before_a_refusal(acode: Acode, workspace: Path) -> None:
+MAY_RESUME = "Note: a person may resume; an automatic resume would be refused now:"
+
+
+def test_a_person_is_told_what_an_automatic_resume_would_not_get(acode: Acode, paused: str) -> None:
+    told = acode("resume", paused)
+    assert told.exit_code == 1 and MAY_RESUME in told.stderr and "remain of the 30 s cool-down" in told.stderr
+
+
+def test_nobody_is_told_to_resume_before_a_refusal(acode: Acode, workspace: Path) -> None:
     running = acode.process("run", save(workspace, slow("timeout: 60")))
     running.wait_for_line("│ under way")
     running.kill()
@@ -167,7 +175,7 @@ def test_nobody_is_told_to_go_on_before_a_refusal(acode: Acode, workspace: Path)
             os.kill(pid, 9)
     refused = acode("resume", "--last")
     assert refused.exit_code == 19
-    assert "a person may go on" not in refused.stderr
+    assert MAY_RESUME not in refused.stderr
     assert "acode session resolve" in refused.stderr
 
 

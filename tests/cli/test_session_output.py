@@ -312,7 +312,7 @@ def test_lists_status_and_explain_use_the_same_words_and_one_attention(acode: Ac
     (row,) = acode("session", "list", "--json").json
     assert (row["state"], row["attention"], row["kind"]) == ("EXECUTING", "resolve", "plan")
     words = "needs you: outcome unknown"
-    for command in (("session", "list"), ("status", lost), ("explain", lost)):
+    for command in (("session", "list"), ("status", lost), ("explain", lost), ("session", "report", lost)):
         assert words in acode(*command).stdout
     assert acode("status", lost, "--json").json["attention"] == acode("explain", lost, "--json").json["attention"]
 

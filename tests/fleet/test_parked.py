@@ -7,6 +7,7 @@ import json
 import psycopg
 
 from acode.events import types as ev
+from tests.driver import Running
 from tests.fleets import Fleet
 
 
@@ -24,12 +25,8 @@ tasks:
 
 def test_a_session_at_a_gate_is_parked_notifies_once_and_continues_when_any_machine_approves(fleet: Fleet) -> None:
     notified = fleet.place / "notified"
-    host = fleet.host("one")
-    config = host.place / "state" / "config.yml"
-    config.parent.mkdir(mode=0o700)
-    config.write_text(f'notify: {{command: "cat >> {notified}"}}\n')
+    notifying(fleet, f"cat >> {notified}")
     session_id = fleet.submit(gated(fleet))
-    host.work("--slots", "2")
     parked = fleet.wait(session_id, "parked")
     assert (parked["ended_with"], parked["job"], fleet.holder(session_id)) == (10, None, None)
     fleet.until(notified.exists)
@@ -41,6 +38,48 @@ def test_a_session_at_a_gate_is_parked_notifies_once_and_continues_when_any_mach
     lines = [json.loads(line) for line in notified.read_text().splitlines()]
     assert [(one["cause"], one["attention"]) for one in lines] == [("parked", "parked")]
     assert len(fleet.events(session_id, ev.ApprovalGranted)) == 1
+
+
+# A notify command may take as long as it likes: what waits for it would wait until the test gives up.
+PATIENT = """
+import sys
+from acode import notify
+from acode.cli import main
+notify.NOTIFY_S_MAX = 600.0
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def notifying(fleet: Fleet, command: str) -> Running:
+    """The worker of a host with one slot, which runs this command."""
+    host = fleet.host("one")
+    config = host.place / "state" / "config.yml"
+    config.parent.mkdir(mode=0o700)
+    config.write_text(f"notify: {{command: {json.dumps(command)}}}\n")
+    return host.process("worker", "--name", host.name, program=("-c", PATIENT))
+
+
+def test_a_notify_command_that_hangs_keeps_no_slot(fleet: Fleet) -> None:
+    """With one slot the second session is taken while the command for the first still runs."""
+    begun, go = fleet.place / "begun", fleet.place / "go"
+    notifying(fleet, f"echo begun >> {begun}; until test -e {go}; do sleep 0.05; done; cat >> {go}")
+    for _ in range(2):
+        session_id = fleet.submit(gated(fleet))
+        fleet.wait(session_id, "parked")
+    fleet.until(lambda: begun.exists() and begun.read_text() == "begun\nbegun\n")
+    go.touch()
+    fleet.until(lambda: [json.loads(line)["cause"] for line in go.read_text().splitlines()] == ["parked", "parked"])
+
+
+def test_a_notify_command_that_fails_or_is_killed_is_a_line_of_the_worker(fleet: Fleet) -> None:
+    first = fleet.place / "first"
+    worker = notifying(fleet, f"test -e {first} && exit 5; touch {first}; kill -9 $$")
+    for status in ("-9", "5"):
+        session_id = fleet.submit(gated(fleet))
+        fleet.wait(session_id, "parked")
+        worker.wait_for_line(f"Session {session_id[-8:]}: the notify command ended with {status}$")
+        assert fleet.laptop("session", "approve", session_id[-8:]).exit_code == 0
+        fleet.wait(session_id, "done")
 
 
 def test_a_no_leaves_it_parked_and_a_yes_and_the_next_job_are_one_transaction(fleet: Fleet) -> None:

@@ -13,7 +13,7 @@ from dev import ROOT
 from tests.package.conftest import build
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = {"agent", "langgraph", "metrics", "otel", "postgres", "pydantic-ai", "re2"}
+EXTRAS = {"agent", "fleet", "langgraph", "mcp", "metrics", "otel", "postgres", "pydantic-ai", "re2", "ui"}
 
 
 def unpacked(sdist: Path, into: Path) -> Path:
@@ -38,7 +38,9 @@ def test_a_second_build_in_another_place_and_at_another_time_is_the_same_to_the_
 
 def test_the_wheel_holds_the_typed_package_and_nothing_beside_it(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names} == {"acode", f"acode_cli-{PROJECT['version']}.dist-info"}
+    about = f"acode_cli-{PROJECT['version']}"
+    assert {name.split("/")[0] for name in names} == {"acode", f"{about}.data", f"{about}.dist-info"}
+    assert [name for name in names if ".data/" in name] == [f"{about}.data/data/share/man/man1/acode.1"]
     assert "acode/py.typed" in names
     assert [name for name in names if name.endswith((".pyc", ".db", ".log"))] == []
 

@@ -107,4 +107,5 @@ def test_the_lowest_versions_that_are_allowed_pass_the_fast_subset_of_the_tests(
     call(tool("uv"), *compiled, "--output-file", pins, "pyproject.toml")
     programs = new_environment(tmp_path / "env", sys.executable, "-r", pins, "-c", pins, *TEST_TOOLS)
     arguments = ["-q", "-n", "2", "-m", "not release", "--inline-snapshot=disable", "-p", "no:cacheprovider"]
-    call(programs / "python", "-m", "pytest", *arguments, *FAST, cwd=ROOT)
+    # This group runs beside whatever else the machine does: a slow test is no failure.
+    call(programs / "python", "-m", "pytest", *arguments, "--timeout", "1800", *FAST, cwd=ROOT)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from acode.engine.world import World, short
+from acode.engine.world import short
 from acode.fleet.schedule import Parked
 from acode.fleet.server import Member
-from acode.log_file import log_of
-from acode.notify import Alert, send_alert
+from acode.notify import Alert, Alerts
 
 
-def notify_parked(world: World, member: Member, parked: Parked) -> None:
-    if world.config.settings.notify.command is None or "parked" not in world.config.settings.notify.on:
-        return
+def notify_parked(alerts: Alerts, member: Member, parked: Parked) -> None:
+    """The worker goes on at once: a notify command that hangs must cost no slot and no other session its time."""
     alert = Alert(
         cause="parked",
         event="parked",
@@ -21,4 +19,4 @@ def notify_parked(world: World, member: Member, parked: Parked) -> None:
         data={"exit_code": parked.exit_code, "reason": parked.why, "queue": member.queue, "key": member.key},
         next_action=parked.next_action or f"acode fleet retry {short(member.session_id)}",
     )
-    send_alert(world, log_of(world), alert, session_id=member.session_id, title="")
+    alerts.send(alert, session_id=member.session_id, title="")

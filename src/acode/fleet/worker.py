@@ -29,6 +29,8 @@ from acode.fleet.renewal import Renewal
 from acode.fleet.schedule import Again, Outcome, Parked
 from acode.fleet.server import FleetServer, Member, opened_fleet
 from acode.fleet.timetable import submit_due
+from acode.log_file import log_of
+from acode.notify import Alerts
 from acode.sync.exchange import Contradiction
 from acode.sync.postgres import ServerFailure
 
@@ -69,6 +71,8 @@ class Worker:
         }
         self._renewal = Renewal(world, station.lease_s, about, self._heard)
         self._health = Health(station.root, world.env)
+        # A worker has no workspace with a log of its own: what it has to say goes where its other lines go.
+        self._alerts = Alerts(world, log_of(world), lambda session, problem: say(f"Session {session[-8:]}: {problem}"))
         self._looked_at = 0.0
 
     def work(self) -> int:
@@ -85,6 +89,7 @@ class Worker:
             self._hand_back()
         finally:
             self._renewal.close()
+            self._alerts.close()
             for number, handler in before.items():
                 signal.signal(number, handler)
         if self._fatal is not None:
@@ -160,7 +165,7 @@ class Worker:
         for session_id, outcome in server.requeue_stalled(lease_s):
             self._say(f"Session {session_id[-8:]} of a dead worker: {_in_words(outcome)}")
             if isinstance(outcome, Parked):
-                notify_parked(self._world, server.member(session_id), outcome)
+                notify_parked(self._alerts, server.member(session_id), outcome)
         server.forget_dead_workers(lease_s * FORGET_AFTER_LEASES)
         for session_id in submit_due(self._world, server):
             self._say(f"Session {session_id[-8:]} is submitted by the timetable")
@@ -200,7 +205,7 @@ class Worker:
             return
         self._say(f"Session {member.session_id[-8:]}: {_in_words(ended)}")
         if isinstance(ended, Parked):
-            notify_parked(self._world, member, ended)
+            notify_parked(self._alerts, member, ended)
 
     # The end.
 
