@@ -284,9 +284,9 @@ def test_programs_that_another_agent_uses_stay_while_its_record_is_damaged() -> 
     install("codex", where(), front=True)
     installed_record("codex").write_bytes(b"{")
     uninstall("claude", where())
-    assert [path for path in (home() / "acode").rglob("doors/hook")], "codex is still told to call it"
+    assert list((home() / "acode").rglob("doors/hook")), "codex is still told to call it"
     uninstall("codex", where())
-    assert not [path for path in (home() / "acode").rglob("doors/hook")]
+    assert not list((home() / "acode").rglob("doors/hook"))
 
 
 def test_settings_stay_behind_a_link_and_keep_their_mode() -> None:

@@ -80,8 +80,8 @@ def record_path(directory: Path, agent: str, scope: Scope, project: Path) -> Pat
 
 
 def load(path: Path) -> InstallRecord | None:
-    """None where there is none; a damaged one is like none, and settings are found by their looks. A disk that fails now
-    is an error: by looks alone a value of the user's own would not come back."""
+    """None where there is none; a damaged one is like none, and settings are found by their looks. A disk that fails
+    now is an error: by looks alone a value of the user's own would not come back."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=InstallRecord)
     except (FileNotFoundError, msgspec.DecodeError, msgspec.ValidationError):
