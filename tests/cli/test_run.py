@@ -112,6 +112,7 @@ def test_what_looks_like_a_file_and_is_not_there_is_a_usage_error(acode: Acode, 
     ended = acode("run", argument)
     assert ended.exit_code == 2
     assert f"the plan file {argument} does not exist" in ended.stderr
+    assert "hint: To write a first plan: acode init." in ended.stderr
 
 
 def test_a_plan_is_found_from_the_workspace_that_was_named(acode: Acode, workspace: Path, tmp_path: Path) -> None:

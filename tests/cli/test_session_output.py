@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tests.cli.plans import save
 from tests.driver import Acode
 from tests.terminals import Terminal
+from tests.terminals import ended as ended_with
 
 # It prints, says that it is on its way, and waits for a file.
 SLOW = """\
@@ -417,3 +419,27 @@ def test_without_an_earlier_run_nothing_is_said_of_what_is_left(
     (workspace / "go").touch()
     child.expect("COMPLETED")
     assert "left" not in str(child.before)
+
+
+def test_a_run_on_a_terminal_shows_the_same_and_one_in_a_pipe_does_not(
+    acode: Acode, workspace: Path, terminal: Terminal
+) -> None:
+    plan, go = save(workspace, MEASURED), workspace / "go"
+    go.touch()
+    piped = acode("run", plan)
+    assert piped.exit_code == 0 and "░" not in piped.stderr and "worked" not in piped.stderr
+    go.unlink()
+    child = terminal("run", "--new", "plan.yml")
+    child.expect("Step 2.*█+░+ 1/3, .* worked, about .* left")
+    go.touch()
+    child.expect("Completed: session")
+    assert ended_with(child) == 0
+
+
+def test_a_terminal_without_room_for_both_shows_the_step(workspace: Path, terminal: Terminal) -> None:
+    (workspace / "go").touch()
+    save(workspace, MEASURED)
+    child = terminal("run", "plan.yml", columns=40)
+    child.expect("Completed: session")
+    assert re.search(r"●[^\r\n]*Step 1", str(child.before)) and not re.search(r"●[^\r\n]*░", str(child.before))
+    assert ended_with(child) == 0

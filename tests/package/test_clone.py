@@ -27,7 +27,7 @@ def test_the_documents_name_extras() -> None:
 @pytest.mark.parametrize("extras", NAMED)
 def test_every_extra_of_the_documents_can_be_installed(extras: str, wheel: Path, tmp_path: Path) -> None:
     programs = new_environment(tmp_path / "env", sys.executable, f"{wheel}[{extras}]")
-    env = {"HOME": str(tmp_path), "ACODE_HOME": str(tmp_path / "state")}
+    env = {"HOME": str(tmp_path / "home"), "ACODE_HOME": str(tmp_path / "state")}
     assert call(programs / "acode", "doctor", "--json", cwd=tmp_path, env=env).startswith("{")
 
 

@@ -53,14 +53,17 @@ def test_a_window_that_comes_back_hears_only_of_what_it_has_not_seen(workspace: 
     assert [one["event"] for one in heard(watched, change["id"], 2)] == ["ready", "tick"]
 
 
-def test_a_second_commit_within_one_step_of_the_file_times_is_told(workspace: Path) -> None:
+def test_a_second_commit_within_one_step_of_the_file_times_is_told(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Same size, same time: the mark of a file that was written just now is another one a little later."""
     database = workspace / ".agent" / DATABASE
     database.parent.mkdir()
     database.write_bytes(b"one")
     watched = [Watched(workspace / ".agent")]
+    monkeypatch.setattr(change_watch, "FRESH_NS", 10**15)  # written just now, however slow this machine is
     seen = mark_of(watched)
-    settle(workspace)
+    monkeypatch.setattr(change_watch, "FRESH_NS", 0)
     assert mark_of(watched) != seen
 
 
@@ -74,6 +77,19 @@ def test_a_session_that_somebody_begins_or_ends_to_work_on_is_told(workspace: Pa
     held.release()
     settle(workspace)
     assert len({free, working, mark_of(watched)}) == 3
+
+
+def test_a_sign_of_life_is_no_change(workspace: Path, session: str) -> None:
+    """Or a page would read a session that does nothing every few seconds."""
+    watched = [Watched(workspace / ".agent", session)]
+    held, _ = lock.acquire(workspace / ".agent" / "locks", session, lambda: 1, now=lambda: datetime.now(UTC))
+    settle(workspace)
+    before = mark_of(watched)
+    os.utime(held.path, ns=(time.time_ns(), time.time_ns()))
+    assert mark_of(watched) == before
+    settle(workspace)
+    assert mark_of(watched) == before
+    held.release()
 
 
 @pytest.mark.parametrize("running", [False, True])

@@ -176,6 +176,7 @@ def long_session(acode: Acode, workspace: Path) -> int:
     return 10_000
 
 
+@pytest.mark.timeout(600)  # ten thousand steps are recorded first, each with a sync of its own
 def test_of_ten_thousand_steps_a_few_hundred_rows_stand_in_the_page(long_session: int, serve: Serve) -> None:
     served = serve()
     page = open_session(served)

@@ -30,6 +30,7 @@ from acode.state import NESTED, TERMINAL, Session
 from acode.text.durations import count, took
 
 if TYPE_CHECKING:
+    from acode.cli.meter import Meter
     from acode.integrations.telemetry import Telemetry
 
 # Refusals that the same command would meet again: wrong words or settings, no such session, one that has ended, and a
@@ -83,6 +84,8 @@ class Execution:
         self.name = name  # the session that is to be resumed, as the person called it
         self.progress = Progress(self.screen, world.redactor, world.monotonic)
         self.lines = JsonLines(self.screen, world.redactor) if flags.json else None
+        if self.lines is None and self.screen.lively:
+            self.progress.meter_of = self._meter_of
         self.follower = Follower(flags, self._begun)
         grace_s = world.config.settings.steps.stop_grace_seconds
         self.signals = Signals(world.stop, grace_s=grace_s, waits_for=self.follower.steps)
@@ -102,6 +105,12 @@ class Execution:
         if self.telemetry is not None:
             heard.append(self.telemetry)
         self.world = msgspec.structs.replace(world, listener=Several(*heard), answers=answers)
+
+    def _meter_of(self, session: Session) -> Meter | None:
+        """Only a terminal shows it: nobody else waits for its modules to load."""
+        from acode.cli.meter import meter_of_run
+
+        return meter_of_run(self.world, session)
 
     def _begun(self) -> None:
         self.signals.interrupts = False

@@ -9,6 +9,7 @@ from acode.cli.screen import Screen
 from acode.text.durations import took
 
 TICK_S = 1.0
+TEXT_COLUMNS_MIN = 30  # what stands beside the line gives way to it in a narrow terminal
 
 
 class LiveLine:
@@ -87,7 +88,9 @@ class LiveLine:
         if self._text is not None:
             elapsed = self.monotonic() - self._began
             suffix = f"  {took(elapsed * 1000)}" if elapsed >= TICK_S else ""
-            suffix += f"  {self.beside()}" if self.beside is not None else ""
+            beside = f"  {self.beside()}" if self.beside is not None else ""
+            if self.screen.columns() - len(suffix + beside) >= TEXT_COLUMNS_MIN:
+                suffix += beside
         shown = self._text if self._text is not None else self._summary() if self._summary is not None else None
         if shown is None:
             return

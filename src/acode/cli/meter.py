@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from acode.engine.expected_time import remaining_ms
-from acode.engine.step_times import StepTimes
+from acode.engine.expected_time import earlier_durations_ms, remaining_ms
+from acode.engine.step_times import StepTimes, step_times
+from acode.engine.workspace_store import opened
+from acode.engine.world import World
+from acode.errors import AcodeError
 from acode.state import Session
+from acode.store.store import Store
 from acode.text.durations import took
 
 BAR_COLUMNS = 16
+# Of a longer plan only the bar is shown at its run: the first step would wait until the logs of earlier runs are read.
+TIMED_STEPS_MAX = 500
 
 
 class Meter:
@@ -47,3 +53,21 @@ class Meter:
         if left is not None:
             words.append(f"about {took(left)} left")
         return ", ".join(words)
+
+
+def meter_of(world: World, store: Store, session: Session) -> Meter:
+    times = step_times(envelope for envelope, _, _ in store.events(session.session_id))
+    return Meter(session, times, earlier_durations_ms(store, session), world.clock)
+
+
+def meter_of_run(world: World, session: Session) -> Meter | None:
+    """For the process that runs the session, as it begins; None where a model decides how many steps there will be."""
+    if session.plan is None or session.steps_from.follows_model:
+        return None
+    if session.steps_total <= TIMED_STEPS_MAX:
+        try:
+            with opened(world, look_only=True) as store:
+                return meter_of(world, store, session)
+        except AcodeError:
+            pass  # a hint for people: whatever is wrong is reported where it matters
+    return Meter(session, {}, {}, world.clock)

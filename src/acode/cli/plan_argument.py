@@ -83,8 +83,8 @@ def find_plan(world: World, text: str) -> Path:
     if not path.exists():
         raise Usage(
             f"the plan file {text} does not exist{_plan_like(path)}",
-            hint="An argument that ends in .yml or .yaml or holds a path separator is taken"
-            " for a file; write a task without one.",
+            hint="To write a first plan: acode init. An argument that ends in .yml or .yaml or holds a path separator"
+            " names a file; a task in words does not.",
         )
     return path
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
@@ -34,6 +34,9 @@ from acode.state import NESTED, Session
 from acode.text import one_line
 from acode.text.durations import STEP_SHOWN_CHARS_MAX, attempt_of, count, shortened, took
 
+if TYPE_CHECKING:
+    from acode.cli.meter import Meter
+
 PATHS_SHOWN_MAX = 5
 
 
@@ -59,6 +62,8 @@ class Progress:
         self._warned: set[str] = set()
         self._outputs: dict[str, OutputLines] = {}
         self._titles: dict[str, str] = {}  # of an agent's steps, which no plan names
+        self.meter_of: Callable[[Session], Meter | None] | None = None
+        self._meter: Meter | None = None
 
     @contextlib.contextmanager
     def holding(self) -> Iterator[None]:
@@ -84,6 +89,8 @@ class Progress:
         self.session_id = notice.session_id
         if notice.session is not None:
             self.state = str(notice.session.state)
+            if self._meter is not None:
+                self._meter.session = notice.session
         match notice.body:
             case notices.StepStarted() as body:
                 self._step_started(notice, body)
@@ -175,6 +182,13 @@ class Progress:
             if session.steps_from.carries_run:
                 size = f"carries the {session.source} run {one_line(session.run_id)}"
             self.screen.line(f"Session {self._bold(short(session.session_id))}: {title} ({size})")
+        if self.meter_of is not None:
+            self.show_meter(self.meter_of(session))
+
+    def show_meter(self, meter: Meter | None) -> None:
+        """On a terminal: beside the step that runs, and below its lines as soon as it prints some."""
+        self._meter = meter
+        self.line.beside = meter.text if meter is not None else None
 
     def _loaded(self, session: Session) -> None:
         if session.steps_from.follows_model:
@@ -330,6 +344,7 @@ class Progress:
             self.line.summarize(self._summary)
         else:
             self.line.open(begun)
+            self.line.summarize(self._meter.text if self._meter is not None else None)
         if self.screen.flags.verbose:
             self.line.print_above(self._dim(f"    key {body.key}"))
 
@@ -347,7 +362,12 @@ class Progress:
     def _summary(self) -> str:
         """The steps that run now, each with its seconds."""
         now = self._monotonic()
-        return "  running: " + ", ".join(f"{step} {took((now - at) * 1000)}" for step, at in self._running.items())
+        steps = ", ".join(f"{step} {took((now - at) * 1000)}" for step, at in self._running.items())
+        return f"  running: {steps}" + (f"  {self._meter.text()}" if self._meter is not None else "")
+
+    def _resting_summary(self) -> Callable[[], str] | None:
+        """What stands below all lines while no step runs: nothing, because a question may come next."""
+        return None
 
     def _step_output(self, notice: Notice, body: notices.StepOutput) -> None:
         self._output_of(notice).feed(body.text)
@@ -372,6 +392,8 @@ class Progress:
         self.screen.line(self._dim(f"    the conversation is replaced by a summary: {why}"))
 
     def _step_completed(self, notice: Notice, body: notices.StepCompleted) -> None:
+        if self._meter is not None:
+            self._meter.add(body.duration_ms)
         self._end_output(notice)
         how = "already applied" if body.settled else took(body.duration_ms)
         if notice.session is not None and notice.session.steps_from.follows_model:
@@ -424,8 +446,8 @@ class Progress:
         output = self._outputs.pop(notice.step or "", None)
         if output is not None:
             output.finish()
-        if self._running.pop(notice.step or "", None) is not None:
-            self.line.summarize(self._summary if self._running else None)
+        self._running.pop(notice.step or "", None)
+        self.line.summarize(self._summary if self._running else self._resting_summary())
 
     def _label(self, notice: Notice, after: int = 0) -> str:
         """The step's place and title; on a terminal no longer than the line, with the text `after` it."""

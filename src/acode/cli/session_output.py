@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
@@ -13,20 +13,18 @@ from acode.attention import state_in_words
 from acode.cli.candidates import all_sessions, begun_steps
 from acode.cli.flags import Command, Flags
 from acode.cli.jsonlines import JsonLines, redacted
-from acode.cli.meter import Meter
+from acode.cli.meter import Meter, meter_of
 from acode.cli.output import shown
 from acode.cli.positions import outline_of, titled_position
 from acode.cli.progress import Progress
 from acode.cli.screen import Screen
 from acode.cli.session_picker import to_look_into
 from acode.cli.world import build_world
-from acode.engine.expected_time import earlier_durations_ms
 from acode.engine.file_changes import FileChange, file_changes
 from acode.engine.follow_log import LogTail, Printed, followed
 from acode.engine.held_session import load_verified
-from acode.engine.notices import Notice, SessionReopened, SessionStart, StepCompleted, StepOutput
+from acode.engine.notices import Notice, SessionReopened, SessionStart, StepOutput
 from acode.engine.preview import Preview, next_action, preview, rows
-from acode.engine.step_times import step_times
 from acode.engine.watch import watch
 from acode.engine.workspace_store import opened, resolve_id
 from acode.engine.world import Options, World, short
@@ -34,7 +32,6 @@ from acode.errors import Usage
 from acode.events import Envelope
 from acode.events import types as ev
 from acode.state import Session, State
-from acode.store.store import Store
 from acode.text import one_line
 from acode.workspace import Root
 
@@ -201,8 +198,6 @@ class JsonShow:
 class Watching(Progress):
     """What people see of a run, for somebody who joins it."""
 
-    _meter: Meter | None = None
-
     def _session_start(self, notice: Notice, body: SessionStart | SessionReopened) -> None:
         assert notice.session is not None
         self._outline = outline_of(notice.session)
@@ -210,19 +205,13 @@ class Watching(Progress):
         title = one_line(self.redactor.text(body.title))
         self.screen.line(f"Watching session {self._bold(body.short_id)}: {title}, {at}. Ctrl+C ends the watching only.")
 
-    def show_meter(self, meter: Meter) -> None:
-        """On a terminal a last line shows how far the session is: beside the step that runs, alone where none does."""
-        self._meter = meter
-        self.line.beside = meter.text
-        self.line.summarize(meter.text)
+    def show_meter(self, meter: Meter | None) -> None:
+        super().show_meter(meter)
+        self.line.summarize(self._resting_summary())
 
-    def _summary(self) -> str:
-        return f"{super()._summary()}  {self._meter.text()}" if self._meter is not None else super()._summary()
-
-    def _step_completed(self, notice: Notice, body: StepCompleted) -> None:
-        if self._meter is not None:
-            self._meter.add(body.duration_ms)
-        super()._step_completed(notice, body)
+    def _resting_summary(self) -> Callable[[], str] | None:
+        """It stands there all the time: a watcher is asked nothing that it could be in the way of."""
+        return self._meter.text if self._meter is not None else None
 
 
 @click.command(cls=Command, name="watch")
@@ -254,11 +243,6 @@ def watch_session(flags: Flags, *, session: str | None) -> int:
         finally:
             progress.line.stop()
     return last_words(world, screen, lines, session_id, executed)
-
-
-def meter_of(world: World, store: Store, session: Session) -> Meter:
-    times = step_times(envelope for envelope, _, _ in store.events(session.session_id))
-    return Meter(session, times, earlier_durations_ms(store, session), world.clock)
 
 
 def running_now(world: World, screen: Screen) -> str:

@@ -38,7 +38,7 @@ class OpenDirectory:
     __slots__ = ("_fd", "path")
 
     def __init__(self, path: str, descriptor: int | None) -> None:
-        self.path = path
+        self.path: str = path
         self._fd = descriptor  # None on Windows, where the path stands in
 
     def __enter__(self) -> Self:

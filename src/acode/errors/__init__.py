@@ -6,6 +6,7 @@ generated from these classes, so a class is the only place a code is defined.
 from __future__ import annotations
 
 import errno
+from typing import ClassVar
 
 from acode.errors.fleet import FleetUnsupported as FleetUnsupported
 from acode.errors.fleet import NotInFleet as NotInFleet
@@ -49,7 +50,7 @@ class Usage(AcodeError):
 
     code = "ACODE-CLI-001"
     exit_code = 2
-    default_hint = Hint("See {}.", Command("--help"))
+    default_hint: ClassVar[Hint | str] = Hint("See {}.", Command("--help"))
 
 
 class InputRequired(AcodeError):
@@ -79,7 +80,7 @@ class Stale(AcodeError):
 
     code = "ACODE-CLI-006"
     exit_code = 10
-    default_hint = "Look at the session again, then answer."
+    default_hint: ClassVar[Hint | str] = "Look at the session again, then answer."
 
 
 class UnknownSession(AcodeError):
@@ -87,7 +88,7 @@ class UnknownSession(AcodeError):
 
     code = "ACODE-SESSION-002"
     exit_code = 14
-    default_hint = Hint("List the sessions: {}", Command("session list --all"))
+    default_hint: ClassVar[Hint | str] = Hint("List the sessions: {}", Command("session list --all"))
 
 
 class BadConfig(AcodeError):
@@ -95,7 +96,7 @@ class BadConfig(AcodeError):
 
     code = "ACODE-CFG-001"
     exit_code = 3
-    default_hint = Hint("Check it with: {}", Command("config check"))
+    default_hint: ClassVar[Hint | str] = Hint("Check it with: {}", Command("config check"))
 
 
 class BadPlan(AcodeError):
@@ -124,7 +125,7 @@ class NoResumableSession(AcodeError):
 
     code = "ACODE-RESUME-001"
     exit_code = 14
-    default_hint = Hint("Start one: {}", FIRST_PLAN)
+    default_hint: ClassVar[Hint | str] = Hint("Start one: {}", FIRST_PLAN)
 
 
 class TerminalState(AcodeError):
@@ -153,7 +154,7 @@ class CheckpointMissing(AcodeError):
 
     code = "ACODE-RESUME-005"
     exit_code = 20
-    default_hint = Hint("Rebuild them from the verified log: {}", REPAIR)
+    default_hint: ClassVar[Hint | str] = Hint("Rebuild them from the verified log: {}", REPAIR)
 
 
 class CannotContinue(AcodeError):
@@ -211,7 +212,7 @@ class ChangedFiles(AcodeError):
     code = EnvironmentInvalid.code
     detail_code = "ACODE-RESUME-013"
     exit_code = 17
-    default_hint = Hint(
+    default_hint: ClassVar[Hint | str] = Hint(
         "Look with: {}; then restore the files, or accept them with: {} (or {}), or start a new session",
         Command("resume --dry-run"),
         AcceptChanges(only_flag=True),
@@ -303,7 +304,7 @@ class LockLost(AcodeError):
 
     code = "LOCK-004"
     exit_code = 16
-    default_hint = Hint("Another process has resumed the session; see: {}", Command("status"))
+    default_hint: ClassVar[Hint | str] = Hint("Another process has resumed the session; see: {}", Command("status"))
 
 
 class LockUnsafe(AcodeError):
@@ -357,7 +358,7 @@ class SequenceGap(AcodeError):
 
     code = "ACODE-LOG-002"
     exit_code = 20
-    default_hint = Hint("Name them with: {}; then repair it, audited: {}", VERIFY, REPAIR)
+    default_hint: ClassVar[Hint | str] = Hint("Name them with: {}; then repair it, audited: {}", VERIFY, REPAIR)
 
 
 class UnreadableEvent(AcodeError):
@@ -365,7 +366,7 @@ class UnreadableEvent(AcodeError):
 
     code = "ACODE-LOG-003"
     exit_code = 20
-    default_hint = Hint("Name it with: {}; then repair it, audited: {}", VERIFY, REPAIR)
+    default_hint: ClassVar[Hint | str] = Hint("Name it with: {}; then repair it, audited: {}", VERIFY, REPAIR)
 
 
 class UnknownEventType(AcodeError):
@@ -388,7 +389,7 @@ class LogRolledBack(AcodeError):
 
     code = "ACODE-LOG-006"
     exit_code = 20
-    default_hint = Hint("After an honest restore from a backup: {}", ACCEPT_ROLLBACK)
+    default_hint: ClassVar[Hint | str] = Hint("After an honest restore from a backup: {}", ACCEPT_ROLLBACK)
 
 
 class CopiedWorkspace(AcodeError):
@@ -416,7 +417,7 @@ class BeyondRepair(AcodeError):
 
     code = "ACODE-LOG-009"
     exit_code = 20
-    default_hint = "Restore .agent/ from a backup."
+    default_hint: ClassVar[Hint | str] = "Restore .agent/ from a backup."
 
 
 class BundleDamaged(AcodeError):
@@ -461,7 +462,7 @@ class NewerSchema(AcodeError):
 
     code = "ACODE-DB-003"
     exit_code = 20
-    default_hint = "Upgrade acode."
+    default_hint: ClassVar[Hint | str] = "Upgrade acode."
 
 
 class SchemaMismatch(AcodeError):
@@ -475,7 +476,7 @@ class DiskFull(AcodeError):
     """The disk is full; nothing that was acknowledged is lost."""
 
     code = "ACODE-DB-005"
-    default_hint = "Make room, then resume."
+    default_hint: ClassVar[Hint | str] = "Make room, then resume."
 
 
 class NotWritable(AcodeError):
@@ -502,7 +503,7 @@ class OldSqlite(AcodeError):
     """The SQLite library has a known corruption bug."""
 
     code = "ACODE-DB-009"
-    default_hint = "Upgrade apsw: pip install -U apsw"
+    default_hint: ClassVar[Hint | str] = "Upgrade apsw: pip install -U apsw"
 
 
 class MachineRefused(AcodeError):
@@ -543,7 +544,7 @@ class SyncFailed(AcodeError):
     """The server of the shared copy cannot be reached or refuses; sessions continue without it."""
 
     code = "ACODE-SYNC-001"
-    default_hint = Hint(
+    default_hint: ClassVar[Hint | str] = Hint(
         "Nothing is lost: pending events stay here and are sent when the server answers. See: {}",
         Command("sync status"),
     )

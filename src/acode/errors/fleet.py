@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from acode.errors.root import AcodeError
 from acode.hints import Command, Hint
 
@@ -11,7 +13,7 @@ class FleetUnsupported(AcodeError):
 
     code = "ACODE-FLEET-001"
     exit_code = 3
-    default_hint = 'Install them: pip install "acode-cli[fleet]"'
+    default_hint: ClassVar[Hint | str] = 'Install them: pip install "acode-cli[fleet]"'
 
 
 class NotInFleet(AcodeError):
@@ -19,7 +21,7 @@ class NotInFleet(AcodeError):
 
     code = "ACODE-FLEET-002"
     exit_code = 14
-    default_hint = Hint("List the sessions of the fleet: {}", Command("fleet status"))
+    default_hint: ClassVar[Hint | str] = Hint("List the sessions of the fleet: {}", Command("fleet status"))
 
 
 class SourceUnavailable(AcodeError):

@@ -31,7 +31,7 @@ class ModelUnavailable(ModelTrouble):
     exit_code = 17
     pause = "environment"
     retryable = True
-    default_hint = (
+    default_hint: ClassVar[Hint | str] = (
         "Start the model server (Ollama: ollama serve), or set model.base_url or ACODE_MODEL_BASE_URL; then resume."
     )
 
@@ -42,7 +42,7 @@ class ModelUnknown(ModelTrouble):
     code = "ACODE-MODEL-003"
     exit_code = 17
     pause = "environment"
-    default_hint = (
+    default_hint: ClassVar[Hint | str] = (
         "Name one that it has: model.name, ACODE_MODEL or --model; with Ollama fetch it first: ollama pull NAME"
     )
 
@@ -53,7 +53,9 @@ class ModelRefused(ModelTrouble):
     code = "ACODE-MODEL-004"
     exit_code = 3
     pause = "environment"
-    default_hint = "Put a valid key into the environment variable that model.api_key_env names, then resume."
+    default_hint: ClassVar[Hint | str] = (
+        "Put a valid key into the environment variable that model.api_key_env names, then resume."
+    )
 
 
 class ModelOverloaded(ModelTrouble):
@@ -63,7 +65,9 @@ class ModelOverloaded(ModelTrouble):
     exit_code = 75
     pause = "rate_limit"
     retryable = True
-    default_hint = Hint("Nothing is lost: resume later, or let acode wait: {}", Command("supervise --last"))
+    default_hint: ClassVar[Hint | str] = Hint(
+        "Nothing is lost: resume later, or let acode wait: {}", Command("supervise --last")
+    )
 
 
 class ModelTimeout(ModelTrouble):
@@ -74,7 +78,9 @@ class ModelTimeout(ModelTrouble):
     pause = "timeout"
     interruption = "timeout"
     retryable = True
-    default_hint = "Nothing is lost: resume later; a large model on a small machine may need a longer timeout."
+    default_hint: ClassVar[Hint | str] = (
+        "Nothing is lost: resume later; a large model on a small machine may need a longer timeout."
+    )
 
 
 class ContextTooLong(ModelTrouble):
@@ -83,7 +89,9 @@ class ContextTooLong(ModelTrouble):
     code = "ACODE-MODEL-007"
     pause = "context_reset"
     interruption = "context_reset"
-    default_hint = "Resume: the conversation is shortened first; or use a model with a larger context."
+    default_hint: ClassVar[Hint | str] = (
+        "Resume: the conversation is shortened first; or use a model with a larger context."
+    )
 
 
 class BadReply(ModelTrouble):
@@ -92,7 +100,9 @@ class BadReply(ModelTrouble):
     code = "ACODE-MODEL-008"
     exit_code = 75
     retryable = True
-    default_hint = "Nothing is lost: resume to ask again; if it happens every time, see the model server's own log."
+    default_hint: ClassVar[Hint | str] = (
+        "Nothing is lost: resume to ask again; if it happens every time, see the model server's own log."
+    )
 
 
 class BudgetSpent(ModelTrouble):
@@ -100,14 +110,16 @@ class BudgetSpent(ModelTrouble):
 
     code = "ACODE-MODEL-009"
     exit_code = 13
-    default_hint = Hint("Look at its work: {}; to continue, raise the session's budget and resume.", Command("status"))
+    default_hint: ClassVar[Hint | str] = Hint(
+        "Look at its work: {}; to continue, raise the session's budget and resume.", Command("status")
+    )
 
 
 class ModelLoops(ModelTrouble):
     """The model asks for the same call again and again, and learns nothing from the answers."""
 
     code = "ACODE-MODEL-010"
-    default_hint = Hint(
+    default_hint: ClassVar[Hint | str] = Hint(
         "Look at the call: {}; a clearer task or a larger model usually helps.", Command("session show")
     )
 
@@ -118,7 +130,7 @@ class ModelChanged(ModelTrouble):
     code = "ACODE-MODEL-011"
     exit_code = 17
     pause = "environment"
-    default_hint = "Restore the configuration, or confirm the change."
+    default_hint: ClassVar[Hint | str] = "Restore the configuration, or confirm the change."
 
 
 class ModelUnsupported(AcodeError):
@@ -126,4 +138,4 @@ class ModelUnsupported(AcodeError):
 
     code = "ACODE-MODEL-012"
     exit_code = 3
-    default_hint = 'Install it: pip install "acode-cli[agent]"'
+    default_hint: ClassVar[Hint | str] = 'Install it: pip install "acode-cli[agent]"'

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from acode.errors.root import AcodeError
 from acode.hints import Command, Hint
 
@@ -11,7 +13,7 @@ class TranscriptUnreadable(AcodeError):
 
     code = "ACODE-OBSERVED-001"
     exit_code = 1
-    default_hint = Hint(
+    default_hint: ClassVar[Hint | str] = Hint(
         "Name the agent, its configuration directory or the project's directory: {}", Command("inspect --help")
     )
 
@@ -21,7 +23,9 @@ class HookPayload(AcodeError):
 
     code = "ACODE-OBSERVED-002"
     exit_code = 2
-    default_hint = Hint("Is this version of the agent one that acode was tested with? {}", Command("hook check AGENT"))
+    default_hint: ClassVar[Hint | str] = Hint(
+        "Is this version of the agent one that acode was tested with? {}", Command("hook check AGENT")
+    )
 
 
 class AgentSettingsUnusable(AcodeError):
@@ -29,7 +33,7 @@ class AgentSettingsUnusable(AcodeError):
 
     code = "ACODE-OBSERVED-011"
     exit_code = 1
-    default_hint = "Correct the file, or move it aside, and try again."
+    default_hint: ClassVar[Hint | str] = "Correct the file, or move it aside, and try again."
 
 
 class HookNotSeen(AcodeError):

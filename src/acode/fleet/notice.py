@@ -9,7 +9,7 @@ from acode.notify import Alert, Alerts
 
 
 def notify_parked(alerts: Alerts, member: Member, parked: Parked) -> None:
-    """The worker goes on at once: a notify command that hangs must cost no slot and no other session its time."""
+    """The worker does not wait: a notify command that hangs must cost no slot and no other session its time."""
     alert = Alert(
         cause="parked",
         event="parked",

@@ -245,7 +245,7 @@ class Telemetry:
             if processor is not None:
                 processor.on_end(as_readable(span, resource))
 
-        self.traces = Traces(export, redactor)
+        self.traces: Traces = Traces(export, redactor)
         self._resumes = Resumes(self._meters, monotonic)
 
     def emit(self, notice: Notice) -> None:

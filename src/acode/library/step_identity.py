@@ -78,15 +78,18 @@ class Scope:
         around: Scope | None = None,
         within: Scope | None = None,
     ) -> None:
-        self.path = path
+        self.path: str = path
         self.top: bool = path == ""
-        self.repeated = repeated  # its steps may be on record even in a session that began just now
-        self.certain = certain  # whether its own place among the steps around it is
-        self.rerun = rerun  # whether it was decided that its steps may be others than on record
-        self.around = around  # of a branch that has its place in the order of steps: the scope in which it stands
-        self.within = within  # whatever it stands in, in order or not
-        self.given_up = False  # an attempt that ran out of its time; its thread may continue, and asks for nothing more
-        self.passed = 0  # how many of the steps on record at this place were asked for already
+        self.repeated: bool = repeated  # its steps may be on record even in a session that began just now
+        self.certain: bool = certain  # whether its own place among the steps around it is
+        self.rerun: bool = rerun  # whether it was decided that its steps may be others than on record
+        self.around: Scope | None = (
+            around  # of a branch with a place in the order of steps: the scope in which it stands
+        )
+        self.within: Scope | None = within  # whatever it stands in, in order or not
+        # An attempt that ran out of its time; its thread may continue, and asks for nothing more.
+        self.given_up: bool = False
+        self.passed: int = 0  # how many of the steps on record at this place were asked for already
         self.owner: Runner = runner()
         self.last: str | None = None
         self.failed: dict[str, Runner] = {}  # steps that failed here, and for whom, until the program continues

@@ -59,9 +59,9 @@ class Delivery:
         self.world = world
         self.store = store
         self.ledger = ledger
-        self.server = server_id(ledger.url)
+        self.server: str = server_id(ledger.url)
         self.breathe = breathe  # between two batches: a push beside a run leaves it the processor
-        self.node = node_of(world.state_dir, world.workspace)
+        self.node: str = node_of(world.state_dir, world.workspace)
 
     def cursor(self, session_id: str) -> sync_cursor.Cursor:
         return sync_cursor.as_seen_by(sync_cursor.cursor_of(self.store, session_id), self.server)

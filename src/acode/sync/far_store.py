@@ -15,7 +15,7 @@ from acode.hints import Command, Hint
 
 class FarStore:
     def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
+        self.url: str = url.rstrip("/")
 
     def put(self, sha256: str, data: bytes) -> None:
         """Under a name of its own first: a reader finds it whole or not at all."""

@@ -21,10 +21,11 @@ class Axis:
     """From moments to positions between 0 and WIDTH."""
 
     def __init__(self, start: datetime, end: datetime, gaps: Sequence[Gap] = ()) -> None:
-        self.start, self.end = start, max(start, end)
-        self.gaps = sorted((one for one in gaps if one.end > one.start), key=lambda one: one.start)
+        self.start: datetime = start
+        self.end: datetime = max(start, end)
+        self.gaps: list[Gap] = sorted((one for one in gaps if one.end > one.start), key=lambda one: one.start)
         dead_s = sum((one.end - one.start).total_seconds() for one in self.gaps)
-        self.work_s = max((self.end - self.start).total_seconds() - dead_s, 0.001)
+        self.work_s: float = max((self.end - self.start).total_seconds() - dead_s, 0.001)
         gap_width = min(GAP_WIDTH, GAPS_WIDTH_MAX / len(self.gaps)) if self.gaps else 0.0
         self._scale = (WIDTH - gap_width * len(self.gaps)) / self.work_s
         self._marks = self._edges(gap_width)

@@ -13,11 +13,15 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+from acode.disk.own_files import read_own
+from acode.errors import AcodeError
 from acode.store.store import DATABASE
 
 WATCH_EVERY_S = 0.15
-TICK_EVERY_S = 5.0
-LIST_TICK_EVERY_S = 15.0  # a list reads many sessions
+# A tick reads the session anew, which is nearly all that a page costs while nothing happens: only to notice a process
+# that died without a word, and to renew "2 minutes ago". Commits and locks are told at once, by their files.
+TICK_EVERY_S = 15.0
+LIST_TICK_EVERY_S = 30.0  # a list reads many sessions
 # Times of files advance in steps of some milliseconds: a second commit within the same one leaves no other mark. So a
 # file that was written just now has a mark of its own, and is looked at once more when that time is over.
 FRESH_NS = 20_000_000
@@ -34,9 +38,23 @@ class Watched:
         self._locks = os.fspath(agent_dir / "locks")
         self._session = session
         self._known: tuple[int, list[str]] = (-1, [])
+        self._holders: dict[str, tuple[int, str]] = {}
 
     def mark(self) -> str:
-        return ",".join((*map(_last_write, self._written), *map(_last_change, self._lock_files())))
+        return ",".join((*map(_last_write, self._written), *map(self._holder, self._lock_files())))
+
+    def _holder(self, path: str) -> str:
+        """Who holds this lock, or held it. Its times tell less: the holder gives a sign of life every few seconds."""
+        try:
+            changed_ns = os.stat(path).st_ctime_ns
+            known = self._holders.get(path)
+            if known is not None and known[0] == changed_ns and not _is_fresh(changed_ns):
+                return known[1]
+            told = read_own(path)
+        except (OSError, AcodeError):
+            return "-"
+        self._holders[path] = (changed_ns, hashlib.sha256(told).hexdigest()[:16])
+        return self._holders[path][1]
 
     def _lock_files(self) -> list[str]:
         """One for each generation of the session's lock. The directory is read again only when it has changed."""
@@ -60,15 +78,6 @@ def _last_write(path: str) -> str:
         return "-"
     # Readers leave an empty log behind, and take it away again.
     return f"{seen.st_size}:{seen.st_mtime_ns}:{_is_fresh(seen.st_mtime_ns):d}" if seen.st_size else "-"
-
-
-def _last_change(path: str) -> str:
-    """Not its last write: a process that releases a lock restores the time that it found."""
-    try:
-        changed_ns = os.stat(path).st_ctime_ns
-    except OSError:
-        return "-"
-    return f"{changed_ns}:{_is_fresh(changed_ns):d}"
 
 
 def _is_fresh(at_ns: int) -> bool:

@@ -42,10 +42,10 @@ class Guards:
     """The secrets of one server, and the checks that use them."""
 
     def __init__(self, port: int, *, read_only: bool) -> None:
-        self.hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"})
-        self.cookie_name = f"acode-{port}"
+        self.hosts: frozenset[str] = frozenset({f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"})
+        self.cookie_name: str = f"acode-{port}"
         self.read_only = read_only
-        self.token = secrets.token_urlsafe(32)
+        self.token: str = secrets.token_urlsafe(32)
         self._cookie = secrets.token_urlsafe(32)
         self._secret = secrets.token_bytes(32)
         self._token_spent = False

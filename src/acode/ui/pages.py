@@ -26,9 +26,10 @@ from acode.ui.timeline import StepTimes
 from acode.ui.trail import Entry
 from acode.ui.views import StepRow, Words
 
-LISTED_MAX = 150  # of each part of the list: together at most 450 rows
+LISTED_MAX = 75  # of each part of the list: together at most 225 rows
 WITH_FLEET = (("Other agents", "/agents"), ("Fleet", "/fleet"))
-RENDERED_WHOLE_MAX = 100  # as many rows stand in the page at first; more are fetched as they are scrolled to
+RENDERED_WHOLE_MAX = 100  # a longer list of steps holds a window of rows; more are fetched as they are scrolled to
+RENDERED_FIRST = 40  # of a longer list: two screens of rows; each one costs a read of the log before the first paint
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,10 +267,10 @@ def more_links(base: str, start: int, total: int) -> Html | None:
     """For a browser without script."""
     if total <= RENDERED_WHOLE_MAX:
         return None
-    later = start + RENDERED_WHOLE_MAX
+    later = start + RENDERED_FIRST
     return el(
         "p",
-        el("a", "Earlier steps", href=f"{base}?from={max(start - RENDERED_WHOLE_MAX, 0)}") if start > 0 else None,
+        el("a", "Earlier steps", href=f"{base}?from={max(start - RENDERED_FIRST, 0)}") if start > 0 else None,
         " ",
         el("a", "Later steps", href=f"{base}?from={later}") if later < total else None,
         class_="more",

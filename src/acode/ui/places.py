@@ -24,7 +24,7 @@ class Places:
         self.paths: dict[str, Path] = {name_of(here.workspace): here.workspace}
         for path in others:
             self.paths.setdefault(name_of(path), path)
-        self.here = name_of(here.workspace)
+        self.here: str = name_of(here.workspace)
 
     def world(self, name: str) -> World:
         if name not in self._worlds:

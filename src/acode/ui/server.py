@@ -56,7 +56,7 @@ from acode.ui.views import Words
 if TYPE_CHECKING:
     from acode.fleet.overview import Overview
 
-TRAIL_EVENTS = 400
+TRAIL_EVENTS = 200
 CONVERSATION_EVENTS = 400
 TRAIL_SHOWN_MAX = 80
 STATIC = Path(__file__).parent / "static"
@@ -81,7 +81,7 @@ class Server:
         self.list_remote = list_remote
         self.look_at_fleet = look_at_fleet
         session = "/w/{place}/s/{session}"
-        self.app = Guarded(
+        self.app: Guarded = Guarded(
             Starlette(
                 routes=[
                     Route("/", self.sessions),
@@ -156,9 +156,9 @@ class Server:
         with self._reading(request) as (world, store, found):
             page, words = self._page(request, world, store, found), Words(world.redactor)
             outline = Outline(store, found.session, page.recent)
-            page = msgspec.structs.replace(page, lines_total=len(outline.lines))
-            start = first_line(request, outline, found.session)
-            shown = outline.window(store, start, pages.RENDERED_WHOLE_MAX, words)
+            page = msgspec.structs.replace(page, lines_total=len(outline))
+            start, count = first_lines(request, outline, found.session)
+            shown = outline.window(store, start, count, words)
             body = pages.session_page(page, shown, self.guards, words, now=world.clock(), start=start, mark=mark)
             return HTMLResponse(body)
 
@@ -178,10 +178,10 @@ class Server:
         with self._reading(request, quick=True) as (world, store, found):
             page, words = self._page(request, world, store, found), Words(world.redactor)
             outline = Outline(store, found.session, page.recent)
-            start = number_in(request, "from", 0, len(outline.lines))
+            start = number_in(request, "from", 0, len(outline))
             shown = outline.window(store, start, WINDOW_ROWS, words)
             body = "".join(pages.line_of(row, page, start + n) for n, row in enumerate(shown))
-            return HTMLResponse(body, headers={"X-Total": str(len(outline.lines))})
+            return HTMLResponse(body, headers={"X-Total": str(len(outline))})
 
     def _page(self, request: Request, world: World, store: Store, found: Preview) -> SessionPage:
         session = found.session
@@ -353,14 +353,16 @@ def fits(one: Listed, query: str) -> bool:
     return query.lower() in told.lower()
 
 
-def first_line(request: Request, outline: Outline, session: Session) -> int:
-    """Where the page begins: where it is asked to, else a little before the step that is open or comes next."""
+def first_lines(request: Request, outline: Outline, session: Session) -> tuple[int, int]:
+    """Where the page begins and with how many lines: where it is asked to, else a little before the step that is open
+    or comes next."""
+    total = len(outline)
+    if total <= pages.RENDERED_WHOLE_MAX:
+        return (number_in(request, "from", 0, total) if "from" in request.query_params else 0), total
     if "from" in request.query_params:
-        return number_in(request, "from", 0, len(outline.lines))
-    if len(outline.lines) <= pages.RENDERED_WHOLE_MAX:
-        return 0
+        return number_in(request, "from", 0, total), pages.RENDERED_FIRST
     near = next(iter(session.in_flight), None) or session.last_attempted or ""
-    return max(min(outline.position(near) - 20, len(outline.lines) - pages.RENDERED_WHOLE_MAX), 0)
+    return max(min(outline.position(near) - 20, total - pages.RENDERED_FIRST), 0), pages.RENDERED_FIRST
 
 
 def number_in(request: Request, name: str, least: int, most: int) -> int:

@@ -27,7 +27,7 @@ DIFF_FILES_MAX = 50
 def detail_of(world: World, store: Store, session: Session, wanted: str, words: Words) -> StepDetail | None:
     """None where the session has no such step."""
     outline = Outline(store, session, recent_steps(store, session))
-    line = next((one for one in outline.lines if one.step == wanted), None)
+    line = outline.line_of(wanted)
     if line is None:
         return None
     row = outline.row(store, line, words)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from acode.events import types as ev
-from acode.events.definition import execution_order
+from acode.events.definition import Step, execution_order
 from acode.state import Session
 from acode.store.step_index import finished_steps
 from acode.store.store import Store
@@ -31,13 +31,18 @@ class Line(NamedTuple):
 
 
 class Outline:
-    """All lines of a session's steps in order."""
+    """All lines of a session's steps in order. Of a program's finished steps, which may be very many, a line is made
+    when it is shown."""
 
     def __init__(self, store: Store, session: Session, recent: Mapping[str, StepTimes]) -> None:
         self.session = session
         self._recent = recent  # steps whose every attempt is known from a part of the log that was read anyway
-        self.planned = planned_steps(session)
-        self.lines: list[Line] = list(self._of_plan()) if self.planned else list(self._of_program(store))
+        self.planned: dict[str, tuple[str, Step]] = planned_steps(session)
+        self._finished = [] if self.planned else list(finished_steps(store, session.session_id))
+        self._lines = self._of_plan() if self.planned else self._of_open_steps()
+
+    def __len__(self) -> int:
+        return len(self._finished) + len(self._lines)
 
     def _of_plan(self) -> list[Line]:
         assert self.session.plan is not None
@@ -47,13 +52,17 @@ class Outline:
             lines += [self._line(step.id) for step in task.steps]
         return lines
 
-    def _of_program(self, store: Store) -> list[Line]:
-        """Finished ones as they ended, then those that failed or are open."""
-        lines = [Line(task="", step=step, seq=seq) for step, seq in finished_steps(store, self.session.session_id)]
-        known = {line.step for line in lines}
+    def _of_open_steps(self) -> list[Line]:
+        """Of a program: those that failed or are open stand behind the finished ones."""
         records = self.session.records.steps if self.session.records is not None else {}
-        open_steps = [*records, *self.session.in_flight]
-        return lines + [self._line(step) for step in dict.fromkeys(open_steps) if step not in known]
+        open_steps = dict.fromkeys([*records, *self.session.in_flight])
+        known = dict(self._finished) if open_steps else {}
+        return [self._line(step) for step in open_steps if step not in known]
+
+    def _between(self, start: int, end: int) -> list[Line]:
+        finished = len(self._finished)
+        lines = [Line(task="", step=step, seq=seq) for step, seq in self._finished[start:end]]
+        return lines + self._lines[max(start - finished, 0) : max(end - finished, 0)]
 
     def _line(self, step: str) -> Line:
         record = self.session.record(step)
@@ -61,10 +70,22 @@ class Outline:
 
     def window(self, store: Store, start: int, count: int, words: Words) -> list[str | StepRow]:
         """The lines from `start` on: a heading as text, a step as a row."""
-        return [self._shown(store, line, words) for line in self.lines[start : start + count]]
+        return [self._shown(store, line, words) for line in self._between(start, start + count)]
 
     def position(self, step: str) -> int:
-        return next((number for number, line in enumerate(self.lines) if line.step == step), 0)
+        found = self._find(step)
+        return found if found is not None else 0
+
+    def line_of(self, step: str) -> Line | None:
+        found = self._find(step)
+        return self._between(found, found + 1)[0] if found is not None else None
+
+    def _find(self, step: str) -> int | None:
+        finished = len(self._finished)
+        for number in reversed(range(finished)):  # mostly one of the last is asked for
+            if self._finished[number][0] == step:
+                return number
+        return next((finished + number for number, line in enumerate(self._lines) if line.step == step), None)
 
     def _shown(self, store: Store, line: Line, words: Words) -> str | StepRow:
         if line.task:

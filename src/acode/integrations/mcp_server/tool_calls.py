@@ -67,7 +67,7 @@ class Batch:
     """The open session, and the calls that it has been given since it was opened. Each key is asked for once."""
 
     def __init__(self, session: Session, stack: contextlib.ExitStack) -> None:
-        self.bench = DeferredSteps(session)
+        self.bench: DeferredSteps = DeferredSteps(session)
         self.stack = stack
         self.calls = 0
         self.waits: InputRequired | None = None
