@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -47,10 +48,10 @@ def measure(commit: str = FIRST_RELEASE) -> dict[str, Any]:
 def source_of(commit: str) -> Iterator[str]:
     """The source of that commit, in a directory that lasts as long as the run."""
     packed = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, check=True, capture_output=True).stdout
-    with place() as path:
+    with tempfile.TemporaryDirectory() as path:
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             archive.extractall(path, filter="data")
-        yield str(path / "src")
+        yield str(Path(path, "src"))
 
 
 def of_kind(kind: str, sources: dict[str, str]) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class Record:
         self._works: dict[str, Work | None] | None = None
 
     def is_new(self, step: str, scope: Scope) -> bool:
-        """Whether nothing can be on record of it: the session, which goes on, began with this run of its program and
+        """Whether nothing can be on record of it: the session has not ended, began with this run of its program, and
         knows no such step. Then there is nothing to look up, to compare or to refuse."""
         session = self.run.journal.session
         records = session.records
