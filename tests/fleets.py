@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,8 +48,12 @@ class Host(Machine):
     def process(self, *args: str | Path, **env: str) -> Running:
         if not self._namespace:
             return super().process(*args, **env)
-        inside = {**self.env, **env, "ACODE_TEST_NETWORK": self._namespace}
-        return self._acode.process(*args, env=inside, program=("-c", ENTER))
+        return self.program(ENTER, *args, ACODE_TEST_NETWORK=self._namespace, **env)
+
+    def program(self, text: str, *args: str | Path, **env: str) -> Running:
+        """A program that becomes acode."""
+        path = os.pathsep.join([os.environ["PYTHONPATH"], os.fspath(Path(__file__).parent.parent)])
+        return self._acode.process(*args, env={**self.env, "PYTHONPATH": path, **env}, program=("-c", text))
 
     def root(self) -> Path:
         return self.place / "state" / "fleet" / self.name

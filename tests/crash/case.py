@@ -24,6 +24,8 @@ from tests.crash.place import Place
 from tests.lives import end_all_in
 
 TURNS_MAX = 14
+DONE_BEFORE = (0, 2, 15)  # asked again: done now, nothing to do any more, or ended meanwhile
+ACT = ("--json", "--no-input")
 STILL_RUNNING, UNKNOWN, WAIT_S, WAITS_MAX = 16, 19, 0.02, 500
 Act = Callable[[Place], object]
 

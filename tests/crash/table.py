@@ -15,18 +15,15 @@ from tests.crash import (
     grounds,
     grounds_agent,
     grounds_care,
-    grounds_fleet,
     grounds_foreign,
     grounds_observed,
     grounds_shared,
     grounds_together,
 )
-from tests.crash.case import Case
+from tests.crash.case import ACT, DONE_BEFORE, Case
 from tests.crash.grounds import plan
 from tests.crash.place import Place
-
-DONE_BEFORE = (0, 2, 15)  # asked again: done now, nothing to do any more, or ended meanwhile
-ACT = ("--json", "--no-input")
+from tests.crash.table_fleet import FLEET
 
 
 def program(place: Place) -> None:
@@ -483,66 +480,6 @@ SHARED = (
         leaves=grounds_shared.decided,
         outside="database",
         only_for_real=True,
-    ),
-)
-FLEET = (
-    Case(
-        name="submit",
-        ground=grounds_fleet.fleet,
-        words=("submit", "../fleet.yml", *ACT),
-        once=("work.last",),
-        shows=grounds_fleet.number_of_sessions,
-        leaves=grounds_fleet.in_the_fleet,
-        afterwards=grounds_fleet.to_the_end,
-        outside="database",
-        lively=True,
-        only_for_real=True,
-    ),
-    *(
-        Case(
-            name=name,
-            ground=ground,
-            program=program,
-            once=("work.last",),
-            leaves=grounds_fleet.in_the_fleet,
-            outside="database",
-            lively=True,
-            waits=True,
-            only_for_real=True,
-        )
-        for name, ground, program in (
-            ("worker", grounds_fleet.submitted, grounds_fleet.one_session),
-            ("worker drained", grounds_fleet.slow, grounds_fleet.drained),
-        )
-    ),
-    Case(
-        name="take over from the fleet",
-        ground=grounds_fleet.of_a_dead_worker,
-        words=("resume", "{there}", "--take-over", "--yes", *ACT),
-        repeated=(0, 15),
-        once=("work.last",),
-        leaves=grounds_fleet.in_the_fleet,
-        outside="database",
-        lively=True,
-        only_for_real=True,
-    ),
-    *(
-        Case(
-            name=f"{name} in the fleet",
-            ground=ground,
-            words=("session", *words, *ACT),
-            repeated=DONE_BEFORE,
-            once=("work.last",),
-            leaves=grounds_fleet.in_the_fleet,
-            afterwards=grounds_fleet.to_the_end,
-            outside="database",
-            lively=True,
-            only_for_real=True,
-        )
-        for name, ground, words in (
-            ("approve", grounds_fleet.waits_for_a_yes, ("approve", "{there}")),
-            ("resolve", grounds_fleet.waits_for_an_outcome, ("resolve", "{there}", "work.fails", "--applied")),
-        )
     ),
 )
 AGENT = (

@@ -22,12 +22,12 @@ from acode import lock as locks
 from acode.engine.session_commands import end as end_session
 from acode.engine.workspace_store import opened
 from acode.engine.world import StopSwitch, World
-from acode.errors import AcodeError, HistoryDiverged, KeyMissing, KeyUnusable, LeaseLost, SyncFailed
+from acode.errors import AcodeError, DiskFull, HistoryDiverged, KeyMissing, KeyUnusable, LeaseLost, SyncFailed
 from acode.fleet.furnish import furnish
 from acode.fleet.places import Places
 from acode.fleet.queue import Job
 from acode.fleet.renewal import Renewal
-from acode.fleet.schedule import HELD, Again, End, Outcome, Over, Parked, outcome_of
+from acode.fleet.schedule import FILES_MISSING, HELD, Again, End, Outcome, Over, Parked, outcome_of
 from acode.fleet.server import Held, Member
 from acode.lease_file import LEASE_VARIABLE, Lease, boot_clock_s
 from acode.steps.keeper_notes import alive_lock_held
@@ -121,6 +121,8 @@ class Attempt:
             if ends_in_s is None or "given_back_at" in error.details:
                 return Parked(exit_code=HELD, why=error.message, next_action=error.hint)
             return Again(after_s=max(float(ends_in_s), 0.1), why=error.message)
+        if isinstance(error, DiskFull):
+            return Parked(exit_code=FILES_MISSING, why=error.message, next_action=error.hint)
         if error.exit_code == 1:  # the machine's: another one may do better
             return Again(after_s=self._lease.seconds, why=error.message, died=True)
         return Parked(exit_code=error.exit_code, why=error.message, next_action=error.hint)

@@ -56,7 +56,7 @@ def state_of_worker(worker: dict[str, Any]) -> str:
 
 
 def needs_of(member: Member) -> str:
-    """Why it does not go on: of a parked one with the exit status of its last attempt."""
+    """Why it does not continue: of a parked one with the exit status of its last attempt."""
     return f"{member.ended_with}: {member.reason}" if member.state == "parked" else member.reason
 
 

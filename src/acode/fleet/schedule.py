@@ -16,6 +16,7 @@ DEATHS_MAX = 3  # of workers or children in a row, without progress in between: 
 # A person is needed: a question, a no, the policy, files, the limit, an outcome, the log; wrong words or settings too.
 NEEDS_PERSON = frozenset({2, 3, 10, 12, 13, 17, 18, 19, 20, 130})
 HELD = 16
+FILES_MISSING = 17
 DRAINED = 143
 ESCALATED = 18
 STATE_OF_END = {"COMPLETED": "done", "FAILED": "failed", "CANCELLED": "cancelled"}
@@ -77,7 +78,7 @@ def outcome_of(end: End, *, lease_s: float, cooldown_s: dict[str, float] | None 
     if code == DRAINED:
         return Again(after_s=0.0, why="its worker was asked to end")
     if end.error_code == DiskFull.code:
-        return Parked(exit_code=17, why=words, next_action=end.next_action)
+        return Parked(exit_code=FILES_MISSING, why=words, next_action=end.next_action)
     if code in NEEDS_PERSON:
         return Parked(exit_code=code, why=words or f"it ended with {code}", next_action=end.next_action)
     waits = cooldown["timeout" if end.error_code == StepTimeout.code else "tool_failure"]
