@@ -26,7 +26,8 @@ LEARNING_S = 1.5  # until the resident has loaded what the first calls needed
 
 def measure() -> dict[str, Any]:
     with place() as path:
-        (path / "workspace").mkdir(exist_ok=True)
+        # A root of its own: the project around it would get the session, and keep it without the key that goes away.
+        (path / "workspace" / ".git").mkdir(parents=True)
         doors = write_doors(path / "state")
         env = {**os.environ, "ACODE_HOME": str(path / "state")}
         env.pop("PYTHONDONTWRITEBYTECODE", None)  # without its bytecode cache every program starts twice as slowly
