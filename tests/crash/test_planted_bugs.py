@@ -38,7 +38,16 @@ BUGS_MIN, ALL_BUGS_MIN = 20, 82
 BUGS_OF_ALL_KINDS_MIN = 120  # with those of tests/conformance
 # Caught as surely and more slowly than the others: these are for the release sweep.
 SLOW = ("run commits", "resume hung", "resume probed", "resolve applied", "resolve not-applied")
-SLOW_BUGS = ("tried again in place",)
+SLOW_BUGS = (
+    "tried again in place",
+    "log not full",
+    "anchored first",
+    "journal mode not read back",
+    "room made over the last frame",
+    "failed sync swallowed",
+    "temp file left",
+    "short write taken for whole",
+)
 ALL_CASES = {**CASES, **OWN_CASES}
 DEEP = (*DEEP_HERE, *SHARED)
 TALK = ("sendto", "recvfrom", "pwrite64")

@@ -22,7 +22,7 @@ ALL = pytest.mark.parametrize("name", CASES)
 TOO_LONG = {name for name, case in CASES.items() if case.sparse and case.lively} | set(MANY_AT_ONCE)
 SNAPSHOTS = [name for name in ALONE if name in COPIED and name not in TOO_LONG]
 SNAPSHOT_BOUNDARIES_MIN = 5_000
-REAL_KILLS_MIN = 150
+REAL_KILLS_MIN = 80
 PARTS, RECOVERY_PARTS = 4, 10  # of a release sweep, so that what is reached is told on the way
 DOUBLE_BOUNDARIES_MIN = 2_000
 
@@ -45,7 +45,7 @@ def test_killed_for_real_every_command_ends_as_an_undisturbed_one(prepare: Prepa
     for number, name in enumerate(ALONE):
         case = CASES[name]
         few = 20 if case.only_for_real else 500 if name in MANY_AT_ONCE else 199
-        every = few if name == "supervise" or case.sparse else 26 if case.only_for_real else 140 if case.lively else 60
+        every = few if name == "supervise" or case.sparse else 52 if case.only_for_real else 300 if case.lively else 130
         total.add(kill_sweep(prepare(case), every=every, first=number % every))
     tell("real kills", total)
     assert total.violations == []

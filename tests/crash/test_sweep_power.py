@@ -15,7 +15,7 @@ from tests.crash.table import ALONE, CASES, POWERED, STILL, UNSYNCED
 pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
 
 GATE = Search(exhaustive_pieces_max=2, random_choices=1, name_choices_max=4, sector_bytes=4096)
-STATES_MIN = 2_000
+STATES_MIN = 1_000
 LONG = ("run files", "run databases", "run to gate", "program", "program at length", "resume", "gc")
 PARTS = 4
 
@@ -24,7 +24,7 @@ PARTS = 4
 def test_after_a_power_cut_nothing_acknowledged_is_lost_and_it_ends_the_same(prepare: Prepare, tell: Tell) -> None:
     total = Tally()
     for name in (name for name in STILL if name in ALONE):
-        every_op = 12 if name.startswith(("run", "program")) or CASES[name].sparse else 3
+        every_op = 30 if name.startswith(("run", "program")) or CASES[name].sparse else 8
         search = replace(GATE, every_op=every_op, every_state=8 if name in LONG or CASES[name].sparse else 1)
         total.add(power_sweep(prepare(CASES[name]), search))
     tell("power cuts", total)

@@ -26,7 +26,7 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("kind", [pytest.param("sync", marks=pytest.mark.release), "async"])
 def test_killed_at_every_boundary_a_run_ends_as_an_undisturbed_one_and_repeats_nothing(place: Place, kind: str) -> None:
     ended = place.run(SWEEP, kind)
     assert ended.status == 0, ended.errors
@@ -51,7 +51,7 @@ def judge(case: dict[str, Any]) -> None:
 SEND = "support-run1.call-1-2-send"
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.release), "after"])
 def test_killed_inside_a_tool_that_is_no_idempotent_one_a_person_decides_at_the_command_line(
     place: Place, when: str
 ) -> None:

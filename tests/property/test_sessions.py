@@ -274,7 +274,7 @@ class Sessions(RuleBasedStateMachine):
 @pytest.mark.timeout(300)
 class TestSessions(Sessions.TestCase):  # type: ignore[name-defined,misc]
     settings = settings(
-        max_examples=40,
+        max_examples=20,
         stateful_step_count=6,
         deadline=None,
         database=None,
