@@ -274,7 +274,8 @@ def test_a_driver_that_ran_out_of_time_is_recorded_as_such(acode: Acode, workspa
     ended = acode("resume", ARC, "--yes", "--json")
     assert ended.exit_code == 1 and ended.lines[-1]["data"]["error"]["code"] == "ACODE-STEP-002"
     assert json.loads(checkpoint.read_text())["phases"]["work"]["status"] == "timeout"
-    assert acode("resume", ARC).exit_code == 0
+    put_driver(workspace, "arc", timeout=60)
+    assert acode("resume", ARC, "--yes").exit_code == 0
     assert json.loads(checkpoint.read_text())["phases"]["work"]["status"] == "completed"
 
 

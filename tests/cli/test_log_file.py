@@ -165,13 +165,16 @@ def test_a_log_that_cannot_be_written_does_not_stop_the_work(acode: Acode, pause
 
 
 @pytest.mark.req("NFR-040b-25", "NFR-040b-26")
-def test_resumes_are_counted_and_timed_where_somebody_measures(acode: Acode, paused: str) -> None:
-    from opentelemetry import metrics
+def test_resumes_are_counted_and_timed_where_somebody_measures(
+    acode: Acode, paused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from opentelemetry.metrics import _internal as global_metrics
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
     reader = InMemoryMetricReader()
-    metrics.set_meter_provider(MeterProvider(metric_readers=[reader]))
+    # A provider can be set once in a process, and other tests run in this one.
+    monkeypatch.setattr(global_metrics, "_METER_PROVIDER", MeterProvider(metric_readers=[reader]))
     assert acode("resume", paused).exit_code == 0
     data = reader.get_metrics_data()
     assert data is not None

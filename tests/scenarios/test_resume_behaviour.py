@@ -148,11 +148,12 @@ def test_resumed_interrupted_and_resumed_again_nothing_is_done_twice(stage: Stag
     running = stage.acode.process("run", plan)
     running.wait_for_line("│ at the door")
     again = interrupted(stage, running)
-    for _ in range(2):  # resume, and pause at once
+    for _ in range(2):  # resume, and pause at once; one that was done before it heard of the pause has ended
         process = stage.acode.process("resume", again)
         process.wait_for_line("Resuming session")
         process.signal(signal.SIGINT)
-        process.finish()
+        if process.finish().exit_code == 0:
+            break
     stage.acode("resume", again)
     assert stage.ledger()["work.b"] == 1
     assert stage.ledger()["work.a"] == 1
