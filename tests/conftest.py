@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -66,6 +67,12 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first, so that no worker is alone with one of them at the end; the others in their random order."""
     items.sort(key=lambda item: not item.path.name.startswith("test_sweep_"))
+
+
+def pytest_collection_finish() -> None:
+    """The modules of all tests stay until the end: no garbage collection looks at them again, here or in a child."""
+    gc.collect()
+    gc.freeze()
 
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)

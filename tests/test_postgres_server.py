@@ -67,6 +67,7 @@ def test_nothing_is_left_of_a_temporary_server() -> None:
     assert not place.exists()
 
 
+@pytest.mark.release
 def test_programs_that_the_servers_user_cannot_reach_are_copied(tmp_path: Path) -> None:
     wheels = [place for place in program_directories() if place.parent.name.startswith("pginstall")]
     if not wheels:

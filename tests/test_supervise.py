@@ -16,6 +16,7 @@ from acode.policy import Decision, Reason
 from acode.supervise import FINAL, FRUITLESS_MAX, ChildEnd, Standing, Step, final_step, next_step, supervise
 from tests.driver import Acode, Running
 from tests.tampering import Attack
+from tests.variants import first_of
 
 # Pure.
 
@@ -296,7 +297,7 @@ def waiting(acode: Acode, workspace: Path) -> Running:
     return running
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), first_of((signal.SIGINT, 130), (signal.SIGTERM, 143)))
 def test_a_signal_during_the_countdown_ends_it_and_names_the_way_on(
     acode: Acode, workspace: Path, number: int, code: int
 ) -> None:
@@ -308,7 +309,7 @@ def test_a_signal_during_the_countdown_ends_it_and_names_the_way_on(
     assert decisions(acode) == [], "nothing was attempted"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), first_of((signal.SIGTERM, 143), (signal.SIGINT, 130)))
 def test_a_signal_while_a_child_runs_reaches_it_once(acode: Acode, workspace: Path, number: int, code: int) -> None:
     command = "echo under way; while [ ! -e go ]; do sleep 0.02; done"
     running = acode.process("supervise", plan(workspace, command))

@@ -12,6 +12,7 @@ from tests.agent.town import GOAL, Begin, Town, call, plan_turn, served, task_tu
 from tests.driver import Acode
 from tests.repositories import IDENTITY, git
 from tests.tampering import Attack
+from tests.variants import first_of
 
 SCRIPT = {
     "models": ["scripted"],
@@ -70,6 +71,7 @@ def test_steps_of_a_task_are_taken_back_and_done_again_in_a_conversation_that_fi
     assert len(set(first)) == 3, "and what the second task is told is what it was told before"
 
 
+@pytest.mark.release
 def test_all_of_it_can_be_taken_back_and_is_planned_anew(town: Town) -> None:
     assert town.acode("session", "rollback", town.short, "--yes").exit_code == 0
     assert town.files() == {}
@@ -134,14 +136,14 @@ def test_a_commit_of_an_agent_is_not_silently_left_behind_by_a_rollback(begin: B
 
 @pytest.mark.parametrize(
     ("kind", "step"),
-    [
+    first_of(
         ("step_completed", "first.write_file-1-1"),
         ("step_completed", "first.ask-2"),
         ("step_completed", "first"),
         ("step_completed", "plan"),
         ("step_completed", "second.write_file-1-1"),
         ("step_settled", "second.ask-2"),
-    ],
+    ),
 )
 def test_a_repair_opens_the_steps_of_damaged_events_and_none_of_the_plans_words(
     town: Town, kind: str, step: str
@@ -225,6 +227,7 @@ def test_a_session_that_was_given_up_stays_so_and_keeps_what_it_did(town: Town, 
     assert town.acode("session", "verify", short).exit_code == 0
 
 
+@pytest.mark.release
 @pytest.mark.req("BP-011c-14")
 def test_a_supervisor_waits_for_an_overloaded_model_and_carries_the_session_to_its_end(town: Town) -> None:
     town.configure("resume: {cooldown_seconds: {tool_failure: 1}}")
@@ -234,12 +237,14 @@ def test_a_supervisor_waits_for_an_overloaded_model_and_carries_the_session_to_i
     assert max(town.asked().values()) == 2, "only what was not answered was asked again"
 
 
+@pytest.mark.release
 def test_a_checkpoint_can_be_made_between_two_steps_of_a_task(town: Town) -> None:
     made = town.acode("session", "checkpoint", town.short)
     assert made.exit_code == 0, made.stderr
     assert town.resume().exit_code == 0
 
 
+@pytest.mark.release
 def test_nobody_can_say_that_a_task_took_effect(town: Town) -> None:
     said = town.acode("session", "resolve", town.short, "second", "--applied")
     assert said.exit_code == 2 and f"acode resume {town.short}" in said.stderr
@@ -269,6 +274,7 @@ PAUSED_IN_A_COMMAND = "echo under way; while [ ! -e go.txt ]; do sleep 0.05; don
 DEAF = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); from acode.cli import main; sys.exit(main())"
 
 
+@pytest.mark.release
 def test_a_pause_is_obeyed_by_an_agent_that_ignores_signals(begin: Begin) -> None:
     waits = call("run_command", command=PAUSED_IN_A_COMMAND)
     town = begin({"calls": [waits]}, {"calls": [call("write_file", path="late.txt", content="")]}, {"text": "Done."})
@@ -282,6 +288,7 @@ def test_a_pause_is_obeyed_by_an_agent_that_ignores_signals(begin: Begin) -> Non
     assert "late.txt" not in town.files()
 
 
+@pytest.mark.release
 def test_a_supervisor_of_a_task_started_again_joins_the_session_of_its_orphaned_child(begin: Begin) -> None:
     town = begin({"calls": [call("run_command", command=PAUSED_IN_A_COMMAND)]}, {"text": "Done."})
     town.configure("tools: {run_command: allow}")

@@ -6,7 +6,8 @@ an undisturbed one leaves, and the model must have been asked for nothing that i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from acode.events import types as ev
 from tests.agent.killing import lived
 from tests.agent.town import GOAL, Town, call, plan_turn, served, task_turns
 from tests.driver import Acode
+from tests.variants import first_of
 
 KILLS_MAX = 1_000
 SETTINGS = """
@@ -81,9 +83,20 @@ def boundary(phase: str, events: tuple[Any, ...]) -> str | None:
     return f"{phase} {type(said).__name__} {said.step}" if said is not None else None
 
 
+def one_of(every: int) -> Callable[[str, tuple[Any, ...]], str | None]:
+    """Of so many boundaries one, the same in each run."""
+
+    def chosen(phase: str, events: tuple[Any, ...]) -> str | None:
+        name = boundary(phase, events)
+        return name if name is not None and zlib.crc32(name.encode()) % every == 0 else None
+
+    return chosen
+
+
 @pytest.mark.timeout(600)  # a busy machine gives each of its lives a second
+@pytest.mark.parametrize("every", first_of(4, 1))
 def test_killed_at_every_request_and_tool_boundary_nothing_is_asked_or_done_twice(
-    towns: tuple[Town, Path], tmp_path: Path
+    towns: tuple[Town, Path], tmp_path: Path, every: int
 ) -> None:
     town, ledger = towns
     prepare(town)
@@ -100,7 +113,7 @@ def test_killed_at_every_request_and_tool_boundary_nothing_is_asked_or_done_twic
     place = ["-C", str(other.workspace)]
     words = [*place, "run", GOAL, "--approve-plan"]
     for _ in range(KILLS_MAX):
-        status, place_of_death = lived(words, boundary, visited)
+        status, place_of_death = lived(words, one_of(every), visited)
         if not place_of_death:
             break
         visited.add(place_of_death)
@@ -112,4 +125,4 @@ def test_killed_at_every_request_and_tool_boundary_nothing_is_asked_or_done_twic
     lost = sum(one.startswith("before StepCompleted") and ".ask-" in one for one in visited)
     assert len(requests) == asked_once + lost
     assert len(set(requests)) == asked_once, "what the model is told is the same in every life"
-    assert len(visited) > 95, "each request and each call has four boundaries"
+    assert len(visited) > 95 if every == 1 else len(visited) > 15, "each request and each call has four boundaries"

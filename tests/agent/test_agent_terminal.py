@@ -53,6 +53,7 @@ def test_a_person_approves_the_plan_answers_and_allows_for_as_long_as_it_runs(to
     assert (town.workspace / "greeting").read_text() == "hello\nagain\n"
 
 
+@pytest.mark.release
 def test_what_was_allowed_for_a_session_is_asked_again_after_an_interruption(town: Town, terminal: Terminal) -> None:
     child = terminal("run", GOAL, "--approve-plan")
     child.timeout = LONG_S
@@ -82,6 +83,7 @@ def test_keys_that_were_pressed_before_the_plan_was_shown_do_not_approve_it(town
     assert town.files() == {}
 
 
+@pytest.mark.release
 def test_the_plan_can_be_edited_and_a_broken_edit_is_explained(
     town: Town, terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +108,7 @@ def test_the_plan_can_be_edited_and_a_broken_edit_is_explained(
     assert ended(child) == 0
 
 
+@pytest.mark.release
 def test_a_denied_plan_ends_with_its_status_and_the_way_on(town: Town, terminal: Terminal) -> None:
     child = terminal("run", GOAL)
     child.timeout = LONG_S

@@ -77,7 +77,7 @@ def test_no_path_reads_or_writes_anything_outside(tmp_path: Path) -> None:
         @example(path="out", tool="search")
         @example(path=".git/hooks/pre-commit", tool="write_file")
         @example(path="link", tool="edit_file")
-        @settings(max_examples=150, deadline=None)
+        @settings(max_examples=60, deadline=None)
         def stays_inside(path: str, tool: str) -> None:
             place = {"paths": [path]} if tool == "git_commit" else {"path": path}
             answer = use(context, f"call-{os.urandom(8).hex()}", call(tool, **MORE[tool], **place))

@@ -34,10 +34,10 @@ def find(words: list[str]) -> click.Command | None:
 def actions_of(source: str) -> list[tuple[int, str]]:
     """The commands of the actions that hints are made of, as they are typed."""
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and node.args]
-    made = [(node, ast.unparse(node.func).rpartition(".")[2], node.args[0]) for node in calls]
+    made = [(node.lineno, getattr(node.func, "attr", getattr(node.func, "id", "")), node.args[0]) for node in calls]
     return [
-        (node.lineno, f"acode {words.value}")
-        for node, name, words in made
+        (line, f"acode {words.value}")
+        for line, name, words in made
         if name in ("Command", "BeginAgain") and isinstance(words, ast.Constant)
     ]
 

@@ -135,6 +135,7 @@ def test_a_program_s_commands_have_logs_too(acode: Acode, workspace: Path) -> No
 # Watch.
 
 
+@pytest.mark.release
 def test_the_watch_prints_the_lines_that_the_run_prints(acode: Acode, workspace: Path) -> None:
     running = acode.process("run", save(workspace, SLOW), "--json")
     running.wait_for_line('"step_output"')
@@ -409,6 +410,7 @@ def test_the_watch_on_a_terminal_shows_how_far_it_is_and_what_is_likely_left(
     assert running.finish().exit_code == 0
 
 
+@pytest.mark.release
 def test_without_an_earlier_run_nothing_is_said_of_what_is_left(
     acode: Acode, workspace: Path, terminal: Terminal
 ) -> None:

@@ -234,7 +234,9 @@ def requests(workspace: Path) -> list[Path]:
     return list((workspace / ".agent" / "locks").glob("*.pause*"))
 
 
-@pytest.mark.parametrize("program", [("-m", "acode"), DEAF], ids=["hears SIGINT", "ignores SIGINT"])
+@pytest.mark.parametrize(
+    "program", [("-m", "acode"), pytest.param(DEAF, marks=pytest.mark.release)], ids=["hears SIGINT", "ignores SIGINT"]
+)
 def test_a_pause_ends_the_supervisor_of_the_session_too(
     acode: Acode, workspace: Path, program: tuple[str, ...]
 ) -> None:

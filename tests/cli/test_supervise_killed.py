@@ -8,13 +8,14 @@ import pytest
 
 from tests.cli.plans import save, slow
 from tests.driver import Acode
+from tests.variants import first_of
 
 
 def states(acode: Acode) -> list[str]:
     return [row["state"] for row in acode("session", "list", "--all", "--json").json]
 
 
-@pytest.mark.parametrize("ended", [True, False], ids=["orphan has ended", "orphan still runs"])
+@pytest.mark.parametrize("ended", first_of(True, False), ids=["orphan has ended", "orphan still runs"])
 def test_a_supervisor_started_again_joins_the_session_of_its_orphaned_child(
     acode: Acode, workspace: Path, ended: bool
 ) -> None:

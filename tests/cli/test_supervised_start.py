@@ -74,6 +74,7 @@ def test_a_note_that_cannot_be_read_is_an_error_and_begins_nothing(
     assert "--new" in refused.value.hint
 
 
+@pytest.mark.release
 def test_an_unreadable_note_stops_the_supervisor_until_a_person_says_new(
     acode: Acode, workspace: Path, killed: tuple[str, Path]
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_session_whose_end_was_reported_never_stops_a_new_run(acode: Acode, wo
         assert not list((workspace / ".agent" / "locks").glob("supervised.*[!d]"))
 
 
+@pytest.mark.release
 def test_a_note_about_a_session_that_was_removed_stops_no_new_run(
     acode: Acode, workspace: Path, tmp_path: Path
 ) -> None:

@@ -59,9 +59,10 @@ def clean(found: Sweep) -> Sweep:
 
 @pytest.mark.req("NFR-040b-19", "NFR-011c-011", "THREAT-011c-06")
 def test_two_that_want_the_same_session_never_write_at_once_in_any_order(stage: LockStage) -> None:
-    found = clean(swept(stage, lives.notes, lives.notes, deaths=1))
-    assert found.schedules > 1_000_000 and found.runs > 500
-    assert {"worked | worked", "worked | refused", "dead | worked", "refused | worked"} <= set(found.outcomes)
+    """Killed at each of their operations: the release sweep."""
+    found = clean(swept(stage, lives.notes, lives.notes, deaths=0))
+    assert found.schedules > 1_000_000
+    assert {"worked | worked", "worked | refused", "refused | worked"} <= set(found.outcomes)
 
 
 @pytest.mark.req("THREAT-011c-06", "NFR-011c-011")
@@ -76,6 +77,7 @@ def test_looking_beside_a_writer_is_never_alarmed_in_any_order(stage: LockStage)
     clean(swept(stage, lives.notes, lives.looks_on, deaths=1))
 
 
+@pytest.mark.release
 def test_a_full_disk_lets_no_fenced_owner_note_its_pause_in_any_order(stage: LockStage) -> None:
     """The log is opened anew with the generation the lock was taken for, never with the one that stands there now."""
     found = clean(swept(stage, lives.runs_out_of_disk, lives.breaks, deaths=0))
@@ -91,6 +93,7 @@ def test_a_new_session_belongs_to_whoever_began_it_in_any_order(stage: LockStage
 # Three, longer stays, and kills where they meet: the release sweep.
 
 MEETINGS: list[tuple[tuple[Life, ...], int]] = [
+    ((lives.notes, lives.notes), 1),
     ((lives.notes, lives.breaks), 1),
     ((lives.begins, lives.takes_the_newest), 1),
     ((lives.works, lives.works), 2),

@@ -20,6 +20,8 @@ from tests.postgres import Server
 
 Prepare = Callable[[Case], Prepared]
 Tell = Callable[[str, Tally], None]
+# The names that a disk may lose: the gate takes the disk that keeps fewer of them.
+METADATA = pytest.mark.parametrize("metadata", [pytest.param("ordered", marks=pytest.mark.release), "strict"])
 
 
 @pytest.fixture

@@ -534,5 +534,5 @@ UNSYNCED = Case(name="run built", ground=grounds.plain, words=plan("built"), liv
 # A thousand stops beside many threads: the gate kills them for real, snapshots are for the release sweep.
 MANY_AT_ONCE = ("32 threads", "32 tasks")
 # Of a fleet's, those that the gate kills: a session that comes, is worked on and handed back, and gets an answer.
-FLEET_QUICK = ("submit", "worker drained", "approve in the fleet")
+FLEET_QUICK = ("submit", "worker drained")
 QUICK = ("run files", "run databases", "program", "resume", "approve", "rollback", "repair", "gc")

@@ -32,7 +32,7 @@ def test_killed_at_any_system_call_every_command_ends_as_an_undisturbed_one(prep
     total = Tally()
     for number, name in enumerate(SNAPSHOTS):
         case = CASES[name]
-        every = 40 if case.sparse else 24 if case.followed else 12 if case.lively else 4
+        every = 60 if case.sparse else 36 if case.followed else 18 if case.lively else 6
         total.add(snapshot_sweep(prepare(case), every=every, first=number % every))
     tell("snapshots at every system call of every command", total)
     assert total.violations == []
@@ -44,9 +44,7 @@ def test_killed_for_real_every_command_ends_as_an_undisturbed_one(prepare: Prepa
     total = Tally()
     for number, name in enumerate(ALONE):
         case = CASES[name]
-        few = 20 if case.only_for_real else 500 if name in MANY_AT_ONCE else 199
-        every = few if name == "supervise" or case.sparse else 52 if case.only_for_real else 300 if case.lively else 130
-        total.add(kill_sweep(prepare(case), every=every, first=number % every))
+        total.add(kill_sweep(prepare(case), most=1 if case.sparse or case.lively else 2, first=number * 37))
     tell("real kills", total)
     assert total.violations == []
     assert total.kills >= REAL_KILLS_MIN
@@ -56,9 +54,9 @@ def test_killed_for_real_every_command_ends_as_an_undisturbed_one(prepare: Prepa
 def test_killed_again_while_recovering_it_still_ends_as_an_undisturbed_run(prepare: Prepare, tell: Tell) -> None:
     total = Tally()
     for name in QUICK:
-        total.add(double_sweep(prepare(CASES[name]), every=230, judge_every=8, first=11))
+        total.add(double_sweep(prepare(CASES[name]), every=300, judge_every=8, first=11))
     for name in ("run files", "approve", "rollback"):
-        total.add(double_kill_sweep(prepare(CASES[name]), every=140, second_every=90))
+        total.add(double_kill_sweep(prepare(CASES[name]), every=220, second_every=130))
     tell("killed again while recovering", total)
     assert total.violations == []
     assert total.boundaries >= DOUBLE_BOUNDARIES_MIN and total.kills > 10

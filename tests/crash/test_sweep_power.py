@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.crash.conftest import Prepare, Tell
+from tests.crash.conftest import METADATA, Prepare, Tell
 from tests.crash.harness import needs_ptrace
 from tests.crash.harness.power import Metadata, Search
 from tests.crash.sweeps import Tally, power_sweep, recorded
@@ -15,7 +15,7 @@ from tests.crash.table import ALONE, CASES, POWERED, STILL, UNSYNCED
 pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
 
 GATE = Search(exhaustive_pieces_max=2, random_choices=1, name_choices_max=4, sector_bytes=4096)
-STATES_MIN = 1_000
+STATES_MIN = 600
 LONG = ("run files", "run databases", "run to gate", "program", "program at length", "resume", "gc")
 PARTS = 4
 
@@ -24,7 +24,7 @@ PARTS = 4
 def test_after_a_power_cut_nothing_acknowledged_is_lost_and_it_ends_the_same(prepare: Prepare, tell: Tell) -> None:
     total = Tally()
     for name in (name for name in STILL if name in ALONE):
-        every_op = 30 if name.startswith(("run", "program")) or CASES[name].sparse else 8
+        every_op = 66 if name.startswith(("run", "program")) or CASES[name].sparse else 18
         search = replace(GATE, every_op=every_op, every_state=8 if name in LONG or CASES[name].sparse else 1)
         total.add(power_sweep(prepare(CASES[name]), search))
     tell("power cuts", total)
@@ -32,17 +32,17 @@ def test_after_a_power_cut_nothing_acknowledged_is_lost_and_it_ends_the_same(pre
     assert total.states >= STATES_MIN
 
 
-@pytest.mark.parametrize("metadata", ["ordered", "strict"])
+@METADATA
 def test_after_a_power_cut_a_command_has_its_effect_once(prepare: Prepare, tell: Tell, metadata: Metadata) -> None:
     """Its keeper and the command itself write to the disk that loses what they have not synced."""
-    search = replace(GATE, metadata=metadata, every_op=11, every_state=23)
+    search = replace(GATE, metadata=metadata, every_op=17, every_state=23)
     total = power_sweep(prepare(POWERED), search)
     tell(f"power cuts around a command, {metadata} names", total)
     assert total.violations == []
     assert total.states > 50
 
 
-@pytest.mark.parametrize("metadata", ["ordered", "strict"])
+@METADATA
 def test_after_a_power_cut_a_finished_commands_outputs_are_there(
     prepare: Prepare, tell: Tell, metadata: Metadata
 ) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.crash.case import Prepared
-from tests.crash.conftest import Prepare
+from tests.crash.conftest import METADATA, Prepare
 from tests.crash.harness import needs_ptrace
 from tests.crash.harness.power import Metadata, Search, power_cuts
 from tests.crash.harness.recording import ROOT, Op, Recording
@@ -172,7 +172,8 @@ def asks(ready: Prepared, recording: Recording, metadata: Metadata, window: rang
     return False
 
 
-@pytest.mark.parametrize("metadata", ["ordered", "strict"])
+@pytest.mark.release
+@METADATA
 def test_an_end_that_the_keeper_has_noted_is_no_question_after_a_power_cut(
     prepare: Prepare, metadata: Metadata
 ) -> None:

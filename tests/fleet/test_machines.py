@@ -61,6 +61,7 @@ tasks:
     assert fleet.lines() == ["once"]
 
 
+@pytest.mark.release
 def test_a_rotated_key_is_taken_up_by_workers_that_have_it_and_by_no_others(fleet: Fleet) -> None:
     host, late = fleet.host("one"), fleet.host("late")
     for machine in (fleet.laptop, host, late):

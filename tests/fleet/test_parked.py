@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import psycopg
+import pytest
 
 from acode.events import types as ev
 from tests.driver import Running
@@ -59,6 +60,7 @@ def notifying(fleet: Fleet, command: str) -> Running:
     return host.process("worker", "--name", host.name, program=("-c", PATIENT))
 
 
+@pytest.mark.release
 def test_a_notify_command_that_hangs_keeps_no_slot(fleet: Fleet) -> None:
     """With one slot the second session is taken while the command for the first still runs."""
     begun, go = fleet.place / "begun", fleet.place / "go"
@@ -71,6 +73,7 @@ def test_a_notify_command_that_hangs_keeps_no_slot(fleet: Fleet) -> None:
     fleet.until(lambda: [json.loads(line)["cause"] for line in go.read_text().splitlines()] == ["parked", "parked"])
 
 
+@pytest.mark.release
 def test_a_notify_command_that_fails_or_is_killed_is_a_line_of_the_worker(fleet: Fleet) -> None:
     first = fleet.place / "first"
     worker = notifying(fleet, f"test -e {first} && exit 5; touch {first}; kill -9 $$")
@@ -82,6 +85,7 @@ def test_a_notify_command_that_fails_or_is_killed_is_a_line_of_the_worker(fleet:
         fleet.wait(session_id, "done")
 
 
+@pytest.mark.release
 def test_a_no_leaves_it_parked_and_a_yes_and_the_next_job_are_one_transaction(fleet: Fleet) -> None:
     session_id = fleet.submit(gated(fleet))
     fleet.host("one").work()

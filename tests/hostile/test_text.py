@@ -115,7 +115,7 @@ trees = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
     max_leaves=20,
 )
-quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 fixtures = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]  # the place is overwritten each time
 shared = settings(max_examples=40, deadline=None, suppress_health_check=fixtures)
 

@@ -21,6 +21,7 @@ from mcp import Client, StdioServerParameters
 from mcp.types import ElicitRequestParams, ElicitResult, Implementation
 
 from tests.library.programs import Place
+from tests.variants import first_of
 
 Talk = Callable[[Client], Awaitable[Any]]
 
@@ -160,6 +161,7 @@ def test_a_key_happens_once_in_every_life_of_the_server_and_another_key_is_a_new
     assert place.effects() == ["x", "x", "failed"]
 
 
+@pytest.mark.release
 def test_clients_have_sessions_of_their_own_and_one_that_was_ended_begins_anew(place: Place) -> None:
     for name in ("one", "two"):
         assert not call(place, "run", {"key": "a", "command": ledger(place, name)}, name=name)[1]
@@ -169,6 +171,7 @@ def test_clients_have_sessions_of_their_own_and_one_that_was_ended_begins_anew(p
     assert place.effects() == ["one", "two", "one"]
 
 
+@pytest.mark.release
 def test_files_changed_between_calls_by_other_tools_stop_nothing(place: Place) -> None:
     async def work(client: Client) -> tuple[str, bool]:
         await use(client, "write", key="a", path="f.txt", content="one")
@@ -199,6 +202,7 @@ def test_calls_at_the_same_time_run_beside_each_other_and_one_key_runs_once(plac
     assert place.effects() == ["b"]
 
 
+@pytest.mark.release
 def test_killed_in_the_middle_the_keepers_evidence_decides_and_nothing_is_repeated(place: Place) -> None:
     begun, go = place.workspace / "begun", place.workspace / "go"
     command = f"echo x >> {place.ledger}; touch begun; until test -e go; do sleep 0.05; done; echo ended"
@@ -209,6 +213,7 @@ def test_killed_in_the_middle_the_keepers_evidence_decides_and_nothing_is_repeat
     assert place.effects() == ["x"]
 
 
+@pytest.mark.release
 def test_a_command_that_failed_while_the_server_was_dead_is_told_and_not_repeated(place: Place) -> None:
     begun, go = place.workspace / "begun", place.workspace / "go"
     command = f"echo x >> {place.ledger}; touch begun; until test -e go; do sleep 0.05; done; echo bad; exit 4"
@@ -276,7 +281,7 @@ def keepers_and_commands(place: Place) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.parametrize("mode", first_of("legacy", "auto"))
 def test_an_approval_is_asked_in_the_client_once(place: Place, mode: str) -> None:
     """The protocol before and after 2026-07-28 asks in two different ways."""
     answers = {
@@ -366,6 +371,7 @@ def test_hostile_arguments_are_refused_and_the_server_goes_on(place: Place) -> N
     assert {one.name for one in place.path.iterdir()} - before <= {"state"}
 
 
+@pytest.mark.release
 def test_output_is_redacted_and_bounded(place: Place) -> None:
     secret = "ghp_" + "a1B2c3D4e5F6" * 3
 

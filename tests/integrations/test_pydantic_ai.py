@@ -51,6 +51,7 @@ def judge(case: dict[str, Any]) -> None:
 SEND = "support-run1.call-1-2-send"
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.release), "after"])
 def test_killed_inside_a_tool_that_is_no_idempotent_one_a_person_decides_at_the_command_line(
     place: Place, when: str
@@ -69,12 +70,14 @@ def test_killed_inside_a_tool_that_is_no_idempotent_one_a_person_decides_at_the_
     assert (effects["send b"], effects["send c"], effects["model 1"]) == (1, 1, 1)
 
 
+@pytest.mark.release
 def test_what_a_program_says_that_a_tool_returned_is_given_to_the_model(place: Place) -> None:
     assert killed(place.run(ONE_RUN, DIE="after send b"))
     acode.resolve("k", SEND, "applied", result={"kind": "said", "by": ["a person"]})
     assert "{'kind': 'said', 'by': ['a person']}" in place.run(ONE_RUN).told[0]["output"]
 
 
+@pytest.mark.release
 def test_killed_inside_what_may_be_repeated_it_is_repeated(place: Place) -> None:
     for where in ("after model 2", "after look a"):
         place.ledger.unlink(missing_ok=True)
@@ -87,6 +90,7 @@ def test_killed_inside_what_may_be_repeated_it_is_repeated(place: Place) -> None
         assert effects[where.removeprefix("after ")] == 2 and effects["send b"] == effects["send c"] == 1
 
 
+@pytest.mark.release
 def test_a_changed_prompt_is_shown_with_both_sides_and_somebody_decides(place: Place) -> None:
     assert killed(place.run(ONE_RUN, DIE="before model 2"))
     changed = place.run(ONE_RUN, PROMPT="stop")

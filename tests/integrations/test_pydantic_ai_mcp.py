@@ -71,6 +71,7 @@ def test_the_tools_of_a_server_are_called_once_and_a_finished_run_starts_no_serv
     assert place.effects() == before, "all of it is on record, the list of tools too"
 
 
+@pytest.mark.release
 def test_killed_behind_the_servers_work_a_person_says_what_became_of_the_call(place: Place) -> None:
     assert killed(place.run(AGENT, DIE="after b"))
     refused = place.run(AGENT)

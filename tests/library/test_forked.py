@@ -18,6 +18,7 @@ from acode.errors import SessionLocked, StoreUnusable, Usage
 from acode.library.deferred_steps import DeferredSteps
 from tests.library.counted import Counted, Stop
 from tests.library.programs import Place
+from tests.variants import first_of
 
 Act = Callable[[], object]
 
@@ -136,7 +137,7 @@ LEFT = [
 ]
 
 
-@pytest.mark.parametrize("way", LEFT, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", first_of(*LEFT), ids=lambda way: way.__name__)
 def test_a_forked_child_that_leaves_the_block_ends_nothing_of_its_parents_session(
     place: Place, way: Callable[[Fork, Counted], None]
 ) -> None:

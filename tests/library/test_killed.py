@@ -17,6 +17,7 @@ from acode.errors import StepStillRunning, Usage
 from acode.library.world import world_of
 from acode.plan import Action
 from tests.library.programs import Ended, Place
+from tests.variants import first_of
 
 # A program that kills itself where the environment says: before, inside or after the effect of a step.
 KILLS = """
@@ -53,7 +54,7 @@ def killed(ended: Ended) -> bool:
     return ended.status == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("where", ["before-2", "after-2"])
+@pytest.mark.parametrize("where", first_of("before-2", "after-2"))
 def test_a_killed_step_that_may_not_be_repeated_waits_for_a_person(place: Place, where: str) -> None:
     assert killed(place.run(ONE, DIE=where))
     for _ in range(2):
@@ -77,6 +78,7 @@ def test_a_killed_step_that_may_not_be_repeated_waits_for_a_person(place: Place,
     )
 
 
+@pytest.mark.release
 def test_a_traceback_says_which_call_settles_the_step(place: Place) -> None:
     """A program is told what to call; the command line, of the same session, what to type."""
     assert killed(place.run(ONE, DIE="after-2"))
@@ -105,7 +107,7 @@ def test_a_killed_step_that_may_be_repeated_is_repeated(place: Place) -> None:
     assert Counter(place.effects()) == {"step 1": 1, "step 2": 2, "step 3": 1}
 
 
-@pytest.mark.parametrize(("said", "times"), [("applied", 1), ("not_applied", 2)])
+@pytest.mark.parametrize(("said", "times"), first_of(("applied", 1), ("not_applied", 2)))
 def test_a_programs_probe_settles_what_was_killed(place: Place, said: str, times: int) -> None:
     assert killed(place.run(ONE, DIE="after-2", NAME="probed"))
     assert place.run(ONE, NAME="probed").status == 1, "a probe that does not know settles nothing"
@@ -145,7 +147,7 @@ with acode.session("k") as s:
 """
 
 
-@pytest.mark.parametrize("answer", ["applied", "not_applied", "retry"])
+@pytest.mark.parametrize("answer", first_of("applied", "not_applied", "retry"))
 def test_nobody_says_what_became_of_a_command_that_still_runs(
     place: Place, answer: Literal["applied", "not_applied", "retry"]
 ) -> None:
@@ -170,7 +172,7 @@ with acode.session("k") as s:
 """
 
 
-@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("kept", first_of(True, False))
 def test_a_command_with_a_secret_is_settled_by_its_own_probe_or_by_a_person(place: Place, kept: bool) -> None:
     words = {
         "COMMAND": "DB_PASSWORD=hunter2hunter2x sh -c 'echo ran >> $LEDGER'; echo log > deploy.log",
@@ -208,6 +210,7 @@ with acode.session("long") as s:
 )
 
 
+@pytest.mark.release
 def test_twenty_kills_over_120_steps_repeat_nothing_without_a_decision_and_leave_nothing_out(place: Place) -> None:
     """The ledger is the truth: every effect exactly once, but for those declared repeatable, or settled by a person."""
     chance = random.Random(9)

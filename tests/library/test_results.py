@@ -230,7 +230,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(json_values)
 def test_any_value_survives_its_encoding(value: Any) -> None:
     data = values.encode(value)

@@ -15,6 +15,7 @@ import acode
 from acode.errors import CannotContinue, MissingArtifacts, NotStorable, StepTimeout, Usage
 from tests.library.counted import Counted, Stop, interrupted
 from tests.library.programs import Place
+from tests.variants import first_of
 
 # Async.
 
@@ -323,6 +324,7 @@ def test_acode_resume_calls_the_program_again(place: Place) -> None:
     assert place.json("session", "verify", name)["ok"]
 
 
+@pytest.mark.release
 def test_acode_resume_says_how_to_go_on_where_no_entry_point_is_on_record(place: Place) -> None:
     interrupted("k", lambda s: s.step("a", Counted()))
     (row,) = place.json("session", "list")
@@ -359,7 +361,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("by", ["the command line", "the program"])
+@pytest.mark.parametrize("by", first_of("the command line", "the program"))
 def test_undo_runs_in_reverse_order_and_the_steps_are_pending_again(place: Place, by: str) -> None:
     assert place.run(TRIP, "fails").status == 1
     (row,) = place.json("session", "list")
@@ -378,6 +380,7 @@ def test_undo_runs_in_reverse_order_and_the_steps_are_pending_again(place: Place
     assert place.effects()[-2:] == ["book hotel", "book flight"]
 
 
+@pytest.mark.release
 def test_a_rollback_to_a_step_keeps_what_ended_before_it(place: Place) -> None:
     assert place.run(TRIP, "fails").status == 1
     (row,) = place.json("session", "list")
@@ -387,7 +390,7 @@ def test_a_rollback_to_a_step_keeps_what_ended_before_it(place: Place) -> None:
     assert place.effects()[3:] == ["book flight"]
 
 
-@pytest.mark.parametrize(("answer", "cancelled"), [("applied", 1), ("retry", 2)])
+@pytest.mark.parametrize(("answer", "cancelled"), first_of(("applied", 1), ("retry", 2)))
 def test_what_became_of_an_undo_that_was_cut_off_is_said_and_the_rollback_goes_on(
     place: Place, answer: Literal["applied", "retry"], cancelled: int
 ) -> None:
@@ -402,6 +405,7 @@ def test_what_became_of_an_undo_that_was_cut_off_is_said_and_the_rollback_goes_o
     assert place.effects().count("cancel flight") == cancelled and place.effects()[-1] == "cancel hotel"
 
 
+@pytest.mark.release
 def test_an_undo_that_could_not_be_called_leaves_nothing_open(place: Place) -> None:
     assert place.run(TRIP, "fails").status == 1
     (row,) = place.json("session", "list")
@@ -421,7 +425,7 @@ with acode.session("k") as s:
 """
 
 
-@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("kept", first_of(True, False))
 def test_an_undo_with_a_secret_is_run_as_declared_or_nothing_is_taken_back(place: Place, kept: bool) -> None:
     assert place.run(SECRET_UNDO).status == 1
     (row,) = place.json("session", "list")
@@ -468,7 +472,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("by", ["the command line", "a program with a loop of its own"])
+@pytest.mark.parametrize("by", first_of("the command line", "a program with a loop of its own"))
 def test_an_async_undo_has_run_to_its_end_before_it_is_recorded(place: Place, by: str) -> None:
     assert place.run(BOOKING).status == 1
     (row,) = place.json("session", "list")
@@ -480,6 +484,7 @@ def test_an_async_undo_has_run_to_its_end_before_it_is_recorded(place: Place, by
     assert place.json("status", row["short_id"])["steps_done"] == 0
 
 
+@pytest.mark.release
 def test_an_async_undo_that_fails_takes_nothing_back(place: Place) -> None:
     assert place.run(BOOKING).status == 1
     refused = place.run(BOOKING, "undo", refused="yes")

@@ -331,6 +331,7 @@ def test_a_step_in_a_branch_runs_once_although_the_step_around_it_is_tried_again
     assert sent == ["mail"]
 
 
+@pytest.mark.release
 def test_a_command_that_fails_after_leaving_thousands_of_files_is_recorded_and_tried_again(place: Place) -> None:
     """More files than one event may name: they stand in the log in pieces, as they do for a plan's step."""
     line = "mkdir -p many && cd many && seq 1 9000 | sed s/$/.txt/ | xargs touch && test -e ../go"

@@ -12,6 +12,7 @@ import pytest
 
 from acode.events import types as ev
 from tests.observed.agents import EVENTS, Place, payload, wait_until
+from tests.variants import first_of
 
 AGENTS = tuple(EVENTS)
 
@@ -152,7 +153,7 @@ def interrupted(place: Place, line: str, name: str = "claude") -> None:
         agent.kill()
 
 
-@pytest.mark.parametrize("name", ["claude", "gemini"])  # one that names its calls, and one that does not
+@pytest.mark.parametrize("name", first_of("claude", "gemini"))  # one that names its calls, and one that does not
 def test_a_command_that_outlives_its_agent_is_settled_and_not_repeated(place: Place, name: str) -> None:
     line = "echo x >> ledger; echo said; while [ ! -e go ]; do sleep 0.02; done; echo last words"
     interrupted(place, line, name)

@@ -18,6 +18,7 @@ import pytest
 
 from tests.observed.agents import Place, payload, wait_until
 from tests.observed.test_hook import denied, told
+from tests.variants import first_of
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/syscall").exists(), reason="this kernel does not show what a process waits for"
@@ -76,7 +77,7 @@ def run_hook(place: Place, told_of: dict[str, Any]) -> bytes:
     return subprocess.run([place.doors.hook], input=text, capture_output=True, env=place.env, check=True).stdout
 
 
-@pytest.mark.parametrize("served", [False, True], ids=["by itself", "by the resident"])
+@pytest.mark.parametrize("served", first_of(False, True), ids=["by itself", "by the resident"])
 def test_a_denial_that_was_never_printed_is_given_again(place: Place, served: bool) -> None:
     if served:
         run_hook(place, payload("claude", "start", place.workspace))
@@ -114,7 +115,7 @@ def test_what_was_settled_and_never_printed_is_told_at_the_next_prompt(place: Pl
         assert agent.hook("prompt") == (0, {}, ""), "this process was told"
 
 
-@pytest.mark.parametrize("name", ["claude", "gemini"])
+@pytest.mark.parametrize("name", first_of("claude", "gemini"))
 def test_an_earlier_call_of_the_same_batch_is_not_repeated_either(tmp_path: Path, name: str) -> None:
     """A model may ask for several calls at once, and some agents keep no result until the last of them has ended."""
     place = Place(tmp_path)

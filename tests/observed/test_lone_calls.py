@@ -15,6 +15,7 @@ from acode.events import types as ev
 from acode.observed.doors import lone_fronts
 from tests.observed.agents import EVENTS, Place, payload, wait_until
 from tests.observed.test_hook import denied, told
+from tests.variants import first_of
 
 AGENTS = tuple(EVENTS)
 LINE = "echo x >> ledger; echo last words"
@@ -39,7 +40,7 @@ def started(place: Place) -> list[ev.StepStarted]:
     return [one for one in place.history() if isinstance(one, ev.StepStarted)]
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", first_of(*AGENTS))
 def test_a_command_without_a_record_is_told_and_not_repeated_unseen(place: Place, name: str) -> None:
     run_unrecorded(place, LINE, name)
     with place.agent(name) as agent:
@@ -125,7 +126,7 @@ def test_two_hooks_at_once_take_it_over_once(place: Place) -> None:
     assert len(started(place)) == 1 and place.types().count("step_completed") == 1
 
 
-@pytest.mark.parametrize("stopped_before", ["copy_notes", "remove"])
+@pytest.mark.parametrize("stopped_before", first_of("copy_notes", "remove"))
 def test_a_hook_that_is_killed_in_between_is_continued_by_the_next(place: Place, stopped_before: str) -> None:
     run_unrecorded(place, LINE)
     data = json.dumps(payload("claude", "start", place.workspace))

@@ -15,6 +15,7 @@ from acode.observed.session import Delete, Edit, Other, Write
 from acode.observed.tool_effects import FILES_IN_A_PATCH_MAX, patch_effects
 from tests.observed.agents import Agent, Place
 from tests.observed.test_hook import denied, told
+from tests.variants import first_of
 
 PATCH = """*** Begin Patch
 *** Add File: new/deep/added.txt
@@ -68,7 +69,7 @@ def ask(agent: Agent, moment: str = "before", call: str = "p", patch: str = PATC
     return agent.hook(moment, tool=tool, arguments={key: patch}, call=call)
 
 
-@pytest.mark.parametrize("name", TOOLS)
+@pytest.mark.parametrize("name", first_of(*TOOLS))
 def test_a_finished_patch_is_shown_file_by_file_and_rolled_back_whole(place: Place, name: str) -> None:
     with place.agent(name) as agent:
         assert ask(agent) == (0, {}, "")
@@ -90,7 +91,7 @@ def test_a_finished_patch_is_shown_file_by_file_and_rolled_back_whole(place: Pla
     assert files(place) == BEFORE and not (place.workspace / "new").exists()
 
 
-@pytest.mark.parametrize("name", TOOLS)
+@pytest.mark.parametrize("name", first_of(*TOOLS))
 def test_a_patch_that_was_applied_when_its_agent_died_is_not_applied_again(place: Place, name: str) -> None:
     with place.agent(name) as agent:
         assert ask(agent) == (0, {}, "")
@@ -141,7 +142,7 @@ def test_a_file_that_somebody_changed_since_stays_as_it_is(place: Place) -> None
     assert files(place) == {**BEFORE, "changed.txt": "by a person\n"}
 
 
-@pytest.mark.parametrize("before", ["", "cd . && ", "cd '.' && "])
+@pytest.mark.parametrize("before", first_of("", "cd . && ", "cd '.' && "))
 def test_a_patch_in_a_command_of_codex_is_settled_by_its_files(place: Place, before: str) -> None:
     """Codex applies it without a shell: that no front saw it must not mean that it never began."""
     with place.agent("codex") as agent:

@@ -10,6 +10,7 @@ import pytest
 from acode.events import decode
 from acode.events import types as ev
 from tests.machines import Machine, assert_level, lease, shared_log, url_of
+from tests.variants import first_of
 
 NOBODY = "postgresql://127.0.0.1:1/x"
 GATED = """
@@ -135,7 +136,7 @@ tasks:
 """
 
 
-@pytest.mark.parametrize("found", ["nothing", "another"])
+@pytest.mark.parametrize("found", first_of("nothing", "another"))
 def test_a_command_in_flight_elsewhere_excuses_no_file_that_is_missing_or_another_here(
     machines: tuple[Machine, Machine], tmp_path: Path, found: str
 ) -> None:

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from tests.machines import Machine
+from tests.variants import first_of
 
 PLAN = "version: 1\ntitle: T\ntasks: [{id: a, steps: [{run: 'true'}, {approve: Go on?}, {run: 'true'}]}]\n"
 STEERING = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b1m\u202e\u2066evil\u2028\r\n"
@@ -45,7 +46,7 @@ def test_no_text_of_the_server_steers_a_terminal(machines: tuple[Machine, Machin
             connection.execute(f"UPDATE acode_sessions SET {name} = %s", before)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("table", ["acode_sessions", "acode_events", "acode_checkpoints"])
+@pytest.mark.parametrize("table", first_of("acode_events", "acode_sessions", "acode_checkpoints"))
 def test_columns_of_another_kind_and_empty_ones_end_with_a_named_error(
     table: str, machines: tuple[Machine, Machine], database: str, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ from acode.sync.take_over import bring
 from tests.line import Cut, Line, Way
 from tests.machines import Machine, assert_level, everything, lease, shared_log, socket_of, url_of
 from tests.postgres import Server
+from tests.variants import first_of
 
 NOBODY = "postgresql://127.0.0.1:1/x"
 HANG_UP = """
@@ -135,7 +136,7 @@ def test_of_two_machines_that_race_for_a_session_one_wins_and_each_step_runs_onc
 
 
 @pytest.mark.req("FR-011c-055", "FR-011c-053")
-@pytest.mark.parametrize("line", ["stands", "dies"])
+@pytest.mark.parametrize("line", first_of("stands", "dies"))
 def test_an_owner_that_slept_through_a_take_over_is_refused_when_it_wakes(
     machines: tuple[Machine, Machine], database: str, tmp_path: Path, line: str
 ) -> None:
@@ -272,7 +273,7 @@ def test_what_an_older_acode_did_not_note_is_not_taken_for_a_rollback(
 
 
 @pytest.mark.req("FR-011c-053", "FR-011c-055")
-@pytest.mark.parametrize("way", ["to the server", "to the client"])
+@pytest.mark.parametrize("way", first_of("to the server", "to the client"))
 def test_a_take_over_that_is_cut_off_anywhere_is_finished_by_the_next_try(
     machines: tuple[Machine, Machine], postgres_server: Server, database: str, tmp_path: Path, way: Way
 ) -> None:
@@ -314,7 +315,7 @@ def forget_take_over(machine: Machine, dsn: str, session_id: str, log: list[Any]
 
 
 @pytest.mark.req("FR-011c-055")
-@pytest.mark.parametrize("way", ["to the server", "to the client"])
+@pytest.mark.parametrize("way", first_of("to the server", "to the client"))
 def test_a_take_over_by_force_is_said_once_wherever_it_was_cut_off(
     machines: tuple[Machine, Machine], postgres_server: Server, database: str, tmp_path: Path, way: Way
 ) -> None:

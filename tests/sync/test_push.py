@@ -25,6 +25,7 @@ from acode.sync.push_now import deliver_now
 from tests.line import Cut, Line, Way
 from tests.machines import Machine, assert_level, everything, lease, shared_log, socket_of, undo_migrations, url_of
 from tests.postgres import Server, find_programs, lesser_user, missing, temporary_server
+from tests.variants import first_of
 
 KILL_BLOCKS, KILLS_IN_BLOCK = 4, 250  # a thousand, by four who may work at the same time
 PLAN = """
@@ -163,7 +164,7 @@ def cut_everywhere(machine: Machine, server: Server, dsn: str, way: Way, *, both
 
 
 @pytest.mark.req("FR-011c-053", "FR-011c-054")
-@pytest.mark.parametrize("way", ["to the server", "to the client"])
+@pytest.mark.parametrize("way", first_of("to the server", "to the client"))
 def test_a_line_cut_at_any_message_neither_loses_nor_repeats_an_event(
     machine: Machine, postgres_server: Server, database: str, way: Way
 ) -> None:

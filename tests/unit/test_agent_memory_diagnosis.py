@@ -536,7 +536,7 @@ odd_tasks = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.binary(max_size=60) | odd_events.map(lambda event: json.dumps(event).encode()), max_size=8),
     st.binary(max_size=80) | st.lists(odd_tasks, max_size=4).map(lambda tasks: json.dumps({"tasks": tasks}).encode()),

@@ -255,7 +255,7 @@ CHECKPOINT = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(CHECKPOINT)
 def test_no_checkpoint_whatever_it_holds_does_more_than_refuse(value: dict[str, Any]) -> None:
     untouched = copy.deepcopy(value)

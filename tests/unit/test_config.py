@@ -571,7 +571,7 @@ def settings_or_refusal(place: Path, raw: bytes) -> None:
 
 
 @given(raw=st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda text: text.encode(errors="replace"))))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_bytes_in_a_file_are_settings_or_a_named_error(
     tmp_path_factory: pytest.TempPathFactory, raw: bytes
 ) -> None:
@@ -579,7 +579,7 @@ def test_any_bytes_in_a_file_are_settings_or_a_named_error(
 
 
 @given(data=st.dictionaries(WORDS, VALUES, max_size=3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_any_mapping_in_a_file_is_settings_or_a_named_error(
     tmp_path_factory: pytest.TempPathFactory, data: dict[str, object]
 ) -> None:

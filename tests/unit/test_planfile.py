@@ -395,13 +395,13 @@ def plan_or_refusal(text: str) -> None:
 
 
 @given(st.one_of(st.text(max_size=200), TOKENS))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_text_is_a_plan_or_a_named_error(text: str) -> None:
     plan_or_refusal(text)
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_a_good_plan_with_something_torn_out_or_put_in_is_a_plan_or_a_named_error(data: st.DataObject) -> None:
     good = textwrap.dedent(FULL)
     start = data.draw(st.integers(0, len(good)))
@@ -410,7 +410,7 @@ def test_a_good_plan_with_something_torn_out_or_put_in_is_a_plan_or_a_named_erro
 
 
 @given(DATA)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_data_is_a_plan_or_a_named_error(data: object) -> None:
     for wrapped in (
         data,
@@ -425,7 +425,7 @@ def test_any_data_is_a_plan_or_a_named_error(data: object) -> None:
 
 
 @given(raw=st.binary(max_size=200))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_bytes_in_a_file_are_a_plan_or_a_named_error(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzzed-plan.yml"
     path.write_bytes(raw)

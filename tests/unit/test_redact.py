@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from acode.redact import Redactor, looks_secret, redactor
 from acode.redact.rules import fallback_rules
+from tests.variants import first_of
 
 ALNUM = string.ascii_letters + string.digits
 HEX = "0123456789abcdef"
@@ -488,7 +489,7 @@ def test_a_long_line_whose_chunk_ends_inside_a_secret_keeps_it_back(context: byt
         assert streamed(PLAIN, [data[:cut], data[cut:]]) == expected, cut
 
 
-@pytest.mark.parametrize("at", [8_150, 16_350, 24_540])
+@pytest.mark.parametrize("at", first_of(8_150, 16_350, 24_540))
 def test_without_re2_a_secret_at_the_edge_of_a_window_is_masked_too(at: int) -> None:
     secret = SHAPED["openai project"](Maker(4))
     one = Redactor((), strict=False, rules=fallback_rules())

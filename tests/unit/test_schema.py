@@ -161,19 +161,19 @@ def agree(read: Callable[[Any], object], validator: Any, data: Any) -> None:
         assert unexpected == [], data
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(data=changed(FULL_PLAN))
 def test_the_schema_of_plans_and_their_reader_agree(data: Any) -> None:
     agree(read_plan, PLAN, data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=changed(FULL_CONFIG))
 def test_the_schema_of_settings_and_their_reader_agree(data: Any) -> None:
     agree(read_config, CONFIG, data)
 
 
-PARTS = 3  # of all pairs of a place and a value; the gate tries one, in which each place and each value occurs
+PARTS = 8  # of all pairs of a place and a value; the gate tries one, in which each place and each value occurs
 
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.release) for part in range(1, PARTS))])

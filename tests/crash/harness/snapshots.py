@@ -12,7 +12,8 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -22,6 +23,7 @@ from tests.crash.harness.ptracer import Ended, Stop, Work, trace
 REBUILT_SUFFIX = "-shm"
 SYNCING = frozenset({"fsync", "fdatasync", "sync", "syncfs"})
 LOOKS_MAX = 1_000
+CLOCK_STANDS_NS = 50_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +49,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, root: Path) -> Snapshot:
-        return cls(entries=dict(_entries(os.fspath(root), "")))
+        return cls(entries=dict(_entries(os.fspath(root), "", _file)))
 
     @property
     def digest(self) -> bytes:
@@ -71,6 +73,53 @@ class Snapshot:
     def bytes_of(self, path: str) -> bytes | None:
         entry = self.entries.get(path)
         return None if entry is None else entry.content
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A file as it was read, and what the file system said of it then."""
+
+    about: tuple[int, ...]
+    entry: Entry
+
+
+class Looks:
+    """One look after the other at a directory; a file that has not changed since the last one is not read again.
+
+    A file system marks a change with a clock that stands still for some milliseconds, so a file that was changed just
+    before it was read may change once more and look the same: such a file is read again.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._known: dict[str, Known] = {}
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(entries=dict(_entries(os.fspath(self.root), "", self._file)))
+
+    def at_rest(self) -> Snapshot:
+        """Others write here: two looks that agree have seen one moment, and not a mixture of several."""
+        before = None
+        for _ in range(LOOKS_MAX):
+            try:
+                now = self.snapshot()
+            except FileNotFoundError:  # gone between its name and its content
+                continue
+            if before is not None and now.digest == before.digest:
+                return now
+            before = now
+        raise AssertionError(f"{self.root} did not come to rest in {LOOKS_MAX} looks")
+
+    def _file(self, path: str, about: os.stat_result) -> Entry:
+        now_ns = time.time_ns()
+        facts = (about.st_ino, about.st_mode, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
+        known = self._known.get(path)
+        if known is not None and known.about == facts:
+            return known.entry
+        entry = _file(path, about)
+        if not path.endswith(REBUILT_SUFFIX) and now_ns - about.st_ctime_ns > CLOCK_STANDS_NS:
+            self._known[path] = Known(about=facts, entry=entry)  # a -shm file is changed in memory, without a mark
+        return entry
 
 
 class Laid:
@@ -142,12 +191,13 @@ def states_of(
     stopped at their own calls, so that what a kill of them all leaves is seen wherever they stand, and not by chance.
     """
     seen: dict[bytes, State] = {}
+    looks = Looks(root)
 
     def keep(stop: Stop) -> None:
         if seen and (stop.phase == "entry" or (stop.name in SYNCING and (everything or not lively))):
             return  # nothing of its own can have changed since the stop before; what others did is seen at the next one
         words = heard.read_bytes() if heard is not None and heard.exists() else b""
-        snapshot = at_rest(root) if lively else Snapshot.of(root)
+        snapshot = looks.at_rest() if lively else looks.snapshot()
         key = snapshot.digest + len(words).to_bytes(8, "big")
         if key not in seen:
             seen[key] = State(stop=stop, disk=snapshot, heard=words)
@@ -159,17 +209,7 @@ def states_of(
 
 
 def at_rest(root: Path) -> Snapshot:
-    """Others write here: two looks that agree have seen one moment, and not a mixture of several."""
-    before = None
-    for _ in range(LOOKS_MAX):
-        try:
-            now = Snapshot.of(root)
-        except FileNotFoundError:  # gone between its name and its content
-            continue
-        if before is not None and now.digest == before.digest:
-            return now
-        before = now
-    raise AssertionError(f"{root} did not come to rest in {LOOKS_MAX} looks")
+    return Looks(root).at_rest()
 
 
 @contextlib.contextmanager
@@ -183,20 +223,24 @@ def fast_directory() -> Iterator[Path]:
         _remove(place)
 
 
-def _entries(directory: str, prefix: str) -> Iterator[tuple[str, Entry]]:
+def _entries(directory: str, prefix: str, read: Callable[[str, os.stat_result], Entry]) -> Iterator[tuple[str, Entry]]:
     with os.scandir(directory) as found:
         for item in found:
             path = prefix + item.name
             about = item.stat(follow_symlinks=False)
-            mode, modified_ns = stat.S_IMODE(about.st_mode), about.st_mtime_ns
+            mode = stat.S_IMODE(about.st_mode)
             if item.is_symlink():
                 yield path, Entry(kind="link", mode=mode, content=os.fsencode(os.readlink(item.path)))
             elif item.is_dir(follow_symlinks=False):
                 yield path, Entry(kind="directory", mode=mode)
-                yield from _entries(item.path, f"{path}/")
+                yield from _entries(item.path, f"{path}/", read)
             elif stat.S_ISREG(about.st_mode):
-                content = Path(item.path).read_bytes()
-                yield path, Entry(kind="file", mode=mode, content=content, modified_ns=modified_ns)
+                yield path, read(item.path, about)
+
+
+def _file(path: str, about: os.stat_result) -> Entry:
+    content = Path(path).read_bytes()
+    return Entry(kind="file", mode=stat.S_IMODE(about.st_mode), content=content, modified_ns=about.st_mtime_ns)
 
 
 def _put(path: Path, entry: Entry) -> None:
