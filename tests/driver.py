@@ -22,6 +22,8 @@ from typing import IO, Any
 import psutil
 import pytest
 
+from tests.warm import started
+
 WAIT_S_MAX = 60.0  # a busy machine is no failure; whoever waits goes on as soon as it may
 
 
@@ -51,14 +53,13 @@ class Running:
         self._lines: list[str] = []
         self._streams: dict[str, list[str]] = {"stdout": [], "stderr": []}
         self._news = threading.Condition()
-        self._process = subprocess.Popen(
+        self._process = started(
             command,
             cwd=cwd,
             env={**os.environ, **(env or {})},
             stdin=subprocess.DEVNULL if stdin is None else stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
             start_new_session=True,  # a test's Ctrl+C or kill of the group must not reach pytest
         )
         self._readers = [self._read("stdout", self._process.stdout), self._read("stderr", self._process.stderr)]

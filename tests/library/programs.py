@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from tests.warm import started
+
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 HEAD = """
@@ -63,11 +65,10 @@ class Place:
         return path
 
     def start(self, text: str, *args: str, **env: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        return started(
             [sys.executable, str(self.program(text)), *args],
             cwd=self.workspace,
             env=self.env(**env),
-            text=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
