@@ -29,6 +29,7 @@ import acode.cli
 CLONE_PARENT = 0x8000
 CLONE_NUMBER = {"x86_64": 56, "aarch64": 220}
 UNLOADED = ("acode.cli.mcp", "acode.cli.ui")  # with what they load, they take longer than the others together
+OTHERS = ("acode", "acode.engine.async_commits", "acode.library.session", "acode.sync", "ruamel.yaml", "http.server")
 LIBRARY = ctypes.CDLL(None, use_errno=True)
 REQUEST_BYTES_MAX = 1 << 20
 DESCRIPTORS_MAX = 4096
@@ -38,7 +39,14 @@ def load() -> None:
     for module in pkgutil.iter_modules(acode.cli.__path__, "acode.cli."):
         if module.name not in UNLOADED:
             importlib.import_module(module.name)
-    for name in ("acode", "acode.engine.async_commits", "acode.library.session", "acode.sync", "ruamel.yaml"):
+    for name in (
+        "acode",
+        "acode.engine.async_commits",
+        "acode.library.session",
+        "acode.sync",
+        "ruamel.yaml",
+        "http.server",
+    ):
         importlib.import_module(name)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.driver import Acode, Ended
+from tests.warm import started
 
 SERVER = Path(__file__).resolve().parents[2] / "examples" / "agent" / "scripted_model.py"
 GOAL = "Add input validation to the signup form"
@@ -97,7 +98,7 @@ def served(script: Any, place: Path, *args: str) -> Iterator[tuple[str, Path]]:
     file, ledger = place / "script.json", place / "ledger.jsonl"
     file.write_text(json.dumps(script))
     command = [sys.executable, str(SERVER), str(file), "--ledger", str(ledger), *args]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = started(command, cwd=place, env=os.environ, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
         yield process.stdout.readline().strip(), ledger

@@ -20,6 +20,7 @@ from acode.cli.rows import as_json
 from acode.engine.session_list import rows
 from acode.engine.workspace_store import opened
 from acode.observed.doors import Doors, write_doors
+from tests.warm import started
 from tests.worlds import world
 
 WAIT_S_MAX = 60.0
@@ -183,7 +184,10 @@ class Place:
 
     def acode(self, *words: str) -> subprocess.CompletedProcess[str]:
         line = [sys.executable, "-m", "acode", *words]
-        return subprocess.run(line, cwd=self.workspace, env=self.env, text=True, capture_output=True, check=False)
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with started(line, cwd=self.workspace, env=self.env, **streams) as process:
+            told, errors = process.communicate()
+        return subprocess.CompletedProcess(line, process.returncode, told, errors)
 
     def history(self) -> list[Any]:
         """The events of the one session, or of the last one."""
