@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from acode.hints import Command, Subject
 from acode.planfile import steps as rules
 from acode.planfile import tasks
 from acode.workspacepath import PATH_BYTES_MAX
 from acode.yamlfile import schema
 from acode.yamlfile.schema import Schema, described
 
-COMMAND = "acode schema plan"
+COMMAND = Command("schema plan").as_command(Subject())
 
 _TITLE = {**schema.text(chars_max=rules.TITLE_CHARS_MAX), "not": {"pattern": "[\\u0000-\\u001f\\u007f-\\u009f]"}}
 _ID = schema.matching(rules.ID_PATTERN)
@@ -93,7 +94,7 @@ MODIFIERS: Mapping[str, Schema] = {
         schema.items(_path_without("^[!#]"), items_max=rules.OUTPUTS_MAX),
         "Its only effects: they are rolled back after a crash, and it is repeated.",
     ),
-    "undo": described(_COMMAND, "The command that undoes it in acode session rollback."),
+    "undo": described(_COMMAND, "The command that undoes it where the session is rolled back."),
     "retry": described(_RETRY, "Try a failed step again, if it may be repeated."),
     "timeout": described(_TIMEOUT, "Seconds."),
     "cwd": described(_PATH, "The working directory, inside the workspace."),

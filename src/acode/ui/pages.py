@@ -13,6 +13,7 @@ import msgspec
 from acode.engine.preview import Preview, next_action
 from acode.engine.session_list import Row
 from acode.engine.world import short
+from acode.hints import Command
 from acode.plan import Action
 from acode.policy import Decision
 from acode.store.verification import Verified
@@ -538,14 +539,14 @@ def drift(found: Preview, words: Words) -> Html | None:
 
 
 def audit_page(place: str, session_id: str, verified: Verified, anchors: Sequence[str], words: Words) -> str:
-    base = address_of(place, session_id)
+    base, name = address_of(place, session_id), short(session_id)
     body = join(
         el("h1", "Audit"),
         views.audit(verified, verified.head.hex()),
         el("h2", "Anchors"),
         el("ul", [el("li", words.line(one)) for one in anchors]) if anchors else el("p", "None on this machine."),
         el("h2", "To take it along"),
-        el("p", el("code", f"acode session export {short(session_id)} -o {short(session_id)}.jsonl", class_="command")),
+        el("p", views.to_type(Command(f"session export SESSION -o {name}.jsonl"), name)),
     )
     return frame("Audit", el("main", body, id="content"), crumbs=(("Session", base),))
 

@@ -15,6 +15,7 @@ from acode.engine.preview import Preview, next_action
 from acode.engine.world import short
 from acode.events import types as ev
 from acode.events.definition import Step, describe, execution_order
+from acode.hints import Action, Subject
 from acode.redact import Redactor
 from acode.state import Session
 from acode.store.verification import Verified
@@ -53,6 +54,11 @@ STATUS_WORDS = {
     "retry_accepted": "repeat accepted",
     "pending": "pending",
 }
+
+
+def to_type(action: Action, of: str = "") -> Html:
+    """A command as it stands on the page, ready to copy; `of`: the session that it is about."""
+    return el("code", action.as_command(Subject(of)), class_="command")
 
 
 class Words:
