@@ -19,7 +19,7 @@ _DRIVER_VALUES: Mapping[str, Schema] = {
     "agent": schema.choice(*DRIVING_AGENTS),
     "arguments": schema.items({"type": "string"}, items_max=ARGUMENTS_MAX),
     "idempotent": schema.flag(),
-    "timeout": schema.number(0, TIMEOUT_S_MAX, above_low=True),
+    "timeout": schema.duration(0, TIMEOUT_S_MAX, above_low=True),
     "probe": schema.text(chars_max=PROBE_CHARS_MAX),
     "cwd": {"type": "string", "minLength": 1, "maxLength": PATH_BYTES_MAX},
 }

@@ -21,7 +21,7 @@ _ID = schema.matching(rules.ID_PATTERN)
 _ENV_NAME = schema.matching(rules.ENV_NAME_PATTERN)
 _LINE = schema.text(chars_max=rules.COMMAND_BYTES_MAX)
 _ARGUMENT: Schema = {"type": "string", "maxLength": rules.COMMAND_BYTES_MAX}
-_TIMEOUT = schema.number(0, rules.TIMEOUT_S_MAX, above_low=True)
+_TIMEOUT = schema.duration(0, rules.TIMEOUT_S_MAX, above_low=True)
 # Absolute, through .., with a backslash, a control character, a drive letter, ~ or a blank at an end.
 _OUTSIDE = r"^/|(^|/)\.\.(/|$)|\\|^[A-Za-z]:|^~(/|$)|^\s|\s$|[\u0000-\u001f\u007f-\u009f]"
 _PATH: Schema = {"type": "string", "minLength": 1, "maxLength": PATH_BYTES_MAX, "not": {"pattern": _OUTSIDE}}
@@ -44,7 +44,7 @@ _RETRY = schema.mapping(
     dict(
         zip(
             rules.RETRY_KEYS,
-            (schema.whole(1, rules.ATTEMPTS_MAX), schema.number(0, rules.BACKOFF_S_MAX)),
+            (schema.whole(1, rules.ATTEMPTS_MAX), schema.duration(0, rules.BACKOFF_S_MAX)),
             strict=True,
         )
     ),
@@ -96,7 +96,7 @@ MODIFIERS: Mapping[str, Schema] = {
     ),
     "undo": described(_COMMAND, "The command that undoes it where the session is rolled back."),
     "retry": described(_RETRY, "Try a failed step again, if it may be repeated."),
-    "timeout": described(_TIMEOUT, "Seconds."),
+    "timeout": described(_TIMEOUT, "Seconds, or a duration such as 30m."),
     "cwd": described(_PATH, "The working directory, inside the workspace."),
     "env": described(
         {
