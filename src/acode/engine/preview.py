@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from acode import hints
-from acode.attention import Attention, attention_of
+from acode.attention import Attention, attention_of, is_asking
 from acode.engine.environment import Report, validate
 from acode.engine.held_session import load_verified, make_site
 from acode.engine.lease_state import DISABLED, SyncState, sync_state
@@ -246,7 +246,7 @@ def needs_human(found: Preview) -> bool:
     if found.lock.held:  # the process that runs it asks its own questions
         return found.session.state is State.AWAITING_APPROVAL
     changed = found.changed or bool(found.environment and found.environment.errors)
-    gate = found.session.state is State.AWAITING_APPROVAL
+    gate = found.session.state is State.AWAITING_APPROVAL and is_asking(found.session)
     undone = found.session.undoing is not None
     decision = found.survey.decision
     by_hand = not decision.eligible and decision.reason is Reason.NON_IDEMPOTENT  # for the caller: a person may
@@ -272,7 +272,7 @@ def action_now(found: Preview) -> hints.Action:
         return hints.Resolve(settlement.step)
     if is_escalated(found):
         return hints.Force()
-    if session.state is State.AWAITING_APPROVAL:
+    if session.state is State.AWAITING_APPROVAL and is_asking(session):
         return hints.Approve()
     if found.changed:
         return hints.AcceptChanges()
