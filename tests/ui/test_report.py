@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, expect
 from tests.cli.plans import GATE, THREE_TASKS, save
 from tests.driver import Acode
 from tests.tampering import Attack
+from tests.ui.conftest import accessible
 from tests.ui.test_page import HOSTILE
 
 
@@ -35,6 +36,12 @@ def test_the_report_opens_offline_and_tells_steps_attempts_decisions_and_audit(r
     expect(page.locator("#audit")).to_contain_text("whole")
     assert page.locator("svg rect.bar.failed").count() >= 1
     assert problems == []
+
+
+def test_the_report_has_no_accessibility_violation_in_light_and_dark(report: Path, browser: Browser, axe: str) -> None:
+    page = browser.new_context(offline=True, bypass_csp=True).new_page()
+    page.goto(f"file://{report}")
+    accessible(page, axe)
 
 
 def test_the_report_needs_nothing_outside_and_runs_nothing(report: Path) -> None:

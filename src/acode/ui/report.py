@@ -162,7 +162,8 @@ def step_row(row: StepRow, axis: Axis | None, output: str, words: Words) -> Html
     if not detail:
         return el("div", line, class_="step", role="listitem")
     is_open = row.status in OPEN_FOR
-    return el("details", el("summary", line), el("div", detail, class_="detail"), class_="step", open=is_open)
+    whole = el("details", el("summary", line), el("div", detail, class_="detail"), class_="step", open=is_open)
+    return el("div", whole, role="listitem")
 
 
 def trail_section(entries: list[Entry], words: Words) -> Html:
