@@ -44,6 +44,22 @@ def test_the_report_has_no_accessibility_violation_in_light_and_dark(report: Pat
     accessible(page, axe)
 
 
+def test_the_report_shows_changes_in_files_without_secrets_and_the_anchor(acode: Acode, workspace: Path) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    save(workspace, "first\nsecond\n", "notes.txt")
+    content = f"first\\n<b>third</b>\\n{secret}\\n"
+    steps = f'[{{write: {{path: notes.txt, content: "{content}"}}}}, {{approve: Enough?}}]'
+    acode("run", save(workspace, f"title: Change\ntasks: [{{title: t, steps: {steps}}}]"))
+    text = acode("session", "report").stdout
+    files = text[text.index('id="files"') : text.index("Decisions")]
+    assert '<span class="removed">-second\n</span>' in files
+    assert '<span class="added">+&lt;b&gt;third&lt;/b&gt;\n</span>' in files
+    assert secret not in text
+    last = acode("session", "verify", "--json").json
+    audit = text[text.index('id="audit"') :]
+    assert f"event {last['events']}, code " in audit
+
+
 def test_the_report_needs_nothing_outside_and_runs_nothing(report: Path) -> None:
     text = report.read_text()
     assert "<script" not in text
