@@ -102,6 +102,8 @@ TREATED: Mapping[str, Mapping[str, Treatment]] = {
         "acode check release.yml": Executed(),
         "acode run release.yml": Executed(10),
         "acode resume": Executed(0, ("Resume this session? [Y/n] ", "y")),
+        "acode submit release.yml": Elsewhere(PARKED),
+        "acode worker": Elsewhere(PARKED),
         "python3 dev.py run": Elsewhere(
             "tests/package/test_clone.py::test_a_run_from_nothing_takes_no_longer_than_pip"
         ),

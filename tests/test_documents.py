@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+SCREEN_LINES = 60  # of a window that fills an ordinary screen
 LINK = re.compile(r"\]\(([^)#]+\.md)(?:#[^)]*)?\)")
 
 # The question, the page, and the words on that page without which it would not be answered.
@@ -40,6 +41,14 @@ def test_a_newcomers_question_is_answered_two_clicks_from_the_start(question: st
     assert (DOCS / page).resolve() in within_two_clicks()
     text = (DOCS / page).read_text(encoding="utf-8")
     assert [one for one in words if one not in text] == []
+
+
+def test_the_readme_takes_two_screens_and_leads_from_one_agent_to_many_machines() -> None:
+    lines = (DOCS.parent / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 2 * SCREEN_LINES
+    order = ("acode hook install", "kill.svg", "acode run release.yml", "acode.session(", "acode submit")
+    first = [next(at for at, line in enumerate(lines) if words in line) for words in order]
+    assert first == sorted(first)
 
 
 def test_every_picture_that_a_page_shows_is_there_and_small() -> None:

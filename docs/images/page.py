@@ -1,4 +1,7 @@
-"""The pictures of the page in the guide, from a real `acode ui` in a real browser: `python3 dev.py picture page`."""
+"""The pictures of the page in the guide, from a real `acode ui` in a real browser: `python3 dev.py picture page`.
+
+With a directory as its argument they are written there, as a test of the release does.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ OTHERS = {
 }
 
 
-def main() -> int:
+def main(into: Path) -> int:
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         sys.stderr.write("no Chromium is installed (on Debian the package chromium)\n")
@@ -53,7 +56,7 @@ def main() -> int:
             assert served.stdout is not None
             address = json.loads(served.stdout.readline())["address"]
             browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
-            take(browser, address)
+            take(browser, address, into)
             browser.close()
             served.terminate()
     return 0
@@ -72,28 +75,28 @@ def acode(workspace: Path, *words: str | Path) -> None:
     subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL)
 
 
-def take(browser: Browser, address: str) -> None:
+def take(browser: Browser, address: str, into: Path) -> None:
     context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme="light")
     page = context.new_page()
     page.goto(address)
-    picture(page, "page-list.png")
+    picture(page, into / "page-list.png")
     page.locator(".card a").first.click()
     page.wait_for_selector("#steps")
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
         page.locator("#needs").evaluate("box => box.scrollIntoView()")
-        picture(page, f"page-session-{scheme}.png")
+        picture(page, into / f"page-session-{scheme}.png")
     page.emulate_media(color_scheme="light")
     page.locator("[href$='id=build.notes']").click()
     page.wait_for_selector("dialog .diff")
-    picture(page, "page-step.png")
+    picture(page, into / "page-step.png")
     context.close()
 
 
-def picture(page: Page, name: str) -> None:
-    page.screenshot(path=HERE / name, animations="disabled", caret="hide")
-    sys.stdout.write(f"docs/images/{name}: {(HERE / name).stat().st_size:,} bytes\n")
+def picture(page: Page, path: Path) -> None:
+    page.screenshot(path=path, animations="disabled", caret="hide")
+    sys.stdout.write(f"{path.name}: {path.stat().st_size:,} bytes\n")
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE))

@@ -201,7 +201,7 @@ def import_keys(state_dir: Path, text: str) -> tuple[str, ...]:
     """Add keys that may verify; the signing key stays the one it was, unless there was none."""
     words = text.split()
     if not words or not all(len(word) == KEY_BYTES * 2 and _is_hex(word) for word in words):
-        raise KeyUnusable(f"expected lines of {KEY_BYTES * 2} hex digits, as acode key export prints them")
+        raise KeyUnusable(f"expected lines of {KEY_BYTES * 2} hex digits, as an export of keys has them")
     mine = [key for _, key in _stored_keys(state_dir)]
     new = [key for key in map(bytes.fromhex, words) if key not in mine]
     write_private(key_file(state_dir), b"".join(key.hex().encode() + b"\n" for key in [*new, *mine]))

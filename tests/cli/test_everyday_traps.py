@@ -195,3 +195,25 @@ def test_no_hint_names_a_plan_that_is_not_there(acode: Acode, workspace: Path) -
     ended_before = acode("session", "list", "--all", "--json").json[0]["short_id"]
     again = acode("resume", ended_before)
     assert again.exit_code == 15 and f"acode run --new {os.path.realpath(workspace / 'plan.yml')}" in again.stderr
+
+
+@pytest.mark.parametrize("words", [("worker",), ("submit", "plan.yml"), ("fleet", "status")], ids=" ".join)
+def test_without_a_server_a_command_of_the_fleet_ends_at_once_with_the_setting_that_is_missing(
+    acode: Acode, workspace: Path, words: tuple[str, ...]
+) -> None:
+    save(workspace, THREE_TASKS)
+    told = acode(*words)
+    assert told.exit_code == 3, told
+    assert "no server is configured" in told.stderr and "hint: Set ACODE_POSTGRES_URL" in told.stderr
+
+
+def test_once_a_gate_is_answered_the_next_command_is_no_second_answer(acode: Acode, workspace: Path) -> None:
+    acode("run", save(workspace, GATE))
+    (waiting,) = acode("session", "list", "--json").json
+    name = waiting["short_id"]
+    looks = [("status", name), ("explain", name), ("resume", name, "--dry-run")]
+    assert [acode(*words).stdout.count(f"Next: acode session approve {name}") for words in looks] == [1, 1, 1]
+    assert acode("session", "approve", name).exit_code == 0
+    assert [acode(*words).stdout.rstrip().endswith(f"Next: acode resume {name}") for words in looks] == [True] * 3
+    assert acode("explain", name, "--json").json["needs_human"] is False
+    assert acode("resume", name, "--yes").exit_code == 0

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from acode import __version__
+from acode.planfile import load_plan
 from acode.text.durations import span
 from acode.yamlfile import closest
 from tests.cli.plans import GATE, save
@@ -65,6 +66,29 @@ def test_a_suggestion_leads_to_what_was_meant_or_there_is_none(
     told = acode(*words)
     assert told.exit_code == 2
     found = re.search(r"did you mean '([^']+)'", told.stderr)
+    assert (found[1] if found else None) == meant
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("session", "gc", "--days", "7"), None),
+        (("session", "list", "--since", "7d"), None),
+        (("resume", "--id"), None),
+        (("resume", "--resume"), None),
+        (("resume", "--lst"), "--last"),
+        (("resume", "--dryrun"), "--dry-run"),
+        (("session", "gc", "--older", "7d"), "--older-than"),
+        (("session", "list", "--workspaces"), "--all-workspaces"),
+    ],
+    ids=str,
+)
+def test_an_option_that_is_suggested_is_the_one_that_was_meant(
+    acode: Acode, words: tuple[str, ...], meant: str | None
+) -> None:
+    told = acode(*words)
+    assert told.exit_code == 2 and "no such option" in told.stderr
+    found = re.search(r"did you mean '([^']+)'", told.stderr, re.IGNORECASE)
     assert (found[1] if found else None) == meant
 
 
@@ -164,6 +188,26 @@ def test_durations_are_taken_alike_by_every_option(acode: Acode) -> None:
         assert acode("session", "history", "--since", text if text != "7" else "7d").exit_code == 0
     for wrong in ("-1", "7x", "x", "40000", "1e3"):
         assert acode("session", "gc", "--older-than", wrong, "--dry-run").exit_code == 2, wrong
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("5m", 300), ("2h", 7_200), ("90", 90)])
+def test_durations_are_taken_alike_by_plans_and_settings(acode: Acode, text: str, seconds: int) -> None:
+    retry = f"retry: {{attempts: 2, backoff_seconds: {text if text != '2h' else '1h'}}}"
+    plan = save(acode.workspace, ONE_STEP + f"        timeout: {text}\n        {retry}\n")
+    assert acode("check", plan).exit_code == 0
+    assert load_plan(plan, plan_bytes_max=10_000, timeout_s_default=600).plan.tasks[0].steps[0].timeout_s == seconds
+    (acode.workspace / ".agent").mkdir()
+    settings = f"steps: {{timeout_seconds: {text}}}\nresume: {{stale_after_days: 12h}}\n"
+    save(acode.workspace / ".agent", settings, "config.yml")
+    for given in ({}, {"ACODE_STEPS_TIMEOUT_SECONDS": text}):
+        shown = acode("config", "show", "--json", env=given).json
+        assert (shown["steps.timeout_seconds"], shown["resume.stale_after_days"]) == (seconds, 0.5)
+
+
+def test_a_duration_that_is_too_long_is_refused_with_the_bounds(acode: Acode) -> None:
+    told = acode("check", save(acode.workspace, ONE_STEP + "        timeout: 31d\n"))
+    assert told.exit_code == 2
+    assert 'expected a duration of more than 0 and at most 2,592,000 seconds, found the text "31d"' in told.stdout
 
 
 def test_trust_takes_yes(acode: Acode) -> None:

@@ -311,15 +311,6 @@ def test_what_an_attempt_printed_before_it_was_cut_off_is_there_while_the_sessio
     assert [one["attempt"] for one in shown] == [1, 2] and shown[0]["lines"][0] == "begin"
 
 
-def test_lists_status_and_explain_use_the_same_words_and_one_attention(acode: Acode, lost: str) -> None:
-    (row,) = acode("session", "list", "--json").json
-    assert (row["state"], row["attention"], row["kind"]) == ("EXECUTING", "resolve", "plan")
-    words = "needs you: outcome unknown"
-    for command in (("session", "list"), ("status", lost), ("explain", lost), ("session", "report", lost)):
-        assert words in acode(*command).stdout
-    assert acode("status", lost, "--json").json["attention"] == acode("explain", lost, "--json").json["attention"]
-
-
 def test_a_dead_session_is_shown_as_crashed(acode: Acode, workspace: Path) -> None:
     running = acode.process("run", save(workspace, SLOW), "--json")
     running.wait_for_line('"step_output"')

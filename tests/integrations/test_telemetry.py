@@ -20,6 +20,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from acode.events.keys import span_id_of, trace_id_of, traceparent
+from tests.agent.town import Town, plan_turn, served, task_turns
 from tests.cli.plans import save
 from tests.driver import Acode
 from tests.machines import Machine, url_of
@@ -115,6 +116,20 @@ def test_a_session_killed_and_resumed_twice_on_two_machines_is_one_trace(
     assert (task.parent_span_id, cut_off.parent_span_id) == (root.span_id, task.span_id)
     decisions = [event.name for span in receiver.named("resume") for event in span.events]
     assert decisions.count("resume_decision") == 3
+
+
+def test_a_request_to_a_model_is_a_span_with_its_model_and_tokens(
+    acode: Acode, tmp_path: Path, receiver: Receiver
+) -> None:
+    script = [plan_turn({"id": "work"}), task_turns("Work", {"text": "Nothing is left to do."})]
+    with served(script, tmp_path / "model") as (url, ledger):
+        assert Town(acode, url, ledger).run("--approve-plan", env=receiver.env).exit_code == 0
+    (talk,) = [acode("session", "show", "--json").json["conversation"]]
+    asked = [attributes(one) for one in receiver.spans if "gen_ai.operation.name" in attributes(one)]
+    assert len(asked) == talk["requests"]
+    assert {(one["gen_ai.operation.name"], one["gen_ai.request.model"]) for one in asked} == {("chat", "scripted")}
+    for name in ("input_tokens", "output_tokens"):
+        assert sum(one[f"gen_ai.usage.{name}"] for one in asked) == talk[name] > 0
 
 
 def test_a_command_gets_the_context_of_its_attempt(acode: Acode, workspace: Path, receiver: Receiver) -> None:

@@ -106,6 +106,16 @@ def serve(acode: Acode, browser: Browser) -> Iterator[object]:
         context.close()
 
 
+def accessible(page: Page, axe: str, view: str = "") -> None:
+    """No violation that axe-core knows, in light and in dark colors; the window was opened with `bypass_csp`."""
+    page.evaluate(axe)
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        found = page.evaluate("axe.run()")["violations"]
+        told = [(one["id"], one["nodes"][0]["html"]) for one in found]
+        assert not found, f"{view} in {scheme}: {json.dumps(told, indent=1)}"
+
+
 @pytest.fixture
 def axe() -> str:
     import axe_playwright_python

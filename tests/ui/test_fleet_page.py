@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from acode.fleet.schedule import Parked
 from acode.fleet.server import opened_fleet
 from tests.driver import Acode
 from tests.machines import Machine, url_of
-from tests.ui.conftest import Served
+from tests.ui.conftest import Served, accessible
 
 Serve = Callable[..., Served]
 PLAN = "title: {title}\ntasks:\n  - title: Work\n    steps:\n      - approve: Go on?\n"
@@ -64,9 +63,7 @@ def test_queues_workers_and_those_who_need_somebody_are_shown_with_the_command_t
         expect(tables.first).to_contain_text(text)
     for text in ("build-1", "alive", "0/4", "linux"):
         expect(tables.last).to_contain_text(text)
-    page.evaluate(axe)
-    found = page.evaluate("axe.run()")["violations"]
-    assert not found, json.dumps([(one["id"], one["nodes"][0]["html"]) for one in found], indent=1)
+    accessible(page, axe)
     assert page.problems == []  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,6 @@
-"""Who is let in and whose answer counts: asked by hand, as other programs and other pages would ask."""
+"""Who is let in and whose answer counts: asked by hand, as other programs would ask, and by a browser that another page
+has led here.
+"""
 
 from __future__ import annotations
 
@@ -78,6 +80,31 @@ def test_an_answer_from_another_page_is_not_recorded(acode: Acode, served: Serve
     ):
         assert served.request("POST", f"{address}/answer", body, Cookie=cookie, **headers)[0] == 403, headers
     assert grants(acode) == 0
+
+
+def test_a_browser_that_another_page_leads_here_is_refused_and_the_pages_own_button_is_not(
+    acode: Acode, served: Served
+) -> None:
+    """The other page is of the same site, so that the browser sends the cookie along: only Origin tells them apart."""
+    address = session_address(served)
+    fields = "".join(f'<input name="{name}" value="{value}">' for name, value in approval(served, address).items())
+    form = f'<form method="post" action="{served.base}{address}/answer">{fields}<button>Win</button></form>'
+    page = served.window(address)
+    page.route("http://127.0.0.1:9/**", lambda route: route.fulfill(body=form, content_type="text/html"))
+    page.goto("http://127.0.0.1:9/prize")
+    with page.expect_response(f"**{address}/answer") as refused:
+        page.get_by_role("button", name="Win").click()
+    assert refused.value.status == 403 and "did not come from this page" in page.content()
+    assert grants(acode) == 0
+    port = urlsplit(served.base).port
+    rebound = page.goto(f"http://rebound.localhost:{port}{address}")
+    stranger = served.browser.new_page().goto(f"{served.base}{address}")
+    assert rebound is not None and stranger is not None
+    assert (rebound.status, stranger.status) == (403, 403)
+    page.goto(served.base + address)
+    with page.expect_response(f"**{address}/answer") as accepted:
+        page.get_by_role("button", name="Approve").click()
+    assert accepted.value.status == 303 and grants(acode) == 1
 
 
 def test_an_answer_counts_once_and_only_for_what_was_shown(acode: Acode, served: Served) -> None:

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, expect
 from tests.cli.plans import GATE, THREE_TASKS, save
 from tests.driver import Acode
 from tests.tampering import Attack
+from tests.ui.conftest import accessible
 from tests.ui.test_page import HOSTILE
 
 
@@ -35,6 +36,28 @@ def test_the_report_opens_offline_and_tells_steps_attempts_decisions_and_audit(r
     expect(page.locator("#audit")).to_contain_text("whole")
     assert page.locator("svg rect.bar.failed").count() >= 1
     assert problems == []
+
+
+def test_the_report_has_no_accessibility_violation_in_light_and_dark(report: Path, browser: Browser, axe: str) -> None:
+    page = browser.new_context(offline=True, bypass_csp=True).new_page()
+    page.goto(f"file://{report}")
+    accessible(page, axe)
+
+
+def test_the_report_shows_changes_in_files_without_secrets_and_the_anchor(acode: Acode, workspace: Path) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    save(workspace, "first\nsecond\n", "notes.txt")
+    content = f"first\\n<b>third</b>\\n{secret}\\n"
+    steps = f'[{{write: {{path: notes.txt, content: "{content}"}}}}, {{approve: Enough?}}]'
+    acode("run", save(workspace, f"title: Change\ntasks: [{{title: t, steps: {steps}}}]"))
+    text = acode("session", "report").stdout
+    files = text[text.index('id="files"') : text.index("Decisions")]
+    assert '<span class="removed">-second\n</span>' in files
+    assert '<span class="added">+&lt;b&gt;third&lt;/b&gt;\n</span>' in files
+    assert secret not in text
+    last = acode("session", "verify", "--json").json
+    audit = text[text.index('id="audit"') :]
+    assert f"event {last['events']}, code " in audit
 
 
 def test_the_report_needs_nothing_outside_and_runs_nothing(report: Path) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.agent.test_agent_commands import SCRIPT
 from tests.agent.town import GOAL, Town
@@ -17,7 +16,7 @@ from tests.driver import Acode
 from tests.machines import Machine, url_of
 from tests.observed.test_inspect import HOSTILE, SECRET
 from tests.transcripts import DIED, Prompt, Run, write_session
-from tests.ui.conftest import Served
+from tests.ui.conftest import Served, accessible
 from tests.ui.test_page import open_session
 
 Serve = Callable[..., Served]
@@ -35,12 +34,6 @@ tasks:
         id: stumble
       - approve: Enough?
 """
-
-
-def accessible(page: Page, axe: str) -> None:
-    page.evaluate(axe)
-    found = page.evaluate("axe.run()")["violations"]
-    assert not found, json.dumps([(one["id"], one["nodes"][0]["html"]) for one in found], indent=1)
 
 
 def test_the_conversation_of_an_agent_is_shown_with_its_calls_and_tokens(

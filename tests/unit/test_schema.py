@@ -45,6 +45,7 @@ EXCEPTIONS = (
     "expected a pattern in one line",
     "that acode does not use itself",  # in whatever case
     " bytes, found ",  # a schema counts characters
+    "expected a duration of",  # too long or too short
     "expected a whole number",  # 3.0 is an integer to a schema
     "expected at most 50,000 steps, found",  # in all tasks together
 )
@@ -53,6 +54,7 @@ ODD = [
     None, True, False, 0, 1, 2, -1, 3.0, 0.5, 101, 1e9, "", " ", "x", "a b", "../x", "/abs", "a\\b", "~", "~x", "C:x",
     ".", "..", "a/../b", "a..b", "!x", "#x", ":x", "644", "0644", "99", "X_1", "1X", "ACODE_STEP_ID", "acode_step_id",
     ".git/x", "postgres://h/d", "postgresql://", "http://h/v1", "http://u@h/", "x\ty", "x" * 65, "x" * 201, "pause",
+    "30m", "2 H", "7d ", "0s", "999999w", "٣d",
     "retry", "ask", [], ["x"], ["x", "x"], ["", "x"], ["x", ""], [1], [[]], {}, {"x": 1}, {"path": "x"}, {"env": "X"},
     {"env": 1}, {"attempts": 1}, {"attempts": 0}, {"A": "b"}, {"A": 1},
     {"tool": "search", "match": "x", "answer": "ask"},

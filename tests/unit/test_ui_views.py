@@ -80,6 +80,29 @@ def test_an_unknown_outcome_keeps_its_bar_open_until_it_is_settled() -> None:
     assert found.steps["main.a"].attempts[0].end is not None
 
 
+def test_time_is_not_spent_on_work_by_a_resume_that_is_refused_or_an_answer() -> None:
+    refused = (passing(60), decided(False), passing(600), decided(False))
+    ended = timeline_of(log(created("a"), started("a"), failed("a"), paused(), *refused))
+    resumed_later = timeline_of(
+        log(created("a"), started("a"), crash(), *refused, passing(60), decided(True), resumed())
+    )
+    granted = ev.ApprovalGranted(step="main.ask", question="Go?", action_digest="d")
+    answered = timeline_of(
+        log(created("a"), did("a"), awaiting("ask"), passing(60), granted, passing(600), decided(True), resumed())
+    )
+    for found, dead, seconds in ((ended, False, 660), (resumed_later, True, 720), (answered, False, 660)):
+        assert found is not None
+        (gap,) = found.gaps
+        assert gap.dead is dead
+        assert timedelta(seconds=seconds) <= gap.end - gap.start <= timedelta(seconds=seconds + 10)
+
+
+def test_a_gate_that_is_answered_while_its_process_waits_is_no_gap() -> None:
+    granted = ev.ApprovalGranted(step="main.ask", question="Go?", action_digest="d")
+    found = timeline_of(log(created("a"), awaiting("ask"), passing(60), granted, started("a"), completed("a")))
+    assert found is not None and found.gaps == []
+
+
 def test_no_events_make_no_timeline() -> None:
     assert timeline_of([]) is None
 

@@ -123,5 +123,18 @@ def run(arguments: list[str], *, own_process: bool = False) -> int:
 
 def _usage(error: click.UsageError) -> Usage:
     command = error.ctx.command_path if error.ctx is not None else "acode"
-    message = error.format_message().rstrip(".").replace("\n\t", " ")  # choices come indented, one on each line
+    if isinstance(error, click.NoSuchOption):
+        message = f"no such option {error.option_name!r}{_option_meant(error)}"
+    else:
+        message = error.format_message().rstrip(".").replace("\n\t", " ")  # choices come indented, one on each line
     return Usage(message[:1].lower() + message[1:], hint=f"See: {command} --help")
+
+
+def _option_meant(error: click.NoSuchOption) -> str:
+    """click suggests whatever looks a little like it: `--yes` to somebody who has typed `gc --days 7`."""
+    from acode.yamlfile import closest
+
+    params = error.ctx.command.params if error.ctx is not None else []
+    known = [name for one in params for name in (*one.opts, *one.secondary_opts) if name.startswith("--")]
+    close = closest(error.option_name, known, likeness=0.8)
+    return f"; did you mean {close!r}?" if close else ""

@@ -124,7 +124,7 @@ def parked(flags: Flags, *, limit: int) -> int:
             return 0
         show_members(screen, server, members)
     for one in members:
-        screen.line(f"{short(one.session_id)}: {one_line(way_of(one))}")
+        screen.line(f"{short(one.session_id)}: {one_line(way_of(one).as_command())}")
     return 0
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import click
 import msgspec
 
+from acode import hints
 from acode.cli.candidates import all_sessions
 from acode.cli.flags import OFFLINE, Command, Flags, reason_option
 from acode.cli.follow_run import resume_line_of, shared
@@ -27,6 +28,7 @@ from acode.engine.repair import Repaired, repair
 from acode.engine.workspace_store import opened
 from acode.engine.world import World, short
 from acode.errors import AcodeError, BlobDamaged, InputRequired, Interrupted, NotWritable, Usage
+from acode.hints import Hint
 from acode.log_file import log_of
 from acode.state import TERMINAL
 from acode.store.verification import Verified
@@ -381,8 +383,8 @@ def asking_the_server(world: World, *, unpushed: bool) -> World:
     try:
         return click.get_current_context().with_resource(comparing(world))
     except AcodeError as error:
-        words = f"{error.message} (acode session gc --unpushed removes it anyway)"
-        return msgspec.structs.replace(world, missing_there=lambda store, session_id: words)
+        why = Hint("{} ({} removes it anyway)", error.message, hints.Command("session gc --unpushed"))
+        return msgspec.structs.replace(world, missing_there=lambda store, session_id: why)
 
 
 def show_plan(screen: Screen, plan: GcPlan) -> None:

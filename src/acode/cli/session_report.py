@@ -26,7 +26,7 @@ from acode.text import one_line
 )
 @click.pass_obj
 def command(flags: Flags, *, session: str | None, output: Path | None) -> int:
-    """Write the session as one HTML file without script: summary, steps, decisions with their evidence, audit.
+    """Write the session as one HTML file without script: summary, steps, changed files, decisions, audit.
 
     It opens offline and needs no server. Outputs and titles are redacted as on the terminal.
     """

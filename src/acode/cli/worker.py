@@ -13,6 +13,7 @@ from acode.config.rules import LABEL
 from acode.errors import Usage
 from acode.lock import host_name
 from acode.text import one_line
+from acode.text.durations import count
 
 SLOTS_MAX = 256
 
@@ -49,7 +50,6 @@ def command(
         root=Path(root) if root is not None else world.state_dir / "fleet" / station_name,
         lease_s=fleet.lease_seconds,
     )
-    screen.line(
-        f"Worker {station.name} serves {', '.join(station.queues)} with {slots} slots; workspaces in {station.root}"
-    )
+    serves = f"{', '.join(station.queues)} with {count(slots, 'slot')}"
+    screen.line(f"Worker {station.name} serves {serves}; workspaces in {station.root}")
     return Worker(world, station, lambda text: screen.line(one_line(text))).work()

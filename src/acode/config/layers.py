@@ -88,7 +88,7 @@ def _read_driver(node: Node) -> Driver:
         agent=agent.choice(*DRIVING_AGENTS) if agent else "",
         arguments=texts(extra) if extra else (),
         idempotent=entries["idempotent"].flag() if "idempotent" in entries else defaults.idempotent,
-        timeout_s=timeout.number(0, TIMEOUT_S_MAX, above_low=True, unit="seconds") if timeout else defaults.timeout_s,
+        timeout_s=timeout.duration(0, TIMEOUT_S_MAX, above_low=True) if timeout else defaults.timeout_s,
         probe=probe.text(chars_max=PROBE_CHARS_MAX) if probe else None,
         cwd=_read_directory(cwd) if cwd else None,
     )

@@ -69,8 +69,8 @@ FLAG = Rule(lambda node: node.flag(), _flag_of, schema.flag())
 
 
 def seconds(*, zero: bool = False, high: float = TIMEOUT_S_MAX) -> Rule:
-    accepts = schema.number(0, high, above_low=not zero)
-    return Rule(lambda node: node.number(0, high, above_low=not zero, unit="seconds"), _number_of, accepts)
+    accepts = schema.duration(0, high, above_low=not zero)
+    return Rule(lambda node: node.duration(0, high, above_low=not zero), _number_of, accepts)
 
 
 def whole(low: int, high: int) -> Rule:
@@ -82,7 +82,7 @@ def one_of(*choices: str) -> Rule:
 
 
 def _days(node: Node) -> float:
-    return node.number(0, DAYS_MAX, above_low=True, unit="days")
+    return node.duration(0, DAYS_MAX, above_low=True, unit="days")
 
 
 def _name(node: Node) -> str:
@@ -268,7 +268,7 @@ RULES: Mapping[str, Rule] = {
     "resume.cooldown_seconds.timeout": seconds(zero=True),
     "resume.cooldown_seconds.context_reset": seconds(zero=True),
     "resume.cooldown_seconds.process_crash": seconds(zero=True),
-    "resume.stale_after_days": Rule(_days, _number_of, schema.number(0, DAYS_MAX, above_low=True)),
+    "resume.stale_after_days": Rule(_days, _number_of, schema.duration(0, DAYS_MAX, above_low=True)),
     "resume.backup": FLAG,
     "session.lock_timeout_seconds": seconds(zero=True),
     "steps.timeout_seconds": seconds(),
@@ -302,9 +302,9 @@ RULES: Mapping[str, Rule] = {
     "fleet.key": Rule(_text_or_none("a name"), schema=_TEXT_OR_NULL),
     "fleet.source": Rule(_text_or_none("git+URL@COMMIT or a directory"), schema=_TEXT_OR_NULL),
     "fleet.lease_seconds": Rule(
-        lambda node: node.number(LEASE_S_MIN, LEASE_S_MAX, unit="seconds"),
+        lambda node: node.duration(LEASE_S_MIN, LEASE_S_MAX),
         _number_of,
-        schema.number(LEASE_S_MIN, LEASE_S_MAX),
+        schema.duration(LEASE_S_MIN, LEASE_S_MAX),
     ),
     "fleet.store": Rule(_text_or_none("a URL"), schema=_TEXT_OR_NULL),
     "hooks.on_error": one_of("block", "allow"),

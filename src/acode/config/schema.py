@@ -7,18 +7,19 @@ from collections.abc import Mapping
 from acode.config.layers import AGENT_DRIVER_KEYS, COMMAND_DRIVER_KEYS, PROBE_CHARS_MAX, names_below
 from acode.config.rules import ARGUMENTS_MAX, COMMAND_SCHEMA, DRIVER_NAMES, DRIVERS, RULES, TIMEOUT_S_MAX
 from acode.config.settings import DRIVING_AGENTS
+from acode.hints import Command, Subject
 from acode.workspacepath import PATH_BYTES_MAX
 from acode.yamlfile import schema
 from acode.yamlfile.schema import Schema
 
-COMMAND = "acode schema config"
+COMMAND = Command("schema config").as_command(Subject())
 
 _DRIVER_VALUES: Mapping[str, Schema] = {
     "command": COMMAND_SCHEMA,
     "agent": schema.choice(*DRIVING_AGENTS),
     "arguments": schema.items({"type": "string"}, items_max=ARGUMENTS_MAX),
     "idempotent": schema.flag(),
-    "timeout": schema.number(0, TIMEOUT_S_MAX, above_low=True),
+    "timeout": schema.duration(0, TIMEOUT_S_MAX, above_low=True),
     "probe": schema.text(chars_max=PROBE_CHARS_MAX),
     "cwd": {"type": "string", "minLength": 1, "maxLength": PATH_BYTES_MAX},
 }

@@ -10,6 +10,7 @@ from acode.engine import notices
 from acode.engine.environment import Report
 from acode.engine.held_session import Held
 from acode.engine.next_action import session_hint
+from acode.engine.refused_changes import note_refusal
 from acode.engine.shared_paths import author
 from acode.engine.step_files import FILES_IN_EVENT_MAX
 from acode.engine.world import Options, begin_again
@@ -31,6 +32,7 @@ def accept_changes(run: Held, report: Report, options: Options) -> None:
     )
     names = ", ".join(one.path for one in report.changed_files[:5])
     if answer != "continue":
+        note_refusal(run.world.agent_dir, run.session)
         raise ChangedFiles(
             f"{files_that_are(report.changed_files, 'that the session works on', 'was', 'were')} changed by"
             f" {changed_by(report.changed_files)}: {names}",

@@ -22,6 +22,7 @@ from acode.engine.lease_state import sync_state
 from acode.engine.workspace_store import has_database, opened
 from acode.engine.world import World, short
 from acode.errors import AcodeError, DiskFull, SessionLocked, Usage, WriteFailed
+from acode.hints import Command, Hint
 from acode.state import Session, State
 from acode.store import removal, sync_cursor
 from acode.store.blobs import LEFTOVER_AGE_S
@@ -108,7 +109,7 @@ def _plan(world: World, store: Store, days: float, *, unpushed: bool) -> GcPlan:
                 kept.append(f"{short(session_id)}: its log cannot be trusted ({problems[0].code})")
                 continue
             if not unpushed and (owed := owed_to_others(world, store, session_id)):
-                kept.append(f"{short(session_id)}: {owed}")
+                kept.append(f"{short(session_id)}: {owed.as_command()}")
                 continue
             size = removal.bytes_of(store, session_id)
             sessions.append(
@@ -133,8 +134,8 @@ def _plan(world: World, store: Store, days: float, *, unpushed: bool) -> GcPlan:
     )
 
 
-def owed_to_others(world: World, store: Store, session_id: str) -> str | None:
-    """Why the session is not known to be safe elsewhere, where it should be."""
+def owed_to_others(world: World, store: Store, session_id: str) -> Hint | None:
+    """Why the session is not known to be safe elsewhere, where it should be, and what cures it."""
     state = sync_state(world, store, session_id)
     if state.status == "disabled":
         return None
@@ -142,8 +143,9 @@ def owed_to_others(world: World, store: Store, session_id: str) -> str | None:
         return world.missing_there(store, session_id)
     events = "1 event is" if state.pending_events == 1 else f"{state.pending_events} events are"
     if state.standing == "diverged":
-        return f"{events} only here, because another machine wrote another history (acode sync status)"
-    return f"{events} not in the shared copy (acode sync now)"
+        why = "{} only here, because another machine wrote another history ({})"
+        return Hint(why, events, Command("sync status"))
+    return Hint("{} not in the shared copy ({})", events, Command("sync now"))
 
 
 def _litter(world: World, store: Store, going: set[str], before: datetime) -> Iterator[Litter]:
@@ -277,7 +279,7 @@ def _still_removable(world: World, store: Store, session_id: str, *, unpushed: b
     if not session.terminal:
         raise Usage(f"session {short(session_id)} has not ended")
     if not unpushed and (owed := owed_to_others(world, store, session_id)):
-        raise Usage(owed)
+        raise Usage(owed.as_command())
     return session
 
 

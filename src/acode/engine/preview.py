@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 
 from acode import hints
-from acode.attention import Attention, attention_of
+from acode.attention import Attention, attention_of, is_asking
 from acode.engine.environment import Report, validate
 from acode.engine.held_session import load_verified, make_site
 from acode.engine.lease_state import DISABLED, SyncState, sync_state
 from acode.engine.next_action import command_for, plan_name, session_hint
+from acode.engine.refused_changes import was_refused
 from acode.engine.session_list import Row, lock_seen, resumable, row, rows, with_agent
 from acode.engine.session_place import refuse_copy
 from acode.engine.survey import Survey, missing_artifacts, survey
@@ -49,10 +50,11 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     sync: SyncState = DISABLED
     ended: Decision | None = None  # of a session that has ended: the refusal of a resume
+    refused: bool = False  # nobody has looked at the files now; the last resume was refused because of them
 
     @property
     def changed(self) -> bool:
-        return self.environment is not None and bool(self.environment.changed_files)
+        return self.refused if self.environment is None else bool(self.environment.changed_files)
 
     @property
     def attention(self) -> Attention | None:
@@ -105,6 +107,7 @@ def preview(world: World, text: str, options: Options, *, probes: bool = True, e
             lock=seen,
             warnings=tuple(warnings),
             sync=sync,
+            refused=was_refused(world.agent_dir, session),
         )
 
 
@@ -242,8 +245,8 @@ def needs_human(found: Preview) -> bool:
         return False
     if found.lock.held:  # the process that runs it asks its own questions
         return found.session.state is State.AWAITING_APPROVAL
-    changed = bool(found.environment and (found.environment.changed_files or found.environment.errors))
-    gate = found.session.state is State.AWAITING_APPROVAL
+    changed = found.changed or bool(found.environment and found.environment.errors)
+    gate = found.session.state is State.AWAITING_APPROVAL and is_asking(found.session)
     undone = found.session.undoing is not None
     decision = found.survey.decision
     by_hand = not decision.eligible and decision.reason is Reason.NON_IDEMPOTENT  # for the caller: a person may
@@ -269,9 +272,9 @@ def action_now(found: Preview) -> hints.Action:
         return hints.Resolve(settlement.step)
     if is_escalated(found):
         return hints.Force()
-    if session.state is State.AWAITING_APPROVAL:
+    if session.state is State.AWAITING_APPROVAL and is_asking(session):
         return hints.Approve()
-    if found.environment and found.environment.changed_files:
+    if found.changed:
         return hints.AcceptChanges()
     if found.survey.replacement is not None:
         return hints.ReplacePlan(plan_name(session))

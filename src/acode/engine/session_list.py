@@ -18,6 +18,7 @@ import msgspec
 from acode import lock as locks
 from acode import seal
 from acode.attention import Attention, attention_of
+from acode.engine.refused_changes import was_refused
 from acode.engine.workspace_store import OF_THE_DATABASE, anchor_of, lost_anchors, lost_error, may_be, opened
 from acode.engine.world import Options, World, short
 from acode.errors import AcodeError, KeyMissing, LogRolledBack, NoResumableSession
@@ -43,7 +44,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     decision: Decision | None
     lock: Seen | None
     error: AcodeError | None = None
-    changed: bool = False  # somebody has looked, and files are not what the session left
+    changed: bool = False  # a resume was refused, or somebody has looked: files are not what the session left
 
     @property
     def running(self) -> bool:
@@ -181,7 +182,14 @@ def row(world: World, store: Store, session_id: str) -> Row:
         if session.terminal:
             return Row(session_id=session_id, session=session, interruption=None, decision=None, lock=seen)
         interruption, decision = judged(world, store, session, seen)
-        return Row(session_id=session_id, session=session, interruption=interruption, decision=decision, lock=seen)
+        return Row(
+            session_id=session_id,
+            session=session,
+            interruption=interruption,
+            decision=decision,
+            lock=seen,
+            changed=was_refused(world.agent_dir, session),
+        )
     except AcodeError as error:
         return Row(session_id=session_id, session=None, interruption=None, decision=None, lock=None, error=error)
 

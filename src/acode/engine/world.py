@@ -212,7 +212,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     offline: str | None = None  # a person's reason to work on a session that was given back, without an answer
     ask_offline: Callable[[str], str | None] = lambda stated: None  # a person's reason; None: nobody
     # Why the server is not known to hold all of a session now; asked before what is here is removed.
-    missing_there: Callable[[Store, str], str | None] = lambda store, session_id: "the server was not asked"
+    missing_there: Callable[[Store, str], Hint | None] = lambda store, session_id: Hint("the server was not asked")
     on_waiting: Callable[[str], None] = lambda words: None
     via: str = ""  # where a person's answers are given, if not by a command; recorded with them
     shared_store: SharedStore | None = None  # one store for several looks of a command, see `share_store`

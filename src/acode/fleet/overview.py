@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from acode.engine.world import World, short
+from acode.errors import ApprovalDenied, InputRequired, OutcomeUnknown
+from acode.fleet.schedule import ESCALATED, HELD
 from acode.fleet.server import OPEN, FleetServer, Member, opened_fleet
 from acode.fleet.timetable import Entry, entries
+from acode.hints import Action, Approve, Command, Hint, Resolve
 from acode.sync.postgres import SharedSession
 
 SHOWN_MAX = 200
@@ -60,14 +63,20 @@ def needs_of(member: Member) -> str:
     return f"{member.ended_with}: {member.reason}" if member.state == "parked" else member.reason
 
 
-def way_of(member: Member) -> str:
-    """What a person types next, by the reason for which it was parked."""
+RETRY = Command("fleet retry SESSION")
+RETRY_ANYWAY = Command("fleet retry SESSION --force --reason TEXT")
+WAYS: Final[dict[int, tuple[str, tuple[Action, ...]]]] = {
+    InputRequired.exit_code: ("{}", (Approve(or_deny=True),)),
+    ApprovalDenied.exit_code: ("{}, or {}", (Approve(), Command("fleet cancel SESSION"))),
+    HELD: ("{} in each workspace that has it, then {}", (Command("sync now"), RETRY_ANYWAY)),
+    ESCALATED: ("{}", (RETRY_ANYWAY,)),
+}
+
+
+def way_of(member: Member) -> Hint:
+    """The next action of a person, by the reason for which it was parked."""
     name = short(member.session_id)
-    ways = {
-        10: f"acode session approve {name} (or deny)",
-        12: f"acode session approve {name}, or acode fleet cancel {name}",
-        16: f"acode sync now in each workspace that has it, then acode fleet retry {name} --force --reason TEXT",
-        18: f"acode fleet retry {name} --force --reason TEXT",
-        19: f"acode session resolve {name} STEP --applied, --not-applied or --retry",
-    }
-    return ways.get(member.ended_with or 0, f"acode fleet retry {name}")
+    if member.ended_with == OutcomeUnknown.exit_code:  # the attempt that has ended knows the step
+        return Hint("{}", member.next_action or Resolve("STEP"), of=name)
+    text, actions = WAYS.get(member.ended_with or 0, ("{}", (RETRY,)))
+    return Hint(text, *actions, of=name)

@@ -19,7 +19,7 @@ import msgspec
 from acode import __version__
 from acode import lock as locks
 from acode.engine.world import World
-from acode.errors import AcodeError
+from acode.errors import AcodeError, FleetUnsupported, SyncDisabled, SyncUnsupported
 from acode.fleet.attempt import Attempt, KeyUnavailable, describe_worker
 from acode.fleet.health import Health
 from acode.fleet.notice import notify_parked
@@ -83,6 +83,8 @@ class Worker:
             while not self._draining:
                 try:
                     self._serve()
+                except (FleetUnsupported, SyncDisabled, SyncUnsupported):
+                    raise  # time cures no setting and installs no package
                 except (ServerFailure, Contradiction, AcodeError) as error:
                     self._say(f"The server cannot be used: {self._world.redactor.text(str(error))}; trying again")
                     self._pause(RETRY_S)

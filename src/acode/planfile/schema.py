@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from acode.hints import Command, Subject
 from acode.planfile import steps as rules
 from acode.planfile import tasks
 from acode.workspacepath import PATH_BYTES_MAX
 from acode.yamlfile import schema
 from acode.yamlfile.schema import Schema, described
 
-COMMAND = "acode schema plan"
+COMMAND = Command("schema plan").as_command(Subject())
 
 _TITLE = {**schema.text(chars_max=rules.TITLE_CHARS_MAX), "not": {"pattern": "[\\u0000-\\u001f\\u007f-\\u009f]"}}
 _ID = schema.matching(rules.ID_PATTERN)
 _ENV_NAME = schema.matching(rules.ENV_NAME_PATTERN)
 _LINE = schema.text(chars_max=rules.COMMAND_BYTES_MAX)
 _ARGUMENT: Schema = {"type": "string", "maxLength": rules.COMMAND_BYTES_MAX}
-_TIMEOUT = schema.number(0, rules.TIMEOUT_S_MAX, above_low=True)
+_TIMEOUT = schema.duration(0, rules.TIMEOUT_S_MAX, above_low=True)
 # Absolute, through .., with a backslash, a control character, a drive letter, ~ or a blank at an end.
 _OUTSIDE = r"^/|(^|/)\.\.(/|$)|\\|^[A-Za-z]:|^~(/|$)|^\s|\s$|[\u0000-\u001f\u007f-\u009f]"
 _PATH: Schema = {"type": "string", "minLength": 1, "maxLength": PATH_BYTES_MAX, "not": {"pattern": _OUTSIDE}}
@@ -43,7 +44,7 @@ _RETRY = schema.mapping(
     dict(
         zip(
             rules.RETRY_KEYS,
-            (schema.whole(1, rules.ATTEMPTS_MAX), schema.number(0, rules.BACKOFF_S_MAX)),
+            (schema.whole(1, rules.ATTEMPTS_MAX), schema.duration(0, rules.BACKOFF_S_MAX)),
             strict=True,
         )
     ),
@@ -93,9 +94,9 @@ MODIFIERS: Mapping[str, Schema] = {
         schema.items(_path_without("^[!#]"), items_max=rules.OUTPUTS_MAX),
         "Its only effects: they are rolled back after a crash, and it is repeated.",
     ),
-    "undo": described(_COMMAND, "The command that undoes it in acode session rollback."),
+    "undo": described(_COMMAND, "The command that undoes it where the session is rolled back."),
     "retry": described(_RETRY, "Try a failed step again, if it may be repeated."),
-    "timeout": described(_TIMEOUT, "Seconds."),
+    "timeout": described(_TIMEOUT, "Seconds, or a duration such as 30m."),
     "cwd": described(_PATH, "The working directory, inside the workspace."),
     "env": described(
         {

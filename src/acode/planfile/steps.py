@@ -163,13 +163,13 @@ def _timeout_s(kind: str, entries: Mapping[str, Node], defaults: Defaults) -> fl
 
 
 def read_timeout(node: Node) -> float:
-    return node.number(0, TIMEOUT_S_MAX, above_low=True, unit="seconds")
+    return node.duration(0, TIMEOUT_S_MAX, above_low=True)
 
 
 def _read_retry(node: Node) -> Retry:
     entries = node.mapping(RETRY_KEYS, "a mapping such as {attempts: 3, backoff_seconds: 2}")
     attempts = required(node, entries, "attempts", lambda entry: entry.whole(1, ATTEMPTS_MAX))
-    backoff_s = optional(entries, "backoff_seconds", lambda entry: entry.number(0, BACKOFF_S_MAX, unit="seconds"))
+    backoff_s = optional(entries, "backoff_seconds", lambda entry: entry.duration(0, BACKOFF_S_MAX))
     return Retry(attempts=attempts or 1, backoff_s=backoff_s or 0.0)
 
 

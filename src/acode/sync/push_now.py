@@ -14,6 +14,7 @@ from acode.engine.session_list import lock_seen
 from acode.engine.workspace_store import opened, resolve_id
 from acode.engine.world import World
 from acode.errors import AcodeError, NoResumableSession, SyncDisabled
+from acode.hints import Command, Hint
 from acode.store import sync_cursor
 from acode.store.store import Store
 from acode.sync.delivery import Delivery, as_error, note_failure
@@ -115,12 +116,12 @@ def comparing(world: World) -> Iterator[World]:
     """A world that knows the server's present content, for a command that is about to remove local rows."""
     with connected(world) as ledger:
 
-        def missing_there(store: Store, session_id: str) -> str | None:
+        def missing_there(store: Store, session_id: str) -> Hint | None:
             last = sync_cursor.last_seq(store, session_id)
             head = sync_cursor.code_at(store, session_id, last)
             if ledger.code_at(session_id, last) == head and ledger.events_held(session_id, last) == last:
                 return None
-            return "the server does not hold all of it now (acode sync now)"
+            return Hint("the server does not hold all of it now ({})", Command("sync now"))
 
         yield msgspec.structs.replace(world, missing_there=missing_there)
 

@@ -50,12 +50,15 @@ def took(milliseconds: float) -> str:
 
 UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 SPAN_EXAMPLES = "30m, 2h, 7d or 2w"
+SPAN = r"[0-9]{1,6} ?[smhdwSMHDW]"
 
 
 def span(text: str) -> timedelta | None:
     """A duration as people type it: 90s, 30m, 2h, 7d, 2w; None where it is none."""
-    found = re.fullmatch(r"(\d{1,6})\s*([smhdw])", text.strip().lower())
-    return timedelta(seconds=int(found[1]) * UNITS_S[found[2]]) if found else None
+    plain = text.strip()
+    if re.fullmatch(SPAN, plain) is None:
+        return None
+    return timedelta(seconds=int(plain[:-1]) * UNITS_S[plain[-1].lower()])
 
 
 def shortened(text: str, chars_max: int = STEP_SHOWN_CHARS_MAX) -> str:

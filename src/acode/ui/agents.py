@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
+from acode.hints import Command
 from acode.observed import AGENTS
 from acode.observed.inspect import InspectedCall, InspectedSession, Inspection, find_target, inspect
 from acode.observed.session_words import ENDINGS, OUTCOMES, STATES, effect_words
 from acode.text.durations import ago, count
 from acode.ui.html import Html, el, join
-from acode.ui.views import Words, badge
+from acode.ui.views import Words, badge, to_type
 
 CALLS_MAX = 10
 SHOWN_MAX = 100
@@ -35,7 +36,7 @@ def agents_body(inspection: Inspection, words: Words, now: datetime) -> Html:
             "p",
             f"{count(inspection.looked_at, 'session')} looked at: {inspection.finished} finished,"
             f" {inspection.alive} alive, {inspection.not_understood} not understood. To see all: ",
-            el("code", "acode inspect --all", class_="command"),
+            to_type(Command("inspect --all")),
             class_="evidence",
         ),
         el(

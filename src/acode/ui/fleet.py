@@ -12,9 +12,10 @@ from typing import Any
 from acode.engine.world import short
 from acode.fleet.overview import Overview, needs_of, state_of_worker, way_of
 from acode.fleet.server import Member
+from acode.hints import Command
 from acode.text.durations import ago, count
 from acode.ui.html import Html, el, join
-from acode.ui.views import Words, badge
+from acode.ui.views import Words, badge, to_type
 
 TONES = {"parked": "warn", "running": "good", "alive": "good", "silent": "bad"}
 
@@ -34,13 +35,11 @@ def fleet_body(seen: Overview, words: Words) -> Html:
         el("p", "No session needs a person.") if not parked else None,
         el("h2", "Queued and running"),
         sessions_table(others, seen, words) if others else el("p", "Nothing is queued."),
-        el("p", f"{count(left_out, 'session')} more: ", el("code", "acode fleet status", class_="command"))
-        if left_out > 0
-        else None,
+        el("p", f"{count(left_out, 'session')} more: ", to_type(Command("fleet status"))) if left_out > 0 else None,
         el("h2", "Workers"),
         workers_table(seen.workers, seen.now, words)
         if seen.workers
-        else el("p", "No worker is known. Start one: ", el("code", "acode worker", class_="command")),
+        else el("p", "No worker is known. Start one: ", to_type(Command("worker"))),
         timetable_part(seen, words),
     )
 
@@ -56,6 +55,7 @@ def steps_of(member: Member, seen: Overview) -> str:
 
 
 def parked_card(member: Member, seen: Overview, words: Words) -> Html:
+    way, said = way_of(member).as_command(), member.next_action
     return el(
         "article",
         el("h3", title_of(member, seen, words), " ", el("code", short(member.session_id))),
@@ -65,8 +65,8 @@ def parked_card(member: Member, seen: Overview, words: Words) -> Html:
             f" {ago(member.changed_at, seen.now)}, {steps_of(member, seen)} steps, queue {words.line(member.queue)}",
         ),
         el("p", words.line(needs_of(member), 600)),
-        el("p", words.line(member.next_action, 600), class_="evidence") if member.next_action else None,
-        el("p", "To type: ", el("code", way_of(member), class_="command")),
+        el("p", words.line(said, 600), class_="evidence") if said and said != way else None,
+        el("p", "To type: ", el("code", words.line(way, 600), class_="command")),
         class_="card",
     )
 

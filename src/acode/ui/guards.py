@@ -13,6 +13,8 @@ import secrets
 from collections.abc import Mapping
 from typing import Literal
 
+from acode.hints import Command, Subject
+
 NONCE_BYTES = 16
 NONCES_KEPT_MAX = 10_000
 POLICY = (
@@ -29,10 +31,11 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
+UI = Command("ui")
 Refusal = Literal["host", "cookie", "origin", "read_only"]
 IN_WORDS: dict[Refusal, str] = {
     "host": "This address is not the one that acode listens on.",
-    "cookie": "Open the address that `acode ui` printed; its token opens this page once.",
+    "cookie": f"Open the address that {UI.as_command(Subject())} printed; its token opens this page once.",
     "origin": "The answer did not come from this page.",
     "read_only": "This page only shows sessions: it was started with --read-only.",
 }

@@ -13,6 +13,7 @@ import msgspec
 from acode.engine.preview import Preview, next_action
 from acode.engine.session_list import Row
 from acode.engine.world import short
+from acode.hints import Command
 from acode.plan import Action
 from acode.policy import Decision
 from acode.store.verification import Verified
@@ -441,21 +442,9 @@ def step_body(detail: StepDetail, words: Words) -> Html:
         )
         if detail.output or detail.running
         else None,
-        join(el("h3", "Files"), diff_block(words.block(detail.diff, 2_000))) if detail.diff else None,
+        join(el("h3", "Files"), views.diff_block(words.block(detail.diff, 2_000))) if detail.diff else None,
         id="step",
     )
-
-
-DIFF_TONES = {"+": "added", "-": "removed", "@": "place"}
-
-
-def diff_block(text: str) -> Html:
-    """Each line of a unified diff in its own element, so that added and removed ones differ by more than a sign."""
-    lines = []
-    for line in text.split("\n"):
-        tone = "file" if line[:3] in ("---", "+++") else DIFF_TONES.get(line[:1])
-        lines.append(el("span", f"{line}\n", class_=tone) if tone else f"{line}\n")
-    return el("pre", lines, class_="output diff", tabindex=0, role="group", aria_label="Changes in files")
 
 
 # Preview, audit.
@@ -538,14 +527,12 @@ def drift(found: Preview, words: Words) -> Html | None:
 
 
 def audit_page(place: str, session_id: str, verified: Verified, anchors: Sequence[str], words: Words) -> str:
-    base = address_of(place, session_id)
+    base, name = address_of(place, session_id), short(session_id)
     body = join(
         el("h1", "Audit"),
-        views.audit(verified, verified.head.hex()),
-        el("h2", "Anchors"),
-        el("ul", [el("li", words.line(one)) for one in anchors]) if anchors else el("p", "None on this machine."),
+        views.audit(verified, anchors, words),
         el("h2", "To take it along"),
-        el("p", el("code", f"acode session export {short(session_id)} -o {short(session_id)}.jsonl", class_="command")),
+        el("p", views.to_type(Command(f"session export SESSION -o {name}.jsonl"), name)),
     )
     return frame("Audit", el("main", body, id="content"), crumbs=(("Session", base),))
 

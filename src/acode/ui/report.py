@@ -25,6 +25,7 @@ from acode.store.verification import Verified
 from acode.text.durations import stamp
 from acode.ui import views
 from acode.ui.axis import Axis
+from acode.ui.evidence import anchors_of, diff_of
 from acode.ui.html import Html, el, join
 from acode.ui.timeline import Timeline, timeline_of
 from acode.ui.trail import Entry, trail_of
@@ -34,6 +35,7 @@ STEPS_MAX = 20_000
 TRAIL_ENTRIES_MAX = 5_000
 OUTPUT_BYTES_READ_MAX = 1_048_576
 OUTPUT_BYTES_SHOWN_MAX = 16_384
+DIFF_LINES_MAX = 2_000
 OPEN_FOR = ("failed", "unknown", "running", "in_flight")
 
 
@@ -50,6 +52,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     trail: list[Entry]
     verified: Verified
     outputs: dict[str, str]  # the end of what a step printed
+    diff: str  # what it changed in files
+    anchors: tuple[str, ...]
 
 
 def make_report(world: World, text: str) -> Report:
@@ -60,8 +64,15 @@ def make_report(world: World, text: str) -> Report:
     with opened(world, look_only=True) as store:
         envelopes = [envelope for envelope, _, _ in store.events(session_id)]
         timeline = timeline_of(envelopes)
-        outputs = dict(outputs_of(store, session_id, timeline))
-    seen = Seen(preview=found, timeline=timeline, trail=trail_of(envelopes), verified=verified, outputs=outputs)
+        seen = Seen(
+            preview=found,
+            timeline=timeline,
+            trail=trail_of(envelopes),
+            verified=verified,
+            outputs=dict(outputs_of(store, session_id, timeline)),
+            diff=diff_of(world, store, found.session),
+            anchors=anchors_of(world, session_id),
+        )
     return Report(session_id=session_id, html=document(seen, Words(world.redactor), world.clock()))
 
 
@@ -94,8 +105,9 @@ def document(seen: Seen, words: Words, now: datetime) -> str:
             "main",
             views.needs(found, words),
             steps_section(rows, axis, seen.outputs, words),
+            files_section(seen.diff, words),
             trail_section(seen.trail, words),
-            el("section", el("h2", "Audit"), views.audit(seen.verified, seen.verified.head.hex()), id="audit"),
+            el("section", el("h2", "Audit"), views.audit(seen.verified, seen.anchors, words), id="audit"),
         ),
         el("footer", f"Made by acode at {stamp(now)}. Output and titles are redacted."),
     )
@@ -162,7 +174,13 @@ def step_row(row: StepRow, axis: Axis | None, output: str, words: Words) -> Html
     if not detail:
         return el("div", line, class_="step", role="listitem")
     is_open = row.status in OPEN_FOR
-    return el("details", el("summary", line), el("div", detail, class_="detail"), class_="step", open=is_open)
+    whole = el("details", el("summary", line), el("div", detail, class_="detail"), class_="step", open=is_open)
+    return el("div", whole, role="listitem")
+
+
+def files_section(diff: str, words: Words) -> Html:
+    told = views.diff_block(words.block(diff, DIFF_LINES_MAX)) if diff else el("p", "No file is known to have changed.")
+    return el("section", el("h2", "Files"), told, id="files")
 
 
 def trail_section(entries: list[Entry], words: Words) -> Html:

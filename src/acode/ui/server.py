@@ -28,7 +28,6 @@ from starlette.responses import (
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from acode import seal
 from acode.engine.preview import Preview, preview, verify
 from acode.engine.session_list import listed as listed_rows
 from acode.engine.workspace_store import opened
@@ -42,6 +41,7 @@ from acode.ui import answers, pages
 from acode.ui.axis import Axis
 from acode.ui.change_watch import LIST_TICK_EVERY_S, Watched, changes, mark_of
 from acode.ui.conversation import conversation_body, turns_of
+from acode.ui.evidence import anchors_of
 from acode.ui.guards import HEADERS, IN_WORDS, Guards
 from acode.ui.html import el
 from acode.ui.log_window import last_events
@@ -244,11 +244,7 @@ class Server:
     def _audit(self, request: Request) -> Response:
         world = self.places.world(request.path_params["place"])
         session_id, verified = verify(world, request.path_params["session"])
-        anchors = [
-            f"event {one.seq}, code {one.head}"
-            for one in seal.all_anchors(seal.anchor_directory(world.state_dir, world.workspace))
-            if one.session_id == session_id
-        ]
+        anchors = anchors_of(world, session_id)
         page = pages.audit_page(request.path_params["place"], session_id, verified, anchors, Words(world.redactor))
         return HTMLResponse(page)
 

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 
-from acode.engine.file_changes import file_changes
 from acode.engine.world import World
-from acode.errors import AcodeError
 from acode.events.definition import Run, Step, command_line, describe_in_full
 from acode.state import Session
 from acode.steps.keeper_notes import run_directory
 from acode.store.store import Store
+from acode.ui.evidence import diff_of
 from acode.ui.log_window import last_events
 from acode.ui.pages import StepDetail
 from acode.ui.report import end_of
 from acode.ui.step_window import Outline
 from acode.ui.timeline import StepTimes, timeline_of
 from acode.ui.views import Words
-from acode.workspace import Root
 
 LIVE_OUTPUT_BYTES_MAX = 16_384
 RECENT_EVENTS = 2_000
-DIFF_FILES_MAX = 50
 
 
 def detail_of(world: World, store: Store, session: Session, wanted: str, words: Words) -> StepDetail | None:
@@ -65,16 +62,3 @@ def live_output(world: World, session: Session, step: str) -> str:
             return file.read(LIVE_OUTPUT_BYTES_MAX).decode(errors="replace")
     except OSError:
         return ""
-
-
-def diff_of(world: World, store: Store, session: Session, step: str) -> str:
-    """What the step changed in files, as `acode session diff` tells it; files that cannot be compared are named."""
-    try:
-        with Root(world.workspace) as root:
-            changes = file_changes(store, root, session, step)
-    except (AcodeError, OSError) as error:
-        return f"The files cannot be compared: {error}"
-    told = [one.text if one.compared else f"{one.path}: {one.change}; {one.text}" for one in changes[:DIFF_FILES_MAX]]
-    if len(changes) > DIFF_FILES_MAX:
-        told.append(f"and {len(changes) - DIFF_FILES_MAX:,} more files")
-    return "\n".join(text.rstrip("\n") for text in told)

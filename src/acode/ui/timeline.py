@@ -17,8 +17,8 @@ from acode.events import types as ev
 
 GAP_SHOWN_MIN = timedelta(milliseconds=50)
 Status = Literal["running", "completed", "failed", "applied", "not_applied", "rolled_back", "unknown", "retry_accepted"]
-RESUMING = (ev.ResumeDecision, ev.ResumeStarted)
 WAITING = (ev.SessionPaused, ev.SessionAwaitingApproval)
+WORKING = (ev.SessionExecuting, ev.StepStarted, ev.StepFailed)
 
 
 class Attempt(msgspec.Struct, kw_only=True):
@@ -65,20 +65,36 @@ def timeline_of(envelopes: Iterable[Envelope]) -> Timeline | None:
     """None where there are no events."""
     found: Timeline | None = None
     before: Envelope | None = None
+    stopped: Envelope | None = None  # the event after which no process worked on it
     for envelope in envelopes:
         if found is None:
             found = Timeline(start=envelope.at, end=envelope.at)
-        if before is not None and isinstance(envelope.event, RESUMING) and not isinstance(before.event, RESUMING):
-            _add_gap(found, before, envelope)
+        resumes = isinstance(envelope.event, ev.ResumeStarted)
+        if resumes or isinstance(envelope.event, ev.ResumeDecision):  # one that is refused works on nothing
+            stopped = stopped or before
+        if resumes and stopped is not None:
+            _add_gap(found, stopped, envelope.at)
+        if isinstance(envelope.event, WAITING):
+            stopped = stopped or envelope
+        elif resumes or _is_work(envelope):
+            stopped = None
         found.end = envelope.at
         _apply(found, envelope)
         before = envelope
+    if found is not None and stopped is not None:
+        _add_gap(found, stopped, found.end)
     return found
 
 
-def _add_gap(found: Timeline, before: Envelope, after: Envelope) -> None:
-    if after.at - before.at >= GAP_SHOWN_MIN:
-        found.gaps.append(Gap(start=before.at, end=after.at, dead=not isinstance(before.event, WAITING)))
+def _is_work(envelope: Envelope) -> bool:
+    """Whether a process at work has written it. A person's answer and an outcome that is told later are none."""
+    event = envelope.event
+    return isinstance(event, WORKING) or (isinstance(event, ev.StepCompleted) and not event.settled)
+
+
+def _add_gap(found: Timeline, stopped: Envelope, until: datetime) -> None:
+    if until - stopped.at >= GAP_SHOWN_MIN:
+        found.gaps.append(Gap(start=stopped.at, end=until, dead=not isinstance(stopped.event, WAITING)))
 
 
 def _apply(found: Timeline, envelope: Envelope) -> None:

@@ -15,6 +15,7 @@ from acode.engine.preview import Preview, next_action
 from acode.engine.world import short
 from acode.events import types as ev
 from acode.events.definition import Step, describe, execution_order
+from acode.hints import Action, Subject
 from acode.redact import Redactor
 from acode.state import Session
 from acode.store.verification import Verified
@@ -29,6 +30,7 @@ OUTPUT_LINES_MAX = 40
 OUTPUT_LINE_CHARS_MAX = 2_000
 TITLE_CHARS_MAX = 300
 BAR_HEIGHT = 14
+DIFF_TONES = {"+": "added", "-": "removed", "@": "place"}
 SIGNS = {
     "completed": "✓",
     "applied": "✓",
@@ -53,6 +55,11 @@ STATUS_WORDS = {
     "retry_accepted": "repeat accepted",
     "pending": "pending",
 }
+
+
+def to_type(action: Action, of: str = "") -> Html:
+    """A command as it stands on the page, ready to copy; `of`: the session that it is about."""
+    return el("code", action.as_command(Subject(of)), class_="command")
 
 
 class Words:
@@ -320,7 +327,16 @@ def trail(entries: Sequence[Entry], words: Words) -> Html:
     return el("ol", rows, class_="trail")
 
 
-def audit(verified: Verified, chain_head: str) -> Html:
+def diff_block(text: str) -> Html:
+    """Each line of a unified diff in its own element, so that added and removed ones differ by more than a sign."""
+    lines = []
+    for line in text.split("\n"):
+        tone = "file" if line[:3] in ("---", "+++") else DIFF_TONES.get(line[:1])
+        lines.append(el("span", f"{line}\n", class_=tone) if tone else f"{line}\n")
+    return el("pre", lines, class_="output diff", tabindex=0, role="group", aria_label="Changes in files")
+
+
+def audit(verified: Verified, anchors: Sequence[str], words: Words) -> Html:
     verdict = badge("whole", "good") if not verified.problems else badge("damaged", "bad")
     problems = [el("li", el("code", one.code), " ", one.message) for one in verified.problems]
     return join(
@@ -331,7 +347,8 @@ def audit(verified: Verified, chain_head: str) -> Html:
                 ("Events", f"{verified.events:,}"),
                 ("Checkpoints", f"{verified.checkpoints:,}"),
                 ("Blobs", f"{verified.blobs:,}"),
-                ("Chain head", el("code", chain_head)),
+                ("Chain head", el("code", verified.head.hex())),
+                ("Anchor", el("code", words.line("; ".join(anchors))) if anchors else "none on this machine"),
             )
         ),
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import msgspec
 
 from acode.errors import AcodeError
+from acode.text.durations import span
 
 SHOWN_CHARS_MAX = 60
 ERRORS_MAX = 100  # of one file; a suggestion for each of a million wrong keys would take minutes
@@ -140,17 +142,30 @@ class Node(msgspec.Struct, frozen=True, eq=False):
             raise self.wrong("true or false")
         return self.data
 
-    def number(self, low: float, high: float, *, above_low: bool = False, unit: str = "") -> float:
-        """A number from `low` to `high`; with `above_low` the lower bound itself is too small."""
+    def number(self, low: float, high: float, *, above_low: bool = False, unit: str = "", other: str = "") -> float:
+        """A number from `low` to `high`; with `above_low` the lower bound itself is too small. `other`: what may stand
+        there in its place, for the sentence about a wrong value.
+        """
         value = self.data
         least, most = in_full(low), in_full(high)
         bounds = f"more than {least} and at most {most}" if above_low else f"from {least} to {most}"
-        expected = f"a number {f'of {unit} ' if unit else ''}{bounds}"
+        expected = f"a number {f'of {unit} ' if unit else ''}{bounds}{other}"
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.wrong(expected)
         if not low <= value <= high or (above_low and value == low):
             raise self.wrong(expected)
         return float(value)
+
+    def duration(self, low: float, high: float, *, above_low: bool = False, unit: str = "seconds") -> float:
+        """So many seconds or days: a number of them, or a text with a unit of its own, such as 30m."""
+        found = span(self.data) if isinstance(self.data, str) and self.data == self.data.strip() else None
+        if found is None:
+            return self.number(low, high, above_low=above_low, unit=unit, other=", or a duration such as 30m")
+        value = found / timedelta(**{unit: 1})
+        if not low <= value <= high or (above_low and value == low):
+            bounds = f"{'more than' if above_low else 'at least'} {in_full(low)} and at most {in_full(high)} {unit}"
+            raise self.problem(f"expected a duration of {bounds}, found {self.found}")
+        return value
 
     def whole(self, low: int, high: int) -> int:
         if isinstance(self.data, bool) or not isinstance(self.data, int) or not low <= self.data <= high:

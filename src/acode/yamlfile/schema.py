@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from acode.text.durations import SPAN
+
 Schema = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -31,6 +33,10 @@ def flag() -> Schema:
 
 def number(low: float, high: float, *, above_low: bool = False) -> Schema:
     return {"type": "number", "exclusiveMinimum" if above_low else "minimum": low, "maximum": high}
+
+
+def duration(low: float, high: float, *, above_low: bool = False) -> Schema:
+    return one_of(number(low, high, above_low=above_low), matching(SPAN))
 
 
 def whole(low: int, high: int) -> Schema:
