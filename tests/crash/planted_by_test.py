@@ -2,8 +2,8 @@
 
 - Checkpoints are written every 32 KB of log, and 32 small steps at once stay below that.
 - A task of an event loop is committed in the turn in which it would act: no kill falls in between, but a power cut does.
-- The leftovers of a step whose definition was replaced are rolled back again when its next attempt begins, unless that is
-  of another kind.
+- The leftovers of a step whose definition was replaced are rolled back again when its next attempt begins, unless that
+  is of another kind.
 
 These tests build exactly that. Like those of `planted.py` the bugs are planted from outside.
 """
