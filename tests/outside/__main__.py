@@ -81,6 +81,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("seeds", nargs="+")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--plant", default="")
+    parser.add_argument("--first", action="store_true", help="stop at the first violation")
     parser.add_argument("--keep", type=Path)
     asked = parser.parse_args(argv)
     server, totals, violations = Server(asked.plant), Counter[str](), 0
@@ -92,6 +93,8 @@ def main(argv: list[str]) -> int:
             print(json.dumps(told), flush=True)
         elif told["violations"]:
             print(f"seed {seed}, {told['source']}:", *told["violations"], *told["acts"], sep="\n  ", flush=True)
+        if asked.first and violations:
+            break
     server.close()
     print(json.dumps({**totals, "violations": violations}))
     return 1 if violations else 0

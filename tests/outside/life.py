@@ -166,7 +166,9 @@ class Life:
         if self.count:
             request["call"], self.count = -1, False
         if kill is not None and kill.lines:
-            request["lines"] = kill.lines
+            request["lines"] = self.ledger.read_bytes().count(b"\n") + kill.lines
+        elif kill is not None and kill.starts:
+            request["starts"] = kill.starts
         elif kill is not None:
             request["call"] = int(kill.at * self.calls)
         answer = self._ask(request)
