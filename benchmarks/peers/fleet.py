@@ -1,6 +1,6 @@
 """A fleet beside the queue engine alone and beside DBOS's queue: latency, idle cost, CPU of a session, take-over, size.
 
-    python3 dev.py bench fleet         about 15 minutes; ACODE_BENCH_FLEET=small: about 3, to see that it works
+    python3 dev.py bench fleet         about 20 minutes; ACODE_BENCH_FLEET=small: about 3, to see that it works
 
 All contenders live at once on one PostgreSQL, each with a database, a resident submitter and a worker with two slots.
 They take turns, in an order that turns too, and those whose turn it is not are stopped, so that the server's processor
@@ -29,18 +29,20 @@ import psycopg
 
 from acode.seal import SECRET_VARIABLE
 from benchmarks.bench_cold_start import run_once
+from benchmarks.peers.figures import ratios
 from benchmarks.peers.servers import Running, database, postgres
 from benchmarks.places import place
 from tests.fleets import LEASE_S, Fleet
 from tests.postgres import Server
 
 SMALL = os.environ.get("ACODE_BENCH_FLEET") == "small"
-TURNS = 2 if SMALL else 9
+TURNS = 2 if SMALL else 7
 LATENCIES, SESSIONS, IDLE_S = (2, 3, 3.0) if SMALL else (5, 20, 10.0)
 TAKE_OVERS, LOOKS = (1, 2) if SMALL else (3, 9)
 FEW, MANY = 100, 2_000 if SMALL else 100_000
 WAIT_S_MAX = 300.0
 MARGIN_S = 2.0
+TICK_S = 0.0001
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KINDS = ("acode", "engine_and_run", "procrastinate", "dbos")
@@ -127,20 +129,16 @@ def beside_others(server: Server) -> dict[str, Any]:
     }
     with contextlib.ExitStack() as stack:
         contenders = [stack.enter_context(contender(kind, server)) for kind in KINDS]
-        for one in contenders:  # everything is cold in the first, and tables are made
-            one.wait(lines=len(one.lines()) + one_session(one))
+        for one in contenders:  # everything is cold in the first
+            one.submit(1)
+            one.wait(lines=1)
         stack.callback(all_continue, contenders)
         for turn in range(TURNS):
             for one in contenders[turn % len(KINDS) :] + contenders[: turn % len(KINDS)]:
                 with alone(one, contenders):
                     of_turn(one, server, found[one.kind])
     figures = {kind: {name: spread(values) for name, values in some.items()} for kind, some in found.items()}
-    return {"figures": figures, "ratio": ratios(found)}
-
-
-def one_session(one: Contender) -> int:
-    one.submit(1)
-    return 1
+    return {"figures": figures, "ratio": beside_each(found)}
 
 
 def of_turn(one: Contender, server: Server, into: dict[str, list[float]]) -> None:
@@ -159,12 +157,12 @@ def of_turn(one: Contender, server: Server, into: dict[str, list[float]]) -> Non
     into["session_cpu_s"].append((used_s(one, server) - used) / SESSIONS)
 
 
-def used_s(one: Contender, server: Server) -> float:
-    """Of its processes and the server's, with those that have ended."""
+def used_s(one: Contender | None, server: Server) -> float:
+    """Processor time of its processes and the server's, with those that have ended."""
     assert server.process is not None
     postmaster = psutil.Process(server.process.pid)
     total = 0.0
-    for process in [*one.processes(), postmaster, *postmaster.children(recursive=True)]:
+    for process in [*(one.processes() if one else ()), postmaster, *postmaster.children(recursive=True)]:
         with contextlib.suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
             total += times.user + times.system + times.children_user + times.children_system
@@ -246,13 +244,13 @@ def started(command: list[str], env: dict[str, str], path: Path, *, reaped: bool
         process.communicate()
 
 
-def ratios(found: dict[str, dict[str, list[float]]]) -> dict[str, float]:
+def beside_each(found: dict[str, dict[str, list[float]]]) -> dict[str, float]:
     """acode beside each of the others, turn by turn; the median."""
     result: dict[str, float] = {}
     for other in KINDS[1:]:
         for name, values in found["acode"].items():
-            pairs = zip(values, found[other][name], strict=True)
-            result[f"{name}_beside_{other}"] = round(statistics.median(a / max(b, 1e-9) for a, b in pairs), 3)
+            theirs = [max(value, TICK_S) for value in found[other][name]]  # below that the kernel counts nothing
+            result[f"{name}_beside_{other}"] = ratios(values, theirs)["median"]
     return result
 
 
@@ -308,7 +306,7 @@ def filled(server: Server, count: int) -> Iterator[Fleet]:
                 )
                 connection.execute(
                     "INSERT INTO acode_fleet_sessions(session_id, state, queue, priority, labels, source)"
-                    " SELECT session_id, CASE WHEN row_number() OVER () %% 20 = 0 THEN 'parked' ELSE 'done' END,"
+                    " SELECT session_id, CASE WHEN row_number() OVER () % 20 = 0 THEN 'parked' ELSE 'done' END,"
                     " 'default', 0, '{}', '{\"kind\": \"none\"}' FROM acode_sessions WHERE seq = 0"
                 )
                 connection.execute("ANALYZE")
@@ -319,27 +317,16 @@ def filled(server: Server, count: int) -> Iterator[Fleet]:
 
 def look(fleet: Fleet, server: Server) -> float:
     """Processor time of `fleet status`, with the server's."""
-    assert server.process is not None
     command = [sys.executable, "-m", "acode", "fleet", "status", "--json"]
     env = {**os.environ, **fleet.laptop.env, "PYTHONPATH": str(ROOT / "src")}
-    before = server_s(server)
+    before = used_s(None, server)
     cpu_s = run_once(command, env).cpu_s
-    return cpu_s + server_s(server) - before
-
-
-def server_s(server: Server) -> float:
-    assert server.process is not None
-    postmaster, total = psutil.Process(server.process.pid), 0.0
-    for process in [postmaster, *postmaster.children(recursive=True)]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            times = process.cpu_times()
-            total += times.user + times.system + times.children_user + times.children_system
-    return total
+    return cpu_s + used_s(None, server) - before
 
 
 def take_over(fleet: Fleet, number: int) -> float:
     """From the death of a worker with all that it started to the second beginning of its step on another host."""
-    ledger = fleet.place / f"ledger {number}".replace(" ", "-")
+    ledger = fleet.place / f"ledger-{number}"
     session_id = fleet.submit(LONG.format(ledger=ledger))
     first = fleet.host(f"first-{number}", hasty=True).work()
     fleet.until(ledger.exists, WAIT_S_MAX)

@@ -88,11 +88,10 @@ def dbos_submitter(place: str, url: str) -> Submit:
 def dbos_worker(url: str) -> None:
     import threading
 
-    from dbos import DBOS, Queue
+    from dbos import DBOS
 
     config: Any = {"name": "bench", "system_database_url": dbos_url(url), "run_admin_server": False}
     DBOS(config={**config, "log_level": "ERROR", "application_version": "1"})
-    Queue("bench", concurrency=AT_ONCE)
 
     @DBOS.step(name="work")
     def step(place: str) -> None:
@@ -103,6 +102,7 @@ def dbos_worker(url: str) -> None:
         step(place)
 
     DBOS.launch()
+    DBOS.register_queue("bench", worker_concurrency=AT_ONCE)
     print("ready", flush=True)
     threading.Event().wait()
 
