@@ -9,7 +9,8 @@
     python3 dev.py bench peers           beside other engines, which are installed for it: steps per second,
     python3 dev.py bench at_once         many steps at once,
     python3 dev.py bench kills           what is repeated after twenty kills,
-    python3 dev.py bench curve           and recovery against the length of the record
+    python3 dev.py bench curve           recovery against the length of the record,
+    python3 dev.py bench fleet           and a fleet beside its queue engine alone and DBOS's queue
     python3 dev.py bench pictures        draw docs/images/ from the last results
 
 Figures are medians measured in one run. Ratios are what counts; absolute times are those of the machine. The last
@@ -36,6 +37,7 @@ BESIDE_PEERS = {
     "at_once": "benchmarks.peers.at_once",
     "kills": "benchmarks.peers.kills",
     "curve": "benchmarks.peers.recovery",
+    "fleet": "benchmarks.peers.fleet",
 }
 
 # Requirement, what is measured, where the figure stands, its target and its maximum.
@@ -124,6 +126,16 @@ TARGETS: list[tuple[str, str, str, float, float]] = [
     ("sessions", "resume --dry-run, 100,000 sessions beside 100 (CPU)", "sessions.ratio.dry_run", 2.0, 2.0),
     ("sessions", "a new session, 100,000 sessions beside 100 (CPU)", "sessions.ratio.new_session", 2.0, 2.0),
     ("commands", "`true`, beside 0.1 (CPU ratio)", "commands.ratio", 0.167, 0.334),
+    (
+        "fleet",
+        "a session beside engine and `acode run` (CPU)",
+        "fleet.ratio.session_cpu_s_beside_engine_and_run",
+        1.2,
+        1.2,
+    ),
+    ("fleet", "take-over, lease of 6 s (s)", "fleet.sessions_on_the_server.take_over_s_most", 8, 8),
+    ("fleet", "take-over, 100,000 sessions beside 100", "fleet.sessions_on_the_server.take_over_ratio", 2, 2),
+    ("fleet", "fleet status, 100,000 beside 100 (CPU)", "fleet.sessions_on_the_server.fleet_status_ratio", 2, 2),
     ("peers", "a step beside the fastest peer's, 1,000 steps (ratio)", "peers.nearest_1000.cost_of_acode", 0.435, 1.0),
     ("peers", "a step beside the fastest peer's, 10,000 (ratio)", "peers.nearest_10000.cost_of_acode", 0.435, 1.0),
 ]

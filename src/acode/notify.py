@@ -8,10 +8,8 @@ comes from the configuration, which withholds it until the file is trusted.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -22,6 +20,7 @@ from typing import Any
 import msgspec
 
 from acode.attention import Attention
+from acode.child_process import end_group
 from acode.disk.own_files import open_own
 from acode.disk.private_files import make_private_directory
 from acode.engine.next_action import command_for, next_command
@@ -139,7 +138,7 @@ class Alerts:
         try:
             process.communicate(text, timeout=NOTIFY_S_MAX)
         except subprocess.TimeoutExpired:
-            _end(process)
+            end_group(process)
             return f"the notify command took over {NOTIFY_S_MAX:g} s and was stopped"
         return f"the notify command ended with {process.returncode}" if process.returncode else None
 
@@ -250,12 +249,3 @@ def is_new(agent_dir: Path, session_id: str, alert: Alert) -> bool:
     except (OSError, AcodeError):
         return True
     return True
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        if sys.platform == "win32":
-            process.kill()
-        else:
-            os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

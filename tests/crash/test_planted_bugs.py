@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from errno import EIO
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,8 @@ from tests.crash.harness.power import Metadata, Search
 from tests.crash.harness.ptracer import trace
 from tests.crash.oracle import LOG
 from tests.crash.planted import CATALOGUE, Planted
+from tests.crash.planted_by_test import CATALOGUE as BY_TEST
+from tests.crash.planted_by_test import FoundByTest
 from tests.crash.planted_deep import CATALOGUE as DEEP_HERE
 from tests.crash.planted_deep import OWN_CASES
 from tests.crash.planted_shared import CATALOGUE as SHARED
@@ -34,8 +37,8 @@ from tests.crash.tamper_sweeps import tamper_sweep
 
 pytestmark = [needs_ptrace, pytest.mark.timeout(600)]
 
-BUGS_MIN, ALL_BUGS_MIN = 20, 82
-BUGS_OF_ALL_KINDS_MIN = 120  # with those of tests/conformance
+BUGS_MIN, ALL_BUGS_MIN = 20, 87
+BUGS_OF_ALL_KINDS_MIN = 125  # with those of tests/conformance
 # Caught as surely and more slowly than the others: these are for the release sweep.
 SLOW = ("run commits", "resume hung", "resume probed", "resolve applied", "resolve not-applied")
 SLOW_BUGS = (
@@ -216,6 +219,17 @@ def test_a_planted_bug_is_caught(prepare: Prepare, planted: Planted, record_prop
     assert_caught(prepare(CASES[planted.case]), planted, record_property)
 
 
+@pytest.mark.parametrize("planted", BY_TEST, ids=str)
+def test_a_bug_that_no_kill_meets_is_caught_by_the_test_that_is_named_for_it(
+    tmp_path: Path, planted: FoundByTest, record_property: Note
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        planted.plant(patch)
+        with pytest.raises(AssertionError) as caught:
+            planted.test(tmp_path, patch)
+    record_property("sweep", f"planted: {planted.bug}; caught by {planted.test.__name__}: {str(caught.value)[:120]!r}")
+
+
 @pytest.mark.release
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("planted", TOGETHER, ids=named)
@@ -240,7 +254,7 @@ def test_a_deep_bug_is_caught(prepare: Prepare, planted: Planted, record_propert
 
 
 def test_the_catalogue_is_large_enough() -> None:
-    bugs = [planted.bug for planted in (*CATALOGUE, *DEEP, *TOGETHER)]
+    bugs = [planted.bug for planted in (*CATALOGUE, *DEEP, *TOGETHER, *BY_TEST)]
     assert len({planted.bug for planted in CATALOGUE if not is_slow(planted)}) >= BUGS_MIN
     assert len(set(bugs)) >= ALL_BUGS_MIN
     assert len(set(bugs)) + len({planted.bug for planted in IN_THE_LIFECYCLE}) >= BUGS_OF_ALL_KINDS_MIN

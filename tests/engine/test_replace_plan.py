@@ -207,6 +207,33 @@ tasks:
 
 
 def test_the_leftovers_of_a_failed_attempt_are_rolled_back_by_the_definition_that_made_them(life: Life) -> None:
+    leave_half(life)
+    assert resume_with(life, ONE_OUTPUT).exit_code == 0
+    assert (life.text("side.txt"), life.text("out.txt")) == ("theirs\n", "theirs\n")
+
+
+def test_leftovers_are_rolled_back_where_a_step_of_another_kind_takes_the_place(life: Life) -> None:
+    """It knows nothing of them: nobody would roll them back later."""
+    leave_half(life)
+    assert resume_with(life, ANOTHER_KIND).exit_code == 0
+    assert (life.text("side.txt"), life.text("new.txt"), life.path("out.txt").exists()) == ("theirs\n", "new\n", False)
+
+
+def test_killed_as_soon_as_the_plan_is_replaced_its_leftovers_are_rolled_back_already(life: Life) -> None:
+    leave_half(life)
+    life.ears.at("plan_replaced", life.die)
+    with pytest.raises(Killed):
+        resume_with(life, ANOTHER_KIND)
+    assert life.resume(force=True).exit_code == 0
+    assert (life.text("side.txt"), life.text("new.txt"), life.path("out.txt").exists()) == ("theirs\n", "new\n", False)
+
+
+ANOTHER_KIND = 'tasks: [{id: t, steps: [{write: {path: new.txt, content: "new\\n"}}]}]'
+ONE_OUTPUT = "tasks: [{id: t, steps: [{run: test ! -e out.txt && cat side.txt > out.txt, outputs: [out.txt]}]}]"
+
+
+def leave_half(life: Life) -> None:
+    """A step has failed with half of two outputs."""
     life.put("side.txt", "theirs\n")
     broken = """
     tasks:
@@ -217,9 +244,6 @@ def test_the_leftovers_of_a_failed_attempt_are_rolled_back_by_the_definition_tha
     """
     assert life.run(broken).exit_code == 1
     assert life.text("side.txt") == "half\n"
-    mended = "tasks: [{id: t, steps: [{run: test ! -e out.txt && cat side.txt > out.txt, outputs: [out.txt]}]}]"
-    assert resume_with(life, mended).exit_code == 0
-    assert (life.text("side.txt"), life.text("out.txt")) == ("theirs\n", "theirs\n")
 
 
 def test_statements_are_applied_exactly_once_over_the_change(life: Life) -> None:

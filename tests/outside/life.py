@@ -24,6 +24,7 @@ from tests.outside.story import DRIVER, Kill, Story
 
 ROOT = Path(__file__).resolve().parents[2]
 TURNS_MAX = 40
+SAME_MAX = 5  # as often a person does what acode says; a command that is flaky fails twice
 WAIT_S, WAITS_MAX = 0.02, 1500
 ENDED, RUNNING, DAMAGED = 15, 16, 20
 STEP_FAILED = "ACODE-STEP-001"
@@ -165,7 +166,9 @@ class Life:
         if self.count:
             request["call"], self.count = -1, False
         if kill is not None and kill.lines:
-            request["lines"] = kill.lines
+            request["lines"] = self.ledger.read_bytes().count(b"\n") + kill.lines
+        elif kill is not None and kill.starts:
+            request["starts"] = kill.starts
         elif kill is not None:
             request["call"] = int(kill.at * self.calls)
         answer = self._ask(request)
@@ -214,6 +217,8 @@ class Life:
         for _ in range(TURNS_MAX):
             if answer.status in (0, ENDED) and not self._open():
                 return
+            if len(self.acts) >= SAME_MAX and len(set(self.acts[-SAME_MAX:])) == 1:
+                raise Stuck(f"the same answer {SAME_MAX} times: {self.acts[-1]}: {answer.stdout[-600:]}")
             answer = self._next(answer)
         raise Stuck(f"not finished after {TURNS_MAX} turns: {self.acts[-6:]}")
 

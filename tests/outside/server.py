@@ -30,6 +30,7 @@ from tests.crash.harness.ptracer import Ended, trace
 from tests.crash.harness.syscalls import NUMBERS
 
 LOOK_EVERY_S = 0.0005
+STARTED = b'"event":"step_started"'
 
 
 def work(request: dict[str, Any]) -> int:
@@ -54,8 +55,11 @@ def work(request: dict[str, Any]) -> int:
 
 
 def plainly(request: dict[str, Any]) -> dict[str, Any]:
-    """Killed when the ledger has so many lines, if it is to be killed at all."""
-    wanted = request.get("lines", 0)
+    """Killed when the ledger has so many lines, or so many starts were said, if it is to be killed at all."""
+    looked_at, word, wanted = Path(request["env"]["LEDGER"]), b"\n", request.get("lines", 0)
+    if "starts" in request:
+        looked_at, word, wanted = Path(request["stdout"]), STARTED, request["starts"]
+        looked_at.unlink(missing_ok=True)  # of the command before
     child = os.fork()
     if child == 0:
         status = 70
@@ -66,12 +70,11 @@ def plainly(request: dict[str, Any]) -> dict[str, Any]:
         finally:
             sys.stdout.flush()
             os._exit(status)
-    ledger = Path(request["env"]["LEDGER"])
     while wanted:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             return {"status": os.waitstatus_to_exitcode(status), "stops": 0}
-        if ledger.read_bytes().count(b"\n") >= wanted:
+        if looked_at.exists() and looked_at.read_bytes().count(word) >= wanted:
             os.kill(child, signal.SIGKILL)
             break
         time.sleep(LOOK_EVERY_S)

@@ -25,13 +25,15 @@ CALLS = ("call", "call", "idempotent", "write", "run", "probed")
 
 @dataclass(frozen=True, kw_only=True)
 class Kill:
-    """At a system call, told as a part of all those of an undisturbed run, or as soon as the ledger has so many lines.
+    """At a system call, told as a part of all those of an undisturbed run; as soon as the ledger has so many lines
+    more; or as soon as the command has said so often that a step began, which may have had no effect yet.
 
     everything: with its keeper and its commands, as if the machine had gone down.
     """
 
     at: float = 0.0
     lines: int = 0
+    starts: int = 0
     everything: bool = False
 
 
@@ -67,23 +69,29 @@ def story(seed: int) -> Story:
         made = _foreign(seed)
     else:
         made = _program(seed, dice, source)
-    more: dict[str, Any] = {"kills": _kills(dice, len(made.effects)), "moved": dice.random() < 0.15}
+    more: dict[str, Any] = {"kills": _kills(dice, len(made.effects), source), "moved": dice.random() < 0.15}
     if source == "plan" and made.behind:
         more["older"] = dice.random() < 0.3
     return Story(**{**made.__dict__, **more})
 
 
-def _kills(dice: random.Random, effects: int) -> tuple[Kill | None, ...]:
-    """Seldom none at all: a command between two that are killed."""
+def _kills(dice: random.Random, effects: int, source: Source) -> tuple[Kill | None, ...]:
+    """The first command is killed, or the story may be over; seldom one between two that are killed is left alone.
+
+    Later commands are shorter than the first, whose calls are counted, so that early calls are hit more often in them.
+    """
     found: list[Kill | None] = []
-    for _ in range(dice.randint(1, KILLS_MAX)):
-        everything = dice.random() < 0.4
-        if dice.random() < 0.1:
+    for number in range(dice.randint(1, KILLS_MAX)):
+        everything = dice.random() < 0.5
+        kind = dice.random()
+        if number and kind < 0.1:
             found.append(None)
-        elif effects and dice.random() < 0.35:
-            found.append(Kill(lines=dice.randint(1, effects), everything=everything))
+        elif effects and kind < 0.35:
+            found.append(Kill(lines=dice.randint(1, max(1, effects // 2)), everything=everything))
+        elif kind < 0.7 and source in ("plan", "foreign"):
+            found.append(Kill(starts=dice.randint(1, 4), everything=everything))
         else:
-            found.append(Kill(at=dice.random(), everything=everything))
+            found.append(Kill(at=dice.random() ** (2 if number else 1), everything=everything))
     return tuple(found)
 
 

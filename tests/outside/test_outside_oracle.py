@@ -18,8 +18,9 @@ from tests.outside.story import SOURCES, story
 
 ROOT = Path(__file__).resolve().parents[2]
 # Each source, parallel tasks, a rollback, an edited plan, a moved workspace and an older copy are among them.
-SEEDS_IN_GATE = (28, 34, 52, 65, 93, 113, 117)
+SEEDS_IN_GATE = (36, 40, 180, 213, 227, 232)
 SEEDS_IN_SWEEP, SEEDS_IN_PORTION = 20_000, 50
+SEEDS_TO_FIND = 30
 Note = Callable[[str, object], None]
 
 
@@ -161,8 +162,19 @@ def test_the_oracle_is_a_program_of_its_own(tmp_path: Path) -> None:
 
 
 @needs_ptrace
+@pytest.mark.timeout(600)
+def test_the_outsider_finds_a_step_that_is_skipped_after_a_kill() -> None:
+    ended = outside("40", "--plant", "pending step skipped")
+    assert ended.returncode == 1 and "T002.drive was skipped: 0 effects instead of 1" in ended.stdout, ended.stderr
+
+
+@needs_ptrace
 @pytest.mark.release
 @pytest.mark.timeout(0)
-def test_the_outsider_finds_a_planted_bug() -> None:
-    ended = outside("23", "--plant", "unknown repeated unasked")
-    assert ended.returncode == 1 and "s0 was repeated: 2 effects instead of 1" in ended.stdout, ended.stderr
+@pytest.mark.parametrize(
+    "bug", ["pending step skipped", "attempt not grown", "unknown repeated unasked", "completed step repeated"]
+)
+def test_the_outsider_finds_a_planted_bug_within_a_few_stories(bug: str, record_property: Note) -> None:
+    ended = outside(f"0-{SEEDS_TO_FIND - 1}", "--first", "--plant", bug)
+    assert ended.returncode == 1, f"{bug} went unnoticed in {SEEDS_TO_FIND} stories: {ended.stdout}{ended.stderr}"
+    record_property("sweep", f"planted: {bug}; found from outside: {ended.stdout[:300]!r}")

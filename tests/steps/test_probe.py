@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from acode.steps import probe
+from tests.interrupts import faults_of
 from tests.lives import alive
 
 CHILDREN = "(while :; do sleep 0.01; done) & echo $! > child; while :; do sleep 0.01; done"
@@ -37,9 +37,14 @@ def test_what_a_probe_out_of_time_has_started_ends_with_it(tmp_path: Path) -> No
     assert_ends(child_of(tmp_path))
 
 
+def test_an_interrupt_at_any_moment_of_the_start_leaves_nothing_running() -> None:
+    act = "lambda: probe.ask('sleep 100 & sleep 100', cwd='/', env={'PATH': os.defpath}, timeout_s=50)"
+    assert faults_of(act, "import os; from acode.steps import probe") == []
+
+
 def test_what_a_probe_has_started_ends_when_a_person_stops_the_waiting(tmp_path: Path) -> None:
     def press() -> None:
-        while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text() or not is_waiting():
+        while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text():
             time.sleep(0.005)
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -47,14 +52,6 @@ def test_what_a_probe_has_started_ends_when_a_person_stops_the_waiting(tmp_path:
     with pytest.raises(KeyboardInterrupt):
         ask(tmp_path, CHILDREN)
     assert_ends(child_of(tmp_path))
-
-
-def is_waiting() -> bool:
-    """Whether this process has got the probe that it started, which can be at work before."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None and frame.f_code is not subprocess.Popen.wait.__code__:
-        frame = frame.f_back
-    return frame is not None
 
 
 def assert_ends(pid: int) -> None:

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import uuid
 from collections.abc import Callable
+from types import FrameType
 
 import msgspec
 
 from acode.cli.flags import Flags
 from acode.cli.follow_run import Execution, shared
 from acode.cli.screen import Screen
+from acode.cli.signals import WATCHED
 from acode.config import state_dir
 from acode.engine import split_step
 from acode.engine.world import Options, World, short
@@ -105,19 +107,36 @@ def follow(
     world: World, agent: str, command: tuple[str, ...], directory: str, session_of: Callable[[], str | None]
 ) -> int:
     """Wait for the agent, pass signals on to it, and record how it ended."""
-    child = subprocess.Popen(list(command), cwd=directory, env=dict(world.env), stdin=subprocess.DEVNULL)
-    watched = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, lambda sent, frame: child.send_signal(sent)) for number in watched}
-    try:
-        code = child.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    code = run_beneath(list(command), directory, dict(world.env))
     session_id = session_of()
     if session_id is None:
         return code if code >= 0 else 128 - code
     session = split_step.close_for(world, session_id, code, TITLES[agent])
     return status_of(session, agent, code)
+
+
+def run_beneath(command: list[str], directory: str, env: dict[str, str]) -> int:
+    """The exit status of a child that gets every signal sent to us, also one that comes while it is being started."""
+    child: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
+
+    def pass_on(sent: int, _frame: FrameType | None) -> None:
+        if child is None:
+            early.append(sent)
+        else:
+            child.send_signal(sent)
+
+    # One that is ignored stays so, for the child too: somebody (nohup, a shell's background job) means it.
+    watched = [one for one in WATCHED if signal.getsignal(one) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, pass_on) for number in watched}
+    try:
+        child = subprocess.Popen(command, cwd=directory, env=env, stdin=subprocess.DEVNULL)
+        for sent in early:
+            child.send_signal(sent)
+        return child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def status_of(session: Session, agent: str, code: int) -> int:

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from acode import lock
+from acode.child_process import HeldSignals
 from acode.command_notes import process_started
 from acode.disk import file_lock
 from acode.disk.own_files import open_own
@@ -122,7 +123,7 @@ def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
         try:
             if isinstance(found, str):  # an earlier life of this attempt has made it
                 return finished(site, started, repository, found, stale_only=True)
-            return judge(site, started, repository, found.watch(step, site, started), found.notes)
+            return judge(site, started, repository, found.watch(step, site), found.notes)
         except (GitFailed, OSError) as error:
             said = str(error) if isinstance(error, NotShown) else f"the outcome of the commit is unknown: {error}"
             return Failed(reason="signal", message=site.redactor.text(said))
@@ -136,14 +137,15 @@ def begin(
         raise GitFailed(f"{unfinished} is under way in {repository.top}: finish or abort it, then resume")
     removed = locks.make_way(repository, started.target.get("branch"), started.key, site.agent_dir)
     notes = [removal(site, started, removed)] if removed else []
-    index, base = run_directory(site.agent_dir, started.key) / "index", git.head(repository)
+    directory = run_directory(site.agent_dir, started.key)
+    index, base = directory / "index", git.head(repository)
     working.callback(_discard, index)
     git.make_index(repository, index, base)
     fill(action, site, repository, index, base)
     if not git.differs(repository, index, base):
         result = {"commit": None, "note": "; ".join([NOTHING, *notes])}
         return Done(files=restat(site.root, site.manifest), result=result)
-    return Running(repository, with_key(action.message, started.key), index, notes)
+    return Running(repository, with_key(action.message, started.key), index, notes, directory=directory)
 
 
 def _discard(index: Path) -> None:
@@ -223,35 +225,39 @@ class Ended(NamedTuple):
 class Running:
     """`git commit` with its hooks, in a process group of its own; the holder of the step's lock is one of them."""
 
-    def __init__(self, repository: Repository, message: str, index: Path, notes: list[str]) -> None:
+    def __init__(self, repository: Repository, message: str, index: Path, notes: list[str], *, directory: Path) -> None:
         self.notes = notes  # what was done before it, for the record
         # Synced wholly: by default git leaves new objects and branches to the disk's cache, and a power cut would undo
         # a commit that git had reported.
         new_group: dict[str, Any] = (
             {"process_group": 0, "pass_fds": (repository.held,)} if sys.platform != "win32" else {}
         )
-        self._process = subprocess.Popen(
-            ["git", "-c", "core.fsync=all", "commit", "--quiet", "--message", message],
-            cwd=repository.top,
-            env={**repository.env, "GIT_INDEX_FILE": os.fspath(index), "GIT_TERMINAL_PROMPT": "0"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            **new_group,
-        )
+        self._unmarked: BaseException | None = None
+        with HeldSignals():  # an interrupt in between would leave a git without its mark
+            self._process = subprocess.Popen(
+                ["git", "-c", "core.fsync=all", "commit", "--quiet", "--message", message],
+                cwd=repository.top,
+                env={**repository.env, "GIT_INDEX_FILE": os.fspath(index), "GIT_TERMINAL_PROMPT": "0"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                **new_group,
+            )
+            try:
+                mark_started(directory, self._process.pid)
+            except BaseException as error:  # it would look like a child of a hook: it may not live on without its mark
+                self._unmarked = error
+                self._signal(terminate=False)
         self._output = bytearray()
         self._stopped: Literal["timeout", "signal"] | None = None
         self._kill_at = 0.0
 
-    def watch(self, step: Step, site: Site, started: ev.StepStarted) -> Ended:
-        try:
-            mark_started(run_directory(site.agent_dir, started.key), self._process.pid)
-        except BaseException:  # it would look like a child of a hook: it may not live on without its mark
-            self._signal(terminate=False)
+    def watch(self, step: Step, site: Site) -> Ended:
+        if self._unmarked is not None:
             with self._process:  # closes its pipe, and waits
                 self._process.wait()
                 self._wait_for_group()
-                raise
+                raise self._unmarked
         reader = threading.Thread(target=self._read, args=(site.output_limit_bytes,), daemon=True)
         reader.start()
         now = time.monotonic()

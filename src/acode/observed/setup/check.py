@@ -5,11 +5,9 @@ An agent ignores a wrong setting in silence, so that nothing short of a real com
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Mapping
@@ -18,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from acode.child_process import HeldSignals, end_group
 from acode.config import state_dir
 from acode.engine.world import World
 from acode.errors import Usage
@@ -183,25 +182,27 @@ def _version(command: list[str], where: Where) -> str | None:
 
 def _run(command: list[str], where: Where) -> _Ended:
     """In a session of its own, so that all of it can be ended."""
-    child = subprocess.Popen(
-        command,
-        cwd=where.project,
-        env=_environment(where.environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
+    child = None
     try:
+        with HeldSignals():
+            child = subprocess.Popen(
+                command,
+                cwd=where.project,
+                env=_environment(where.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
         output, _ = child.communicate(timeout=PROBE_S_MAX)
         return _Ended(status=child.returncode, output=output)
     except BaseException as error:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        output, _ = child.communicate()
-        if isinstance(error, subprocess.TimeoutExpired):
+        if child is not None:
+            end_group(child)
+        if child is not None and isinstance(error, subprocess.TimeoutExpired):
+            output, _ = child.communicate()
             return _Ended(status=None, output=output)
         raise
 
