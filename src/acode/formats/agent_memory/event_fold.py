@@ -210,15 +210,18 @@ class EventFold:
 
     def _count_all(self, event_ids: list[str]) -> None:
         """The same for events that all have an id."""
-        seen = self._seen
-        if len(seen) + len(event_ids) <= DUPLICATES_TRACKED_MAX:
-            known = len(seen)
-            seen.update(map(hash, event_ids))
-            self.events_read += len(event_ids)
-            self.duplicates += known + len(event_ids) - len(seen)
+        seen, room = self._seen, DUPLICATES_TRACKED_MAX - len(self._seen)
+        if 0 < room < len(event_ids):
+            for event_id in event_ids:
+                self._count(event_id, b"")
             return
-        for event_id in event_ids:
-            self._count(event_id, b"")
+        self.events_read += len(event_ids)
+        if room <= 0:
+            self.duplicates += sum(map(seen.__contains__, map(hash, event_ids)))
+            return
+        known = len(seen)
+        seen.update(map(hash, event_ids))
+        self.duplicates += known + len(event_ids) - len(seen)
 
     def _kind(self, spelled: str) -> tuple[str, dialect.Kind]:
         name = dialect.folded(spelled)
