@@ -20,7 +20,6 @@ NO_BUG = {
     "execute": "it hands the act to the kind of the step",
     "settlement": "an event, and no act of its own",
     "emit_started": "what is shown",
-    "is_heard": "what is shown",
     "warn_of": "what is shown",
     "emit_completed": "what is shown",
     "begin": "it waits for append_start and confirm_start, where bugs are planted",

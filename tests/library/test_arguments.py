@@ -241,7 +241,7 @@ def first_version() -> Iterator[None]:
 
     def by_first_rule(value: Any, *, first: Any = None) -> arguments.Arguments:
         then = value if first is None else first
-        return arguments.Arguments(values.digest_of(then), lambda: ())
+        return arguments.Arguments(values.digest_of(then), None)
 
     with pytest.MonkeyPatch.context() as earlier:
         for module in ("session", "arguments"):

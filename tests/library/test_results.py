@@ -259,7 +259,7 @@ def test_equal_dicts_are_the_same_argument_whatever_was_put_into_them_first(
     assert arguments.digest_of([one]) == arguments.digest_of([other]) != arguments.digest_of([{2: "b"}])
     work = Counted(7)
     with monkeypatch.context() as earlier:  # a log of the time when the order counted
-        as_given = arguments.Arguments(values.digest_of([one], as_given=True), tuple)
+        as_given = arguments.Arguments(values.digest_of([one], as_given=True), None)
         earlier.setattr("acode.library.session.arguments_of", lambda found, **_: as_given)
         earlier.setattr("acode.library.step_requests.VERSION", 1)
         interrupted("k", lambda s: s.step("a", work, one))

@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -83,11 +84,12 @@ class Held:
         self.begun: dict[str, ev.StepStarted] = {}  # reads whose start was recorded with the completion before them
         self.loop_commits: object = None  # of the event loop whose tasks perform steps
         self._site: Site | None = None
-        self._source: Source | None = None
         self._anchors = seal.anchor_directory(world.state_dir, world.workspace)
         self._anchored_at = world.monotonic()
         # Whether the listener promises anything; a turn that is taken to tell nobody is felt by a step's threads.
         self._tells_what_is_durable: bool = getattr(world.listener, "promises", True)
+        # Notices that nobody listens to: a step is over so quickly that one would be felt.
+        self.unheard: frozenset[type] = frozenset(getattr(world.listener, "unheard", ()))
         if lock is not None:
             world.stop.requested = lock.asked_to_pause
         if world.lease is not None:
@@ -117,10 +119,10 @@ class Held:
         wait: bool = True,
     ) -> list[Envelope]:
         """Append in one transaction, and let it be known once it cannot be lost any more. `wait`: see `record`."""
+        if not wait:
+            return self.journal.append(*events, actor=actor, durable=durable, blobs=blobs, wait=False)
         with self.journal.turn:
-            envelopes = self.journal.append(*events, actor=actor, durable=durable, blobs=blobs, wait=wait)
-            if not wait:
-                return envelopes
+            envelopes = self.journal.append(*events, actor=actor, durable=durable, blobs=blobs)
             kinds = set(map(type, events))
             if durable:
                 self.acknowledge(at_once=not ANCHORED_AT_ONCE.isdisjoint(kinds))
@@ -141,8 +143,9 @@ class Held:
 
     def settle(self, recorded: Recorded) -> None:
         """Wait until what was recorded is committed, and synced if it must be. The turn is nobody's meanwhile."""
-        self.journal.settle(recorded.seq, durable=recorded.durable, patient=True)
-        if recorded.durable and (recorded.anchored or self._tells_what_is_durable or self._is_anchor_due()):
+        durable = recorded.durable
+        self.journal.settle(recorded.seq, durable=durable, patient=True)
+        if durable and (recorded.anchored or self._tells_what_is_durable or self._is_anchor_due()):
             with self.turn:
                 self.acknowledge(at_once=recorded.anchored)
 
@@ -209,14 +212,12 @@ class Held:
         self.warnings.append(message)
         self.emit(notices.RunWarning(message=message))
 
-    @property
+    @cached_property
     def source(self) -> Source:
         """Where its steps come from; the kind of a session never changes."""
-        if self._source is None:
-            from acode.engine.source import source_of
+        from acode.engine.source import source_of
 
-            self._source = source_of(self)
-        return self._source
+        return source_of(self)
 
     def site(self, *, probes: bool = True) -> Site:
         """Where steps work; made once, because all of it but the manifest's content stays the same."""

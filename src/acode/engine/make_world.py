@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,8 +79,7 @@ def make_world(
     )
 
 
-def now() -> datetime:
-    return datetime.now(UTC)
+now: Callable[[], datetime] = partial(datetime.now, UTC)
 
 
 def new_id() -> str:

@@ -49,6 +49,7 @@ class Source(Protocol):
     wakes: str  # why a session that waited executes again
     warns: bool  # whether a person reads what cannot be rolled back before the step begins
     fails_unprepared: bool  # whether a step that cannot be prepared has failed; else its program is raised the error
+    planned: bool  # whether a plan holds its steps: only there a step has a next one, a task that ends, an output kept
 
     def definition(self, step: Step) -> Definition: ...
     def position(self, step: Step) -> tuple[int, int]: ...
@@ -64,6 +65,7 @@ class PlannedSteps:
     wakes = "approved"
     warns = True
     fails_unprepared = True
+    planned = True
 
     def __init__(self, run: Held) -> None:
         self._run = run
@@ -140,11 +142,14 @@ class AskedSteps:
     wakes = "the program continues"
     warns = False
     fails_unprepared = False
+    planned = False
 
     def __init__(self, run: Held) -> None:
         self._run = run
 
     def definition(self, step: Step) -> Definition:
+        if type(step.action) is Call and step.undo is None:
+            return Definition(shown=step)
         shown = without_secrets(self._run, step)
         if shown is step or not is_executed_later(step):
             return Definition(shown=shown)
@@ -187,8 +192,6 @@ def without_secrets(run: Held, step: Step) -> Step:
     """The definition as people and policies read it: without the content of a file, and without anything secret."""
     redactor = run.world.redactor
     match step.action:
-        case Call() if step.undo is None:
-            return step
         case Write(path=path, mode=mode):
             return msgspec.structs.replace(step, action=Write(path=path, content="", mode=mode))
         case Run() as action if redactor.matches(msgspec.json.encode(step).decode()):

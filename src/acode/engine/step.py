@@ -49,7 +49,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     shown: str = ""
     prepares: bool = True  # whether the kind of the step looks around before it begins
     ended: Callable[[ev.StepCompleted], None] = lambda completed: None  # called when the completion is on its way
-    last: Callable[[], bool] = lambda: False  # asked at its end: whether it is visible outside, so that it is durable
+    last: Callable[[], bool] | None = None  # asked at its end: whether it is visible outside, so that it is durable
 
 
 class Performed(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,8 +180,7 @@ def refuse_directory_outside(cwd: str, workspace: str) -> None:
 
 
 def guard_before_act(run: Held) -> None:
-    """Called directly before the act: a process that slept since its start was recorded must not act on a lock that
-    was broken meanwhile."""
+    """Called directly before the act: one that slept since its start must not act on a lock that was broken then."""
     run.journal.refuse_if_fenced()
 
 
@@ -320,7 +319,7 @@ def confirm_start(run: Held, step: Step, started: ev.StepStarted, record: Record
     except BaseException:
         withdraw(run, started)
         raise
-    if is_heard(run, notices.StepStarted):
+    if notices.StepStarted not in run.unheard:
         with run.turn:
             emit_started(run, step, started)
     if started.kind != "read":
@@ -360,16 +359,21 @@ def start_of(
         action_digest=defined.digest,
         idempotent=step.idempotent,
         boot_id="" if kind == "approve" else locks.boot_id(),
+        asked=asked,
+        definition=defined.shown,
+        definition_blob=defined.blob,
+        shown=shown,
+    )
+    if prepared is NOTHING:
+        return started, defined.blobs
+    started = msgspec.structs.replace(
+        started,
         before=prepared.before,
         before_complete=prepared.before_complete,
         astray=prepared.astray[:NAMES_IN_EVENT_MAX],
         after_sha256=prepared.after_sha256,
         after_mode=prepared.after_mode,
         target=prepared.target,
-        asked=asked,
-        definition=defined.shown,
-        definition_blob=defined.blob,
-        shown=shown,
     )
     return started, {**prepared.blobs, **defined.blobs}
 
@@ -393,7 +397,7 @@ def awake(run: Held, reason: str = "") -> tuple[ev.Known, ...]:
 
 
 def emit_started(run: Held, step: Step, started: ev.StepStarted) -> None:
-    if not is_heard(run, notices.StepStarted):
+    if notices.StepStarted in run.unheard:
         return
     number, of = run.source.position(step)
     begun = notices.StepStarted(
@@ -406,11 +410,6 @@ def emit_started(run: Held, step: Step, started: ev.StepStarted) -> None:
         key=started.key,
     )
     run.emit(begun, step=step.id)
-
-
-def is_heard(run: Held, body: type[notices.Body]) -> bool:
-    """Whether anybody listens; a step is over so quickly that a notice to nobody would be felt."""
-    return body not in getattr(run.world.listener, "unheard", ())
 
 
 # The end.
@@ -452,25 +451,26 @@ def record_end(
     with run.journal.turn:
         if request is not None:
             request.check()
-            durable = durable or request.last()
+            durable = durable or (request.last is not None and request.last())
         guard_after_act(run, step.id)
         source, own = run.source, own_changes(run, started, done, settled=settled)
         touched = tuple([path for path in done.touched if path in own.touched]) if done.touched else ()
         pieces, files = in_pieces(step.id, started.attempt, own.files) if own.files else ((), ())
         completed = completion_of(run, started, done, took_ms=took_ms, settled=settled, files=files, touched=touched)
-        ending = source.task_ending(step.id, completed.duration_ms)
-        following = source.following_read(step) if request is not None else None
+        ending = source.task_ending(step.id, completed.duration_ms) if source.planned else ()
+        following = source.following_read(step) if source.planned and request is not None else None
         begun = () if following is None else (start_of(run, following)[0],)
         events = (*before, *own.accepted, *pieces, completed, *ending, *begun)
         record = run.record(*events, durable=durable, blobs=done.blobs, actor=actor)
         for one in begun:
             run.begun[one.step] = one
-        source.keep_output(step.id, done)
+        if source.planned:
+            source.keep_output(step.id, done)
         run.executed += not settled
         if request is not None:
             request.ended(completed)
     yield record
-    if own.warnings or completed.unrecorded or ending or is_heard(run, notices.StepCompleted):
+    if own.warnings or completed.unrecorded or ending or notices.StepCompleted not in run.unheard:
         with run.turn:
             warn_of(run, completed, own)
             emit_completed(run, completed, touched, record.seq)
@@ -521,7 +521,7 @@ def warn_of(run: Held, completed: ev.StepCompleted, own: Attributed) -> None:
 
 
 def emit_completed(run: Held, completed: ev.StepCompleted, touched: tuple[str, ...], seq: int) -> None:
-    if is_heard(run, notices.StepCompleted):
+    if notices.StepCompleted not in run.unheard:
         done = notices.StepCompleted(
             duration_ms=completed.duration_ms,
             settled=completed.settled,

@@ -27,7 +27,8 @@ NO_CHANGES = Attributed(files=(), touched=())
 
 def own_changes(run: Held, started: ev.StepStarted, done: Done, *, settled: bool) -> Attributed:
     """The files that this step changed, told from those that another session changed meanwhile."""
-    if not done.files and not done.touched and not knows_files(run):
+    records = run.journal.session.records
+    if not (done.files or done.touched or (records is not None and records.manifest)):
         return NO_CHANGES
     if started.kind != "call" or settled:
         return attribute(run, started.step, seen(run, done.files), done.touched)
@@ -91,9 +92,12 @@ def in_pieces(
 
 def restore_leftovers(run: Held, step: Step) -> None:
     """An attempt that failed, or that a person settled, left its outputs to look at; now they are rolled back."""
-    record = run.session.record(step.id)
-    left = record.left_behind if record is not None else None
-    if record is None or left is None or not (left.before or declared_outputs(step)):
+    records = run.journal.session.records
+    record = records.steps.get(step.id) if records is not None else None
+    if record is None:
+        return
+    left = record.left_behind
+    if left is None or not (left.before or declared_outputs(step)):
         return
     if begun_elsewhere(run.site(), record.left_seq or record.seq, left):
         run.warn(leftovers_elsewhere(step.id))

@@ -112,7 +112,7 @@ class StopSwitch:
         self._is_request = False
         self._turn = threading.RLock()  # a signal may come while this very thread has it
         self.stops_at_once = False
-        self.doubt: Callable[[], None] = lambda: None  # asked at boundaries: have we slept, and is it still ours?
+        self.doubt: Callable[[], None] | None = None  # asked at boundaries: have we slept, and is it still ours?
 
     def press(self, signal: str) -> None:
         if self._since is None or (signal != "SIGINT" and self.signal == "SIGINT"):
@@ -133,7 +133,8 @@ class StopSwitch:
         return self._since is not None or self.lost is not None
 
     def at_boundary(self) -> bool:
-        self.doubt()
+        if self.doubt is not None:
+            self.doubt()
         if self._since is not None or self.lost is not None:
             return True
         with self._turn:  # steps in several threads ask, and a request is found once

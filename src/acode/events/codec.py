@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from typing import Annotated, Any, get_args
 
@@ -103,7 +103,7 @@ _CLASSES: dict[str, type[Known]] = {str(cls.__struct_config__.tag): cls for cls 
 _TAGS: dict[type[Event], str] = {cls: tag for tag, cls in _CLASSES.items()}
 TYPES: frozenset[str] = frozenset(_CLASSES)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-DAY_S = 86_400
+_TICK = timedelta(microseconds=1)
 _LOW_BITS = 2**48 - 1
 
 
@@ -122,16 +122,13 @@ def type_of(event: Event) -> str:
 
 def encode(envelope: Envelope, *, first_key: str = "", boot_id: str = "") -> bytes:
     """The row of an event. `first_key`: that of the first event; `boot_id`: as the log has last named it."""
-    first = envelope.seq == 1
-    row = _Row(
-        v=ENVELOPE_VERSION,
-        session_id=envelope.session_id if first else "",
-        seq=1 if first else 0,
-        at=envelope.at,
-        actor=envelope.actor,
-        key_id=envelope.key_id if first or envelope.key_id != first_key else "",
-        event=leave_out(envelope.event, envelope.session_id, envelope.seq, boot_id),
-    )
+    session_id, seq, key_id = envelope.session_id, envelope.seq, envelope.key_id
+    event = leave_out(envelope.event, session_id, seq, boot_id)
+    row = _Row(v=ENVELOPE_VERSION, at=envelope.at, actor=envelope.actor, event=event)
+    if seq == 1:
+        row = msgspec.structs.replace(row, session_id=session_id, seq=1, key_id=key_id)
+    elif key_id != first_key:
+        row = msgspec.structs.replace(row, key_id=key_id)
     try:
         body = _encoder.encode(row)
     except UnicodeEncodeError as error:  # a file name that is no text came through as lone surrogates
@@ -152,11 +149,10 @@ def covered(v: int, session_id: str, seq: int, body: bytes) -> bytes:
 
 def event_id_of(session_id: str, seq: int, at: datetime) -> str:
     """A UUID of version 7 that follows from the place and the time of an event."""
-    passed = at - _EPOCH
-    ms, us = divmod(passed.microseconds, 1000)
-    ms += (passed.days * DAY_S + passed.seconds) * 1000
+    ms, us = divmod((at - _EPOCH) // _TICK, 1000)
     variant, low = _own_bits(session_id)
-    return f"{ms >> 16:08x}-{ms & 0xFFFF:04x}-7{us:03x}-{variant}-{low + seq & _LOW_BITS:012x}"
+    numbers = (ms >> 16, ms & 0xFFFF, us, variant, low + seq & _LOW_BITS)
+    return "%08x-%04x-7%03x-%s-%012x" % numbers  # noqa: UP031 - made for every event, and half the time
 
 
 @lru_cache(maxsize=64)

@@ -103,8 +103,7 @@ def _plain_start(event: StepStarted, session_id: str, boot_id: str) -> PlainStar
     if (
         type(action) is not Call
         or _rest_of_start(event) != _START_USUAL
-        or event.key != make_key(session_id, step, event.attempt)
-        or event.task != task_of(step)
+        or not _is_named_as_usual(event, session_id)
         or defined.id != step
         or defined.idempotent != event.idempotent
     ):
@@ -149,13 +148,15 @@ def _start_of(short: PlainStart, session_id: str, boot_id: str) -> StepStarted:
 def _plain_end(event: StepCompleted, session_id: str, start: int) -> PlainEnd | None:
     """The short form, if it says everything."""
     step, attempt = event.step, event.attempt
-    if (
-        _rest_of_end(event) != _END_USUAL
-        or event.task != task_of(step)
-        or event.key != make_key(session_id, step, attempt)
-    ):
+    if _rest_of_end(event) != _END_USUAL or not _is_named_as_usual(event, session_id):
         return None
     return PlainEnd(step=step, attempt=attempt, duration_ms=event.duration_ms, result=event.result, start=start)
+
+
+def _is_named_as_usual(event: StepStarted | StepCompleted, session_id: str) -> bool:
+    """Whether its key and its task follow from its step; as `make_key` and `task_of` make them."""
+    step = event.step
+    return event.key == f"{session_id}:{step}:{event.attempt}" and event.task == step.partition(".")[0]
 
 
 def _rest(cls: type[msgspec.Struct], named: str, **usual: Any) -> dict[str, Any]:

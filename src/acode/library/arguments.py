@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -34,13 +33,15 @@ class Arguments(msgspec.Struct, frozen=True):
     """The arguments of a step: their digest, and the digests that version 1 may have recorded for the same."""
 
     digest: str
-    by_first_rule: Callable[[], tuple[str, ...]]
+    first: Any  # what version 1 made its digest of
+
+    def by_first_rule(self) -> tuple[str, ...]:
+        return values.digest_of(self.first), values.digest_of(self.first, as_given=True)
 
 
 def arguments_of(value: Any, *, first: Any = None) -> Arguments:
     """first: what version 1 made its digest of, where that was something else."""
-    then = value if first is None else first
-    return Arguments(digest_of(value), lambda: (values.digest_of(then), values.digest_of(then, as_given=True)))
+    return Arguments(digest_of(value), value if first is None else first)
 
 
 def of_command(run: Held, action: Run) -> Arguments:
@@ -89,8 +90,12 @@ def _is_json(value: Any, depth: int) -> bool:
     if depth > DEPTH_MAX:
         return False
     if kind is list:
-        for item in value:  # noqa: SIM110 - a generator, or a call for each text, would cost more than the look
-            if type(item) is not str and not _is_json(item, depth + 1):
+        for item in value:  # a generator, or a call for each text or number, would cost more than the look
+            kind = type(item)
+            if kind is int:
+                if not -SAFE_INTEGER_MAX <= item <= SAFE_INTEGER_MAX:
+                    return False
+            elif kind is not str and (item or kind is not dict) and not _is_json(item, depth + 1):
                 return False
         return True
     if kind is dict:

@@ -111,41 +111,30 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     shown: str
 
 
-class Begun:
+class Begun(msgspec.Struct, eq=False):
     """A step that was asked for: found on record, or begun just now and to be ended by `complete` or `fail`.
 
     id: its name with its counter and place. found: whether it is on record. result: its recorded result. key: the
     idempotency key of this attempt, for a service that takes one. attempt: 1 the first time.
     """
 
-    __slots__ = ("_work", "began_at", "completed", "error", "id", "parent", "result", "started")
-
-    def __init__(
-        self,
-        id: str,  # noqa: A002 - it is what it is
-        parent: Scope,
-        *,
-        completed: ev.StepCompleted | None = None,
-        result: Any = None,
-        work: Work | None = None,
-    ) -> None:
-        self.id: str = id
-        self.parent: Scope = parent
-        self.completed: ev.StepCompleted | None = completed
-        self.result: Any = result
-        self._work = work
-        self.started: ev.StepStarted | None = None
-        self.began_at: float = 0.0
-        self.error: Exception | None = None  # what the program is raised once the end is on record
+    id: str
+    parent: Scope
+    todo: Work | None = None
+    completed: ev.StepCompleted | None = None
+    result: Any = None
+    started: ev.StepStarted | None = None
+    began_at: float = 0.0
+    error: Exception | None = None  # what the program is raised once the end is on record
 
     @property
     def found(self) -> bool:
-        return self._work is None
+        return self.todo is None
 
     @property
     def work(self) -> Work:
-        assert self._work is not None, f"step {self.id} is on record: there is nothing to do for it"
-        return self._work
+        assert self.todo is not None, f"step {self.id} is on record: there is nothing to do for it"
+        return self.todo
 
     @property
     def key(self) -> str:
@@ -155,9 +144,9 @@ class Begun:
     def attempt(self) -> int:
         return self.started.attempt if self.started else 0
 
-    def inside(self) -> Scope:
+    def inside(self, work: Work | None = None) -> Scope:
         """The place where the step's own function asks for steps."""
-        work, started = self.work, self.started
+        work, started = work or self.work, self.started
         return Scope(
             self.id,
             repeated=started is not None and started.attempt > 1,
@@ -243,7 +232,7 @@ def refuse_generator(step: str) -> NoReturn:
 
 
 def call_of(function: Callable[..., Any], undo: Undo | None) -> Call:
-    while isinstance(function, functools.partial):
+    while type(function) is not FunctionType and isinstance(function, functools.partial):
         function = function.func
     return Call(function=values.name_of(function), undo=name_to_find(undo) if callable(undo) else None)
 

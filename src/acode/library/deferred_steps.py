@@ -92,13 +92,17 @@ class DeferredSteps:
             outcome = MEANWHILE if replaced != expected_sha256 else kind.execute(work.step, run.site(), started)
             return outcome if isinstance(outcome, Done) or self._is_open(outcome) else as_ended(outcome)
 
+        def ended(completed: ev.StepCompleted) -> None:
+            begun.completed = completed
+            self._requests.finished(begun)
+
         request = Request(
             retry=lambda failed, failures: None,
             check=self._requests.refuse_if_not_usable,
             before=lambda: self._requests.handled(begun),
             asked=work.asked,
             shown=work.shown,
-            ended=lambda completed: self._requests.ended(begun, completed),
+            ended=ended,
         )
         performed = perform(run, lifecycle(run, work.step, request), act)
         if isinstance(performed.outcome, Failed) and run.world.stop.at_boundary():
@@ -144,4 +148,4 @@ class DeferredSteps:
 
     def _decide(self, begun: Begun, action: Action, *, idempotent: bool, timeout_s: float | None) -> None:
         step = msgspec.structs.replace(begun.work.step, action=action, idempotent=idempotent, timeout_s=timeout_s)
-        begun._work = msgspec.structs.replace(begun.work, step=step)
+        begun.todo = msgspec.structs.replace(begun.work, step=step)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from types import FunctionType
 from typing import Any, TypeVar, TypeVarTuple, overload
 
 from acode import hints
@@ -23,6 +24,8 @@ from acode.library.arguments import arguments_of, of_command
 from acode.library.declarations import (
     CO_COROUTINE,
     MAKES_GENERATOR,
+    PLAIN,
+    REPEATABLE,
     Begun,
     How,
     OnChange,
@@ -125,6 +128,8 @@ class Session:
         says that the step is new, and no other one by a new name.
         An async function gives an awaitable.
         """
+        if retry is None and timeout is None and undo is None and version is None and on_change is None:
+            return self.do(name, function, args, {}, REPEATABLE if idempotent else PLAIN)
         declared = how(
             idempotent=idempotent, retry=retry, timeout=timeout, undo=undo, version=version, on_change=on_change
         )
@@ -134,13 +139,13 @@ class Session:
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], how: How
     ) -> Any:
         """A step with its declarations in one value; what decorators use."""
-        flags = flags_of(function)
+        flags = function.__code__.co_flags if type(function) is FunctionType else flags_of(function)
         if flags & CO_COROUTINE:
             return self._do_async(name, function, args, kwargs, how)
         if flags & MAKES_GENERATOR:
             refuse_generator(name)
         begun = self._ask_call(name, function, args, kwargs, how)
-        if begun.found:
+        if begun.todo is None:
             return begun.result
         requests = self._requests
 
@@ -152,7 +157,9 @@ class Session:
                 return requests.raised(begun, error)
             return requests.returned(begun, value)  # an error in here is not the function's
 
-        requests.conclude(begun, perform(self._run, requests.attempts(begun), act))
+        performed = perform(self._run, requests.attempts(begun), act)
+        if performed.completed is None or begun.error is not None:
+            requests.conclude(begun, performed)
         return begun.result
 
     async def _do_async(
@@ -175,7 +182,8 @@ class Session:
         return begun.result
 
     def _called(self, begun: Begun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        scope, timeout_s = begun.inside(), begun.work.how.timeout_s
+        work = begun.work
+        scope, timeout_s = begun.inside(work), work.how.timeout_s
         token = CURRENT.set(Current(self, scope))
         try:
             if timeout_s is None:
@@ -203,7 +211,10 @@ class Session:
     def _ask_call(
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], how: How
     ) -> Begun:
-        given, named = bound_arguments(function, args, kwargs)
+        if type(function) is FunctionType:
+            given, named = [*args], kwargs
+        else:
+            given, named = bound_arguments(function, args, kwargs)
         return self._requests.ask(
             name,
             arguments_of([given, named], first=[given, named] if named else given),

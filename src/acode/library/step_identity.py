@@ -47,54 +47,34 @@ class Taken(msgspec.Struct, frozen=True):
     certain: bool  # and whether all around it is in order too
 
 
-class Scope:
+def runner() -> Runner:
+    """This thread, and the asyncio task in it; asyncio is not loaded for the sake of asking."""
+    asyncio = sys.modules.get("asyncio.events")
+    if asyncio is None or asyncio._get_running_loop() is None:
+        return threading.get_ident(), 0
+    return threading.get_ident(), id(sys.modules["asyncio"].current_task())
+
+
+class Scope(msgspec.Struct, eq=False, weakref=True):
     """One place where steps are asked for: the session itself, the inside of a step, or a branch."""
 
-    __slots__ = (
-        "__weakref__",
-        "_asked_by",
-        "_counters",
-        "around",
-        "certain",
-        "failed",
-        "given_up",
-        "last",
-        "owner",
-        "passed",
-        "path",
-        "repeated",
-        "rerun",
-        "top",
-        "within",
-    )
+    path: str = ""
+    repeated: bool = False  # its steps may be on record even in a session that began just now
+    certain: bool = True  # whether its own place among the steps around it is
+    rerun: bool = False  # whether it was decided that its steps may be others than on record
+    around: Scope | None = None  # of a branch with a place in the order of steps: the scope in which it stands
+    within: Scope | None = None  # whatever it stands in, in order or not
+    given_up: bool = False  # an attempt that ran out of its time; its thread may continue, and asks for nothing more
+    passed: int = 0  # how many of the steps on record at this place were asked for already
+    owner: Runner = msgspec.field(default_factory=runner)
+    last: str | None = None
+    failed: dict[str, Runner] = {}  # steps that failed here, and for whom, until the program continues
+    _counters: dict[str, int] = {}
+    _asked_by: dict[str, Runner] = {}
 
-    def __init__(
-        self,
-        path: str = "",
-        *,
-        repeated: bool = False,
-        certain: bool = True,
-        rerun: bool = False,
-        around: Scope | None = None,
-        within: Scope | None = None,
-    ) -> None:
-        self.path: str = path
-        self.top: bool = path == ""
-        self.repeated: bool = repeated  # its steps may be on record even in a session that began just now
-        self.certain: bool = certain  # whether its own place among the steps around it is
-        self.rerun: bool = rerun  # whether it was decided that its steps may be others than on record
-        self.around: Scope | None = (
-            around  # of a branch with a place in the order of steps: the scope in which it stands
-        )
-        self.within: Scope | None = within  # whatever it stands in, in order or not
-        # An attempt that ran out of its time; its thread may continue, and asks for nothing more.
-        self.given_up: bool = False
-        self.passed: int = 0  # how many of the steps on record at this place were asked for already
-        self.owner: Runner = runner()
-        self.last: str | None = None
-        self.failed: dict[str, Runner] = {}  # steps that failed here, and for whom, until the program continues
-        self._counters: dict[str, int] = {}
-        self._asked_by: dict[str, Runner] = {}
+    @property
+    def top(self) -> bool:
+        return not self.path
 
     def take(self, name: str) -> Taken:
         """The identity of the next step of this name."""
@@ -110,11 +90,11 @@ class Scope:
             )
         number = self._counters[name] = self._counters.get(name, 0) + 1
         local = name if number == 1 else f"{name}{COUNTER}{number}"
-        after, ordered = self.last, who == self.owner
-        if ordered:
-            self.last = local
         step = f"{self.path}{NESTED}{local}" if self.path else local
-        return Taken(step, after if ordered else None, ordered, ordered and self.certain)
+        if who != self.owner:
+            return Taken(step, None, False, False)
+        after, self.last = self.last, local
+        return Taken(step, after, True, self.certain)
 
     def continued_failures(self, step: str) -> list[str]:
         """The failures that were caught, since `step` begins here: for the owner of the place all, for a task its own.
@@ -148,14 +128,6 @@ class Scope:
         """Whether the step, named as in this scope, was asked for already."""
         name, _, number = local.partition(COUNTER)
         return self._counters.get(name, 0) >= (int(number) if number else 1)
-
-
-def runner() -> Runner:
-    """This thread, and the asyncio task in it; asyncio is not loaded for the sake of asking."""
-    asyncio = sys.modules.get("asyncio.events")
-    if asyncio is None or asyncio._get_running_loop() is None:
-        return threading.get_ident(), 0
-    return threading.get_ident(), id(sys.modules["asyncio"].current_task())
 
 
 def checked_name(name: str) -> None:

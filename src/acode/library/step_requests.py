@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from acode import forked
 from acode.engine import step as lifecycle
 from acode.engine.held_session import Held
@@ -21,7 +23,7 @@ from acode.engine.program_answers import reopen_step
 from acode.engine.step import Lifecycle, Performed, Request
 from acode.errors import AcodeError, NotStorable, OutcomeUnknown, StepFailed, StepTimeout, TerminalState, Usage
 from acode.events import types as ev
-from acode.events.definition import Action, Step
+from acode.events.definition import Action, Call, Step
 from acode.hints import Hint, Resolve
 from acode.library.arguments import VERSION, Arguments
 from acode.library.declarations import Begun, How, OnChange, TimedOut, Work, close_unbegun, unfinished
@@ -62,7 +64,8 @@ class StepRequests:
         starts: bool = True,
     ) -> Begun:
         """Find it on record, or begin it. `starts` False: somebody has to prepare before it can begin."""
-        with self.run.journal.turn:
+        run, record = self.run, self.record
+        with run.journal.turn:
             self.at_boundary()
             scope = self.scope()
             if scope is not self.top:  # nobody gives the session itself up
@@ -75,22 +78,24 @@ class StepRequests:
                 version=how.version,
                 ordered=taken.certain,
             )
-            undo = how.undo if how.undo is not None and isinstance(how.undo, (str, tuple)) else None
             question = None
-            if not self.record.is_new(taken.id, scope):
+            if not record.is_new(taken.id, scope):
                 question = Question(asked, arguments, taken, scope, shown, how.on_change)
                 completed = self._on_record(question)
                 if completed is not None:
                     self.found += 1
-                    self.record.finished_top += scope.top
-                    return Begun(taken.id, scope, completed=completed, result=self.record.unpack(completed))
+                    record.finished_top += scope.top
+                    return Begun(taken.id, scope, completed=completed, result=record.unpack(completed))
                 self._raise_caught(question)
                 self._refuse_unrunnable(taken.id)
-            step = Step(id=taken.id, action=action(), idempotent=how.idempotent, timeout_s=how.timeout_s, undo=undo)
+            step = Step(id=taken.id, action=action(), idempotent=how.idempotent)
+            if how.timeout_s is not None or how.undo is not None:
+                undo = how.undo if isinstance(how.undo, (str, tuple)) else None
+                step = msgspec.structs.replace(step, timeout_s=how.timeout_s, undo=undo)
             if question is not None and taken.ordered:
-                self.record.refuse_the_same_by_another_name(step, question)
-            text = self.run.world.redactor.text(shown())
-            begun = Begun(taken.id, scope, work=Work(step=step, how=how, asked=asked, shown=text))
+                record.refuse_the_same_by_another_name(step, question)
+            text = run.world.redactor.text(shown())
+            begun = Begun(taken.id, scope, Work(step=step, how=how, asked=asked, shown=text))
         if starts:
             self.begin(begun)
         return begun
@@ -130,7 +135,8 @@ class StepRequests:
 
     def at_boundary(self) -> None:
         """Between two steps: a request to stop the program is obeyed here, and not inside a step."""
-        self.refuse_if_not_usable()
+        if self.closed or self.forked:
+            self.refuse_if_not_usable()
         if self.run.world.stop.at_boundary():
             raise KeyboardInterrupt
 
@@ -181,14 +187,19 @@ class StepRequests:
                 begun.parent.failed[begun.id] = runner()
             return self._retry_after_s(begun, failed, failures)
 
+        def ended(completed: ev.StepCompleted) -> None:
+            """A task that is cancelled during the commit has ended the step all the same."""
+            begun.completed = completed
+            self.finished(begun)
+
         request = Request(
             retry=retry,
             check=self.refuse_if_not_usable,
             before=lambda: self.handled(begun) if begun.parent.failed else (),
             asked=work.asked,
             shown=work.shown,
-            prepares=work.step.kind != "call",
-            ended=lambda completed: self.ended(begun, completed),
+            prepares=type(work.step.action) is not Call,
+            ended=ended,
         )
         return lifecycle.lifecycle(self.run, work.step, request)
 
@@ -219,13 +230,9 @@ class StepRequests:
         if error is not None:
             raise error
 
-    def ended(self, begun: Begun, completed: ev.StepCompleted) -> None:
-        """Its completion is recorded; a task that is cancelled during the commit has ended the step all the same."""
-        begun.completed = completed
-        self.finished(begun)
-
     def finished(self, begun: Begun) -> None:
-        self.record.finished_top += begun.parent.top
+        if not begun.parent.path:
+            self.record.finished_top += 1
         journal = self.run.journal
         if self._flusher is None and journal.durable_seq < journal.session.seq:
             self._flusher = threading.Thread(target=self._keep_flushing, name="acode-flush", daemon=True)
@@ -252,7 +259,8 @@ class StepRequests:
         A step that may be repeated stays open instead: the next run does it again, with a function that was corrected
         since.
         """
-        self.refuse_if_not_usable()
+        if self.closed or self.forked:
+            self.refuse_if_not_usable()
         begun.result, begun.error = value, None  # an earlier attempt may have raised
         try:
             return self.record.pack(value)

@@ -45,6 +45,8 @@ def stands_for_main(module: ModuleType) -> None:
 
 def encode(value: Any) -> bytes:
     """JSON of a value; what cannot be restored as it is now is refused by name."""
+    if type(value) is str and value.isascii():  # as most results are: nothing in it needs a tag
+        return _encoder.encode(value)
     try:
         data = _encoder.encode(plain(value, 0))
     except UnicodeEncodeError as error:  # inside a value that a class has encoded itself

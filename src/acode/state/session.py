@@ -246,8 +246,8 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
         )
 
     def next_attempt(self, step: str) -> int:
-        record = self.record(step)
-        return record.attempt + 1 if record else 1
+        record = self.records.steps.get(step) if self.records is not None else None
+        return record.attempt + 1 if record is not None else 1
 
     def steps(self) -> Iterable[Step]:
         from acode.events.definition import execution_order

@@ -33,7 +33,10 @@ from acode.state.session import (
     State,
     StepRecord,
 )
-from acode.state.source import SOURCES
+from acode.state.source import PLAN, SOURCES
+
+_STARTED = str(ev.StepStarted.__struct_config__.tag)
+_COMPLETED = str(ev.StepCompleted.__struct_config__.tag)
 
 
 def fold(events: Iterable[Envelope], start: Session | None = None) -> Session:
@@ -78,7 +81,8 @@ def advance(session: Session, envelope: Envelope) -> Session:
             expected=session.seq + 1,
             found=envelope.seq,
         )
-    if (envelope.at, envelope.event_id) <= (session.updated_at, session.last_event_id):
+    at, last = envelope.at, session.updated_at
+    if at <= last and (at < last or envelope.event_id <= session.last_event_id):
         raise ReplayDisorder(
             f"event {envelope.seq} is not later than event {session.seq}: time and id give another order than the log",
             seq=envelope.seq,
@@ -88,31 +92,20 @@ def advance(session: Session, envelope: Envelope) -> Session:
     apply = _APPLY.get(kind)
     if apply is not None:
         apply(session, event, envelope)
-    if kind is ev.StepCompleted:
-        session.last_lifecycle = session.last_completed  # which was made of it just now
-        session.refused_at = None
+    if kind is ev.StepCompleted or kind is ev.StepStarted:
+        session.refused_at = None  # and its mark is made with it
     elif kind in ev.LIFECYCLE:
         session.last_lifecycle = mark(envelope)
         session.refused_at = None
-    session.seq, session.updated_at, session.last_event_id = envelope.seq, envelope.at, envelope.event_id
+    session.seq, session.updated_at, session.last_event_id = envelope.seq, at, envelope.event_id
     return session
 
 
 def mark(envelope: Envelope) -> Mark:
     event = envelope.event
-    kind = type(event)
-    if kind is ev.StepStarted or kind is ev.StepCompleted:  # of these there are thousands
-        task, step = event.task, event.step  # type: ignore[union-attr]
-    else:
-        task, step = getattr(event, "task", None), getattr(event, "step", None)
-    return Mark(
-        event_id=envelope.event_id,
-        seq=envelope.seq,
-        at=envelope.at,
-        type=envelope.type,
-        task=task if kind is not ev.SessionCreated else None,
-        step=step,
-    )
+    task = getattr(event, "task", None) if type(event) is not ev.SessionCreated else None
+    step = getattr(event, "step", None)
+    return Mark(event_id=envelope.event_id, seq=envelope.seq, at=envelope.at, type=envelope.type, task=task, step=step)
 
 
 def _enter(session: Session, new: State, seq: int) -> None:
@@ -203,18 +196,21 @@ def _cancelled(session: Session, event: ev.SessionCancelled, envelope: Envelope)
 
 
 def _step_started(session: Session, event: ev.StepStarted, envelope: Envelope) -> None:
-    before = session.record(event.step)
+    step, records = event.step, session.records
+    before = records.steps.get(step) if records is not None else None
     session.started_any = True
-    session.last_attempted = event.step
-    session.in_flight[event.step] = InFlight(
+    session.last_attempted = step
+    seq, at = envelope.seq, envelope.at
+    session.last_lifecycle = Mark(event_id=envelope.event_id, seq=seq, at=at, type=_STARTED, task=event.task, step=step)
+    session.in_flight[step] = InFlight(
         started=event if event.boot_id else with_boot(event, session.boot_id),
-        seq=envelope.seq,
-        at=envelope.at,
-        failures=before.failures if before else 0,
+        seq=seq,
+        at=at,
+        failures=before.failures if before is not None else 0,
     )
     if event.performer is not None:
         see_performer(session, event.performer)
-    if session.steps_from.asked:
+    if SOURCES.get(session.kind, PLAN).asked:
         known = session.steps_done + len(session.in_flight)
         session.steps_total = max(session.steps_total, known)
         if event.definition is not None and isinstance(event.definition.action, Run):
@@ -235,12 +231,19 @@ def with_boot(started: ev.StepStarted, boot_id: str) -> ev.StepStarted:
 
 def _step_completed(session: Session, event: ev.StepCompleted, envelope: Envelope) -> None:
     flight = session.in_flight.pop(event.step, None)
-    session.last_completed = mark(envelope)
+    session.last_completed = session.last_lifecycle = Mark(
+        event_id=envelope.event_id,
+        seq=envelope.seq,
+        at=envelope.at,
+        type=_COMPLETED,
+        task=event.task,
+        step=event.step,
+    )
     session.last_attempted = event.step
     if session.failure is not None and not _failed_meanwhile(session, flight):
         session.failure = None
     session.steps_done += 1
-    source = session.steps_from
+    source = SOURCES.get(session.kind, PLAN)
     if session.steps_done > session.furthest:  # new furthest progress: the count of attempts begins again
         session.furthest = session.steps_done
         if not source.follows_model or _is_progress(event, flight):

@@ -15,6 +15,8 @@ RAISE = "UPDATE sessions SET generation = ? WHERE number = ? AND generation = ?"
 class FencingJournal(Journal):
     """Its first append raises the generation to its own; where somebody else was faster, it is refused."""
 
+    enters_by_fence = False
+
     def _enter(self) -> None:
         self._execute(RAISE, (self.generation, self._base // SEQ_SPAN, self.generation - 1))
         super()._enter()

@@ -28,17 +28,17 @@ class Room:
         self._appends = 0
         self._file: int | None = None
         self._length_bytes = 0
-        self._wanted = True
+        self.is_wanted: bool = True  # False: the file is long enough, or cannot be lengthened
 
     def ahead(self) -> None:
         """Lengthen the file, if SQLite has outgrown it since the last look."""
         self._appends += 1
-        if not self._wanted or self._appends < APPENDS_BEFORE:
+        if not self.is_wanted or self._appends < APPENDS_BEFORE:
             return
         try:
-            self._wanted = self._lengthen()
+            self.is_wanted = self._lengthen()
         except OSError:  # no space, no descriptor, a limit: the commit continues without
-            self._wanted = False
+            self.is_wanted = False
 
     def _lengthen(self) -> bool:
         """Whether it is worth while to ask again."""

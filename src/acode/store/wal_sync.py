@@ -28,6 +28,7 @@ class WalSync:
     def __init__(self, db: apsw.Connection, wal: str, *, look_only: bool = False, platform: str = sys.platform) -> None:
         self._wal = wal
         self._file: int | None = None
+        self.usable: bool = False  # asked at every commit
         self._opened = (0, 0)
         self._is_known = False  # whether it is the file in use, and its name, which may be new, is on the disk
         if platform == "linux" and not look_only and db.open_vfs == SQLITES_OWN_LAYER:
@@ -35,12 +36,9 @@ class WalSync:
                 self._file = open_own(wal, os.O_WRONLY)
                 found = os.fstat(self._file)
                 self._opened = found.st_dev, found.st_ino
+                self.usable = True
             except OSError:  # there is none, or no descriptor left
                 self._file = None
-
-    @property
-    def usable(self) -> bool:
-        return self._file is not None
 
     def sync(self) -> bool:
         """Whether all that was committed before is on the disk now. False: it must be synced by SQLite."""
@@ -68,3 +66,4 @@ class WalSync:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+            self.usable = False

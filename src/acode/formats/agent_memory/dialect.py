@@ -7,7 +7,9 @@ where the details stand; an odd type of a single field never loses the rest of t
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from operator import le
 from typing import Any, Literal
 
 import msgspec
@@ -105,6 +107,35 @@ def parse(line: bytes) -> LineEvent | Unreadable | None:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         pass  # a blank line, a byte order mark, or whatever else one line in a thousand is
     return _parse_closely(line)
+
+
+class Block(msgspec.Struct, gc=False):
+    """Events of lines that follow each other, with their times, ids and types; none is earlier than the one before."""
+
+    events: list[LineEvent]
+    moments: list[datetime]
+    event_ids: list[str]
+    spellings: list[str]
+    first_us: int
+    last_us: int
+
+
+def read_in_order(lines: Sequence[bytes | None]) -> Block | None:
+    """The events on these lines; None unless every line holds one that `parse` takes at the first attempt, with an id,
+    and with a time with a zone that is not before that of the line before it."""
+    try:
+        events: list[Any] = [*map(_strict.decode, lines)]  # type: ignore[arg-type]  # a line over the limit raises
+        moments = [datetime.fromisoformat(said.timestamp) for said in events]
+        in_order = bool(moments) and all(map(le, moments, moments[1:]))  # times with and without a zone raise
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
+        return None
+    event_ids, spellings = [said.event_id for said in events], [said.event_type or said.type for said in events]
+    if not (in_order and all(event_ids) and all(spellings)) or moments[0].tzinfo is None:
+        return None
+    first_us, last_us = since_epoch(moments[0]), since_epoch(moments[-1])
+    if first_us < 0 or last_us > _LAST_US:
+        return None
+    return Block(events, moments, event_ids, spellings, first_us, last_us)
 
 
 def _parse_closely(line: bytes) -> LineEvent | Unreadable | None:
@@ -216,10 +247,10 @@ def time_us(value: str | int | float | None) -> int | None:
     try:
         if isinstance(value, (int, float)):
             seconds = value / 1000 if abs(value) >= _EPOCH_MILLISECONDS_FROM else value
-            at_us = _since_epoch(_EPOCH + timedelta(seconds=seconds))
+            at_us = since_epoch(_EPOCH + timedelta(seconds=seconds))
         else:
             moment = datetime.fromisoformat(value.strip())
-            at_us = _since_epoch(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+            at_us = since_epoch(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         return None
     return at_us if 0 <= at_us <= _LAST_US else None
@@ -235,14 +266,14 @@ def file_time_us(name: str) -> int | None:
         moment = datetime(int(day[:4]), int(day[4:6]), int(day[6:]), int(minute[:2]), int(minute[2:]), tzinfo=UTC)
     except ValueError:
         return None
-    return max(0, _since_epoch(moment))
+    return max(0, since_epoch(moment))
 
 
 def moment(at_us: int) -> datetime:
     return _EPOCH + at_us * _MICROSECOND
 
 
-def _since_epoch(value: datetime) -> int:
+def since_epoch(value: datetime) -> int:
     passed = value - _EPOCH  # whose division by a microsecond would cost as much as the parsing
     return (passed.days * _DAY_S + passed.seconds) * 1_000_000 + passed.microseconds
 

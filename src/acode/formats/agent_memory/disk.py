@@ -126,25 +126,33 @@ class OpenFile:
 
 def lines(file: OpenFile, *, line_bytes_max: int) -> Iterator[tuple[bytes | None, bool]]:
     """Each line without its end, and whether it had one. A line over the limit is None and is never held in memory."""
+    for block, ended in blocks_of_lines(file, line_bytes_max=line_bytes_max):
+        for line in block:
+            yield line, ended
+
+
+def blocks_of_lines(file: OpenFile, *, line_bytes_max: int) -> Iterator[tuple[list[bytes | None], bool]]:
+    """The same, with all lines that were read at once in one list."""
     held: list[bytes] = []
     held_bytes = 0
     for chunk in file.chunks():
-        parts = chunk.split(b"\n")
-        for part in parts[:-1]:
-            if held_bytes:
-                whole = None if held_bytes + len(part) > line_bytes_max else b"".join((*held, part))
-                held, held_bytes = [], 0
-                yield whole, True
-            else:
-                yield (None if len(part) > line_bytes_max else part), True
-        rest = parts[-1]
+        block: list[bytes | None] = [*chunk.split(b"\n")]
+        rest = block.pop() or b""
+        if block and held_bytes:
+            first = block.pop(0) or b""
+            yield [None if held_bytes + len(first) > line_bytes_max else b"".join((*held, first))], True
+            held, held_bytes = [], 0
+        if len(chunk) > line_bytes_max:
+            block = [None if line is None or len(line) > line_bytes_max else line for line in block]
+        if block:
+            yield block, True
         held_bytes += len(rest)
         if held_bytes > line_bytes_max:
             held = []
         elif rest:
             held.append(rest)
     if held_bytes:
-        yield (None if held_bytes > line_bytes_max else b"".join(held)), False
+        yield [None if held_bytes > line_bytes_max else b"".join(held)], False
 
 
 def _check_name(name: str) -> None:

@@ -38,7 +38,24 @@ FAILURE_CHARS_MAX = 2_000
 UNKNOWN_TYPES_SHOWN_MAX = 10
 SPELLINGS_KEPT_MAX = 1_000  # of types that mean nothing here
 TOLD_BY_NAME = ("task-", *dialect.OF_NEWER_VERSIONS)
+LINES_AT_ONCE_MIN = 16
+LATEST_COUNTS = dialect.TASK_KINDS - {
+    "created"
+}  # of these only a task's latest decides; each creation may have a title
 _ENDINGS: dict[str, Ending] = {"run-failed": "failed", "run-cancelled": "cancelled"}
+
+
+class _Part:
+    """One event file while it is folded: where the last line stands in the order of events."""
+
+    def __init__(self, file: str, actor: str) -> None:
+        self.file = file
+        self.actor = actor
+        self.ours = actor == OUR_ACTOR
+        named_us = dialect.file_time_us(file.rsplit("/", 1)[-1])
+        self.place: Order = (named_us or BEFORE_ALL_TIME_US, "", actor, file, 0)
+        self.untimed = 0
+        self.first_untimed = 0
 
 
 class EventFold:
@@ -56,6 +73,7 @@ class EventFold:
         self._ending: Ending = "completed"
         self._made: set[str] = set()
         self._kinds: dict[str, tuple[str, dialect.Kind]] = {}
+        self._untold: set[str] = set()  # spellings of types that nothing follows from
         self._seen: set[int] = set()
         self._unknown_task_types: set[str] = set()
         self._completed_by_others: set[str] = set()
@@ -76,11 +94,28 @@ class EventFold:
         self, file: str, folder_actor: str, lines: Iterable[tuple[bytes | None, bool]], first_line: int = 1
     ) -> None:
         """All lines of one event file, as (bytes, ended with a newline); None stands for a line over the limit."""
-        place: Order = (dialect.file_time_us(file.rsplit("/", 1)[-1]) or BEFORE_ALL_TIME_US, "", folder_actor, file, 0)
-        untimed, first_untimed = 0, 0
-        ours = folder_actor == OUR_ACTOR
-        parse, time_us, kinds = dialect.parse, dialect.time_us, self._kinds  # a log has millions of lines
-        for number, (line, ended) in enumerate(lines, start=first_line):
+        self.fold_blocks(file, folder_actor, (([line], ended) for line, ended in lines), first_line)
+
+    def fold_blocks(
+        self, file: str, folder_actor: str, blocks: Iterable[tuple[list[bytes | None], bool]], first_line: int = 1
+    ) -> None:
+        """The same with many lines at a time. What they say does not depend on how they are cut into blocks."""
+        part = _Part(file, folder_actor)
+        for lines, ended in blocks:
+            if not (len(lines) >= LINES_AT_ONCE_MIN and self._fold_at_once(part, lines, first_line)):
+                self._fold_one_by_one(part, lines, ended, first_line)
+            first_line += len(lines)
+        if part.untimed:
+            many = "s" if part.untimed > 1 else ""
+            self.warn(
+                f"{file} line {part.first_untimed}: {part.untimed} event{many} without a usable timestamp;"
+                " each takes its place after the line before it"
+            )
+
+    def _fold_one_by_one(self, part: _Part, lines: list[bytes | None], ended: bool, first_line: int) -> None:
+        file, folder_actor, ours, place = part.file, part.actor, part.ours, part.place
+        parse, time_us = dialect.parse, dialect.time_us  # a log has millions of lines
+        for number, line in enumerate(lines, start=first_line):
             said = dialect.Unreadable("longer than an event may be") if line is None else parse(line)
             if said is None:
                 continue
@@ -91,27 +126,79 @@ class EventFold:
             if at_us is None:
                 # Files are append-only: an event without a time of its own happened right after the line before it.
                 order = (place[0], place[1], place[2], file, number)
-                first_untimed = first_untimed or number
-                untimed += 1
+                part.first_untimed = part.first_untimed or number
+                part.untimed += 1
             else:
                 order = (at_us, said.event_id or "", said.actor or folder_actor, file, number)
                 if self._last_activity_us is None or at_us > self._last_activity_us:
                     self._last_activity_us = at_us
             place = order
             self._count(said.event_id, line or b"")
-            spelled = said.event_type or said.type or ""
-            name, kind = kinds.get(spelled) or self._kind(spelled)
-            if kind in dialect.TASK_KINDS:
-                self._fold_task(said, kind, (order, name, at_us), ours=ours)
-            elif kind != "other":
-                self._fold(said, kind, (order, name, at_us), ours=ours)
-            elif name.startswith(TOLD_BY_NAME):
-                self._note_unknown(name)
-        if untimed:
-            self.warn(
-                f"{file} line {first_untimed}: {untimed} event{'s' if untimed > 1 else ''} without a usable timestamp;"
-                " each takes its place after the line before it"
-            )
+            self._fold_event(said, order, at_us, ours=ours)
+        part.place = place
+
+    def _fold_at_once(self, part: _Part, lines: list[bytes | None], first_line: int) -> bool:
+        """Fold ordinary lines together: an event on each, with an id, and none earlier than the one before it.
+
+        Then an event that a later one of the same task and type follows in the block decides nothing, and only the
+        others are looked at closely. False: some line is not ordinary, and nothing was folded.
+        """
+        block = dialect.read_in_order(lines)
+        if block is None:
+            return False
+        self._count_all(block.event_ids)
+        actor, tasks, untold, moments = part.actor, self._tasks, self._untold, block.moments
+        latest: dict[str, dict[str | None, int]] = {}  # by spelling of the type and by task
+
+        def fold(at: int) -> None:
+            said, at_us = block.events[at], dialect.since_epoch(moments[at])
+            order = (at_us, block.event_ids[at], said.actor or actor, part.file, first_line + at)
+            self._fold_event(said, order, at_us, ours=part.ours)
+
+        for at, (spelled, said) in enumerate(zip(block.spellings, block.events, strict=True)):
+            if spelled in untold:
+                continue
+            here = latest.get(spelled)
+            if here is None:
+                if (self._kinds.get(spelled) or self._kind(spelled))[1] not in LATEST_COUNTS:
+                    fold(at)
+                    continue
+                here = latest[spelled] = {}
+            task = said.task_id
+            before = here.get(task)
+            if before is None:
+                if task not in tasks or block.first_us <= tasks[task]["first"][0][0]:
+                    fold(at)  # it may be the first of its task, or there is no such task
+                if task not in tasks:
+                    continue
+            elif moments[before] == moments[at]:  # which of them is later is not decided by the time
+                fold(before)
+                fold(at)
+            here[task] = at
+        for here in latest.values():
+            for at in here.values():
+                fold(at)
+        end = len(block.events) - 1
+        part.place = (
+            block.last_us,
+            block.event_ids[end],
+            block.events[end].actor or actor,
+            part.file,
+            first_line + end,
+        )
+        if self._last_activity_us is None or block.last_us > self._last_activity_us:
+            self._last_activity_us = block.last_us
+        return True
+
+    def _fold_event(self, said: dialect.LineEvent, order: Order, at_us: int | None, *, ours: bool) -> None:
+        spelled = said.event_type or said.type or ""
+        name, kind = self._kinds.get(spelled) or self._kind(spelled)
+        if kind in dialect.TASK_KINDS:
+            self._fold_task(said, kind, (order, name, at_us), ours=ours)
+        elif kind != "other":
+            self._fold(said, kind, (order, name, at_us), ours=ours)
+        elif name.startswith(TOLD_BY_NAME):
+            self._note_unknown(name)
 
     def _count(self, event_id: str | None, line: bytes) -> None:
         self.events_read += 1
@@ -121,11 +208,28 @@ class EventFold:
         elif len(seen) < DUPLICATES_TRACKED_MAX:
             seen.add(key)
 
+    def _count_all(self, event_ids: list[str]) -> None:
+        """The same for events that all have an id."""
+        seen, room = self._seen, DUPLICATES_TRACKED_MAX - len(self._seen)
+        if 0 < room < len(event_ids):
+            for event_id in event_ids:
+                self._count(event_id, b"")
+            return
+        self.events_read += len(event_ids)
+        if room <= 0:
+            self.duplicates += sum(map(seen.__contains__, map(hash, event_ids)))
+            return
+        known = len(seen)
+        seen.update(map(hash, event_ids))
+        self.duplicates += known + len(event_ids) - len(seen)
+
     def _kind(self, spelled: str) -> tuple[str, dialect.Kind]:
         name = dialect.folded(spelled)
         known = (name, dialect.KINDS.get(name, "other"))
         if known[1] != "other" or len(self._kinds) < SPELLINGS_KEPT_MAX:
             self._kinds[spelled] = known
+            if known[1] == "other" and not name.startswith(TOLD_BY_NAME):
+                self._untold.add(spelled)
         return known
 
     def _note_unknown(self, name: str) -> None:

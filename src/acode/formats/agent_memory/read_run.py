@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import msgspec
 
 from acode.errors import AcodeError, FileTooLarge, UnknownSession, UnsafePath
-from acode.formats.agent_memory.disk import Entry, Folder, OpenFile, lines
+from acode.formats.agent_memory.disk import Entry, Folder, OpenFile, blocks_of_lines
 from acode.formats.agent_memory.event_fold import EventFold
 from acode.formats.agent_memory.graph import parse_graph
 from acode.formats.agent_memory.phase_numbers import parse_state
@@ -241,7 +241,8 @@ def fold_all(run: Folder, files: tuple[EventFile, ...], fold: EventFold, notes: 
             raise FileTooLarge(f"the event files of {where} are over {EVENT_BYTES_PER_RUN_MAX} bytes")
         touched_us.append(file.touched_us)
         try:
-            fold.fold_file(item.shown_as, item.actor, lines(file, line_bytes_max=EVENT_LINE_BYTES_MAX))
+            blocks = blocks_of_lines(file, line_bytes_max=EVENT_LINE_BYTES_MAX)
+            fold.fold_blocks(item.shown_as, item.actor, blocks)
         except OSError as error:
             notes.cannot_read(item.shown_as, error)
 

@@ -1,0 +1,156 @@
+"""A long agent-memory log is folded many lines at a time, and says exactly what it says line by line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acode.formats.agent_memory import event_fold
+from acode.formats.agent_memory.event_fold import EventFold
+from acode.formats.agent_memory.values import RunEvents
+from tests.agent_memory import said, to_phase
+
+TASKS = ["T1", "T2", "T3", " T1 ", "", None, 7]
+TYPES = [
+    "task_created",
+    "task-claimed",
+    "task_started",
+    "Task_Started",
+    "task_verified",
+    "task_completed",
+    "task_failed",
+    "task_blocked",
+    "task_pondered",
+    "tool_call",
+    "phase_transition",
+    "phase-gate-passed",
+    "run_completed",
+    "session_resumed",
+    "plan_created",
+    "bootstrap_begun",
+]
+STAMPS = ["2026-01-15T10:00:{:02d}Z", "2026-01-15T11:00:{:02d}+01:00", "2026-01-15T10:00:{:02d}.250Z"]
+HOSTILE = [
+    b"",
+    b"  ",
+    b"nope",
+    b"[]",
+    b"null",
+    b"{}{}",
+    b'{"type":"task_started"',
+    b'\xef\xbb\xbf{"type":"task_started","task_id":"T1","event_id":"bom","timestamp":"2026-01-15T10:00:30Z"}',
+    b'{"type":"task_started","task_id":["T1"],"event_id":"odd","timestamp":"2026-01-15T10:00:30Z"}',
+    b'{"type":"task_started","task_id":"T1","event_id":"then","timestamp":"1969-12-31T23:59:59Z"}',
+    b'{"type":"task_started","task_id":"T1","event_id":"late","timestamp":"9999-12-31T23:59:59-23:00"}',
+    b'{"type":"task_started","task_id":"T1","event_id":"plain","timestamp":"2026-01-15T10:00:30"}',
+    b'{"type":"task_started","task_id":"T1","event_id":"number","timestamp":1768471230}',
+    b'{"type":"task_started","task_id":"T1","event_id":"none"}',
+    b'{"type":"task_started","task_id":"T1","timestamp":"2026-01-15T10:00:30Z"}',
+    b'{"type":"","event_id":"e","timestamp":"2026-01-15T10:00:30Z"}',
+    b"\xff\xfe",
+    None,
+]
+LIMITS = {"DUPLICATES_TRACKED_MAX": 12, "TASKS_MAX": 2, "SPELLINGS_KEPT_MAX": 5}
+
+
+@st.composite
+def ordinary(draw: st.DrawFn) -> list[bytes | None]:
+    """Events in order of time, several at once, of few tasks."""
+    second, stamp, found = draw(st.integers(0, 20)), draw(st.sampled_from(STAMPS)), list[bytes | None]()
+    for number in range(draw(st.integers(1, 25))):
+        second += draw(st.sampled_from([0, 0, 1, 3]))
+        event: dict[str, Any] = {
+            "type": draw(st.sampled_from([*TYPES, *["task_started", "task_failed"] * 8])),
+            "timestamp": stamp.format(min(second, 59)),
+            "event_id": draw(st.sampled_from([f"e{number}", f"e{25 - number}", "e1"])),
+            "actor": draw(st.sampled_from(["executor", "acode", "", None])),
+            "task_id": draw(st.sampled_from([*TASKS, *["T1", "T2"] * 4])),
+            "to_phase": draw(st.sampled_from([None, 2, "3", 99])),
+            "details": draw(st.sampled_from([None, {"title": "A title"}, {"title": ""}, {"error": "x"}, "text"])),
+        }
+        found.append(json.dumps({name: value for name, value in event.items() if value is not None}).encode())
+    return found
+
+
+logs = st.lists(ordinary() | st.lists(st.sampled_from(HOSTILE), max_size=2), max_size=6)
+
+
+def one_by_one(files: dict[str, list[list[bytes | None]]]) -> RunEvents:
+    fold = EventFold()
+    for actor, blocks in files.items():
+        fold.fold_file(f"events/{actor}/a.jsonl", actor, [(line, True) for block in blocks for line in block])
+    return fold.run_events()
+
+
+def at_once(files: dict[str, list[list[bytes | None]]]) -> RunEvents:
+    fold = EventFold()
+    for actor, blocks in files.items():
+        fold.fold_blocks(f"events/{actor}/a.jsonl", actor, [(block, True) for block in blocks])
+    return fold.run_events()
+
+
+@settings(max_examples=150, deadline=None)
+@given(logs, logs, st.booleans())
+def test_blocks_say_what_their_lines_say(
+    first: list[list[bytes | None]], second: list[list[bytes | None]], limited: bool
+) -> None:
+    files = {"executor": first, "acode": second}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in LIMITS.items() if limited else ():
+            patch.setattr(event_fold, name, value)
+        plain = one_by_one(files)
+        patch.setattr(event_fold, "LINES_AT_ONCE_MIN", 1)
+        assert at_once(files) == plain
+
+
+def lines_of(*events: tuple[int, str, str]) -> list[bytes | None]:
+    """Starts of tasks: a minute, a task and an id each."""
+    return [json.dumps(said("task_started", minute, task, event_id=one)).encode() for minute, task, one in events]
+
+
+def test_of_events_at_the_same_time_the_id_decides_which_is_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_fold, "LINES_AT_ONCE_MIN", 1)
+    known = lines_of((1, "T1", "a"))
+    files = {"executor": [known, lines_of((2, "T1", "b"), (3, "T1", "z"), (3, "T1", "y"))]}
+    found = at_once(files)
+    assert found == one_by_one(files)
+    assert found.tasks[0].started is not None and found.tasks[0].started.event_id == "z"
+    assert found.reopened is not None and found.reopened.event_id == "z"
+
+
+def test_a_task_is_as_old_as_its_first_event_in_any_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_fold, "LINES_AT_ONCE_MIN", 1)
+    known = lines_of((5, "T2", "a"), (6, "T1", "b"))
+    files = {"executor": [known], "verifier": [lines_of((1, "T1", "c"), (9, "T1", "d"), (10, "T1", "e"))]}
+    found = at_once(files)
+    assert found == one_by_one(files)
+    assert [task.id for task in found.tasks] == ["T1", "T2"]
+
+
+def test_an_ordinary_log_is_folded_at_once_and_looks_at_few_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the test above would compare one way with itself."""
+    looks = list[str]()
+    right = EventFold._fold_task
+
+    def counted(self: EventFold, event: Any, *arguments: Any, **named: Any) -> None:
+        looks.append(event.event_id)
+        right(self, event, *arguments, **named)
+
+    monkeypatch.setattr(EventFold, "_fold_task", counted)
+    events = [said("task_started", minute, f"T{minute % 3}", event_id=f"e{minute}") for minute in range(300)]
+    lines: list[bytes | None] = [json.dumps(event).encode() for event in (to_phase(1) | {"event_id": "p"}, *events)]
+    found = at_once({"executor": [lines]})
+    assert found == one_by_one({"executor": [lines]})
+    assert found.events_read == 301 and len(looks) - 300 <= 12
+
+
+@pytest.mark.parametrize("line", [line for line in HOSTILE if line not in (b"", b"  ")], ids=str)
+def test_a_hostile_line_is_told_of_in_the_middle_of_a_block_too(line: bytes | None) -> None:
+    minutes = range(40)
+    before: list[bytes | None] = [json.dumps(said("task_started", m, "T1", event_id=f"e{m}")).encode() for m in minutes]
+    files = {"executor": [[*before[:20], line, *before[20:]]]}
+    assert at_once(files) == one_by_one(files)
