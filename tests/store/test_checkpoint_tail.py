@@ -158,7 +158,9 @@ def test_a_completion_whose_start_was_changed_is_not_believed(place: Place) -> N
     session_id = journal.session.session_id
     place.close()
     with place.behind_the_back() as db:
-        db.execute("UPDATE events SET body = replace(body, '0002', '0007') WHERE seq = 6")
+        changed = "UPDATE events SET body = replace(body, 'AAI=', 'AAc=') WHERE seq = 6 AND instr(body, 'AAI=')"
+        db.execute(changed)  # the digest of its arguments, 2, is made that of 7
+        assert db.changes() == 1
     with pytest.raises(ChainBroken):
         Finished(place.open(look_only=True), session_id).find("w#2")
 

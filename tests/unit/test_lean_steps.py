@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
+from acode.errors import UnreadableEvent
 from acode.events import ENVELOPE_VERSION, Envelope, decode, encode, event_id_of, make_key
 from acode.events import types as ev
 from acode.events.definition import Call, NamedFile, Retry, Step
@@ -55,6 +57,7 @@ UNUSUAL_START: dict[str, Any] = {
     "call": ev.ToolCall(id="c", tool="shell"),
 }
 UNUSUAL_ASKED: dict[str, Any] = {"arguments": "b", "digest_version": 1, "after": None, "version": "", "ordered": False}
+ODD_DIGESTS = ("", "b", "A" * 64, "a" * 63, "a b " * 16, "0x" * 32, "é" * 64)
 UNUSUAL_STEP: dict[str, Any] = {
     "id": "refund",
     "action": Call(function="shop:refund"),
@@ -140,6 +143,27 @@ def test_plain_steps_are_stored_in_their_short_forms_and_come_back_whole() -> No
 def test_a_start_with_anything_unusual_comes_back_with_it(name: str) -> None:
     assert CHANGED_STARTS[name] != START
     assert read_back(CHANGED_STARTS[name]) == CHANGED_STARTS[name]
+
+
+@pytest.mark.parametrize("digits", [*ODD_DIGESTS, ASKED.arguments, "00" * 32])
+def test_a_digest_comes_back_digit_by_digit(digits: str) -> None:
+    asked = msgspec.structs.replace(ASKED, arguments=digits)
+    assert read_back(msgspec.structs.replace(START, asked=asked)).asked == asked
+
+
+def test_a_digest_is_stored_as_its_bytes_and_read_in_digits_too() -> None:
+    """Rows with the digits were written before the bytes were."""
+    body = encode(said(START))
+    assert ASKED.arguments.encode() not in body and len(body) < 320
+    digest = b64encode(bytes.fromhex(ASKED.arguments))
+    in_digits = body.replace(b'"digest":"%b"' % digest, b'"arguments":"%b"' % ASKED.arguments.encode())
+    assert len(in_digits) > len(body) and decode(in_digits, SESSION, 7).event == START
+
+
+def test_a_row_with_a_broken_digest_is_unreadable() -> None:
+    body = encode(said(START)).replace(b'"digest":"', b'"digest":"!')
+    with pytest.raises(UnreadableEvent):
+        decode(body, SESSION, 7)
 
 
 @pytest.mark.parametrize("name", UNUSUAL_END)

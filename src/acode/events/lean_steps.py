@@ -35,6 +35,7 @@ class PlainStart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     idempotent: bool = False
     boot_id: str = ""
     arguments: str = ""
+    digest: bytes = b""  # the same in base64, where it is a digest in hexadecimal digits, as it nearly always is
     after: str | None = None
     version: str = ""
     unordered: bool = False
@@ -108,18 +109,29 @@ def _plain_start(event: StepStarted, session_id: str, boot_id: str) -> PlainStar
         or defined.idempotent != event.idempotent
     ):
         return None
+    digest = _digest_in(asked.arguments)
     return PlainStart(
         function=action.function,
         step=step,
         attempt=event.attempt,
         idempotent=event.idempotent,
         boot_id="" if event.boot_id == boot_id else event.boot_id,
-        arguments=asked.arguments,
+        arguments="" if digest else asked.arguments,
+        digest=digest,
         after=asked.after,
         version=asked.version,
         unordered=not asked.ordered,
         shown=event.shown,
     )
+
+
+def _digest_in(arguments: str) -> bytes:
+    """The digest's bytes; none where its digits would not come back as they are."""
+    try:
+        digest = bytes.fromhex(arguments)
+    except ValueError:
+        return b""
+    return digest if digest.hex() == arguments else b""
 
 
 def _start_of(short: PlainStart, session_id: str, boot_id: str) -> StepStarted:
@@ -134,7 +146,7 @@ def _start_of(short: PlainStart, session_id: str, boot_id: str) -> StepStarted:
         idempotent=short.idempotent,
         boot_id=boot_id,
         asked=Asked(
-            arguments=short.arguments,
+            arguments=short.digest.hex() or short.arguments,
             digest_version=DIGEST_VERSION,
             after=short.after,
             version=short.version,
