@@ -296,7 +296,7 @@ def filled(server: Server, count: int) -> Iterator[Fleet]:
         fleet = Fleet(path / "fleet", dsn)
         try:
             fleet.submit(
-                "title: first\ntasks:\n  - title: A\n    steps:\n      - approve: Go on?\n"
+                "title: first\ntasks:\n  - title: A\n    steps:\n      - approve: Continue?\n"
             )  # makes the tables
             with psycopg.connect(dsn, autocommit=True) as connection:
                 connection.execute(
