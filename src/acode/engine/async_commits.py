@@ -7,11 +7,14 @@ it, and a thread would be a detour.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
+from typing import TYPE_CHECKING
 
 from acode.engine.held_session import Held, Recorded
+
+if TYPE_CHECKING:
+    import asyncio
 
 IDLE_S_MAX = 1.0  # a thread with nothing to sync ends after so long
 LOOKS_SPARED = 64  # a loop with other tasks in it is not counted again at every step
@@ -21,6 +24,8 @@ Wait = tuple[Recorded, "asyncio.Future[None]"]
 
 async def settle_async(run: Held, record: Recorded) -> None:
     """Continue once the record is committed, and synced where it must be."""
+    import asyncio  # a command has no event loop, and would load this at every start
+
     loop = asyncio.get_running_loop()
     commits = run.loop_commits
     if not isinstance(commits, LoopCommits) or commits.loop is not loop:
@@ -50,7 +55,9 @@ class LoopCommits:
         if self._spare:
             self._spare -= 1
             return False
-        if len(asyncio.all_tasks(self.loop)) > 1:
+        from asyncio import all_tasks
+
+        if len(all_tasks(self.loop)) > 1:
             self._spare = LOOKS_SPARED
             return False
         return True
