@@ -22,9 +22,9 @@ ALL = pytest.mark.parametrize("name", CASES)
 TOO_LONG = {name for name, case in CASES.items() if case.sparse and case.lively} | set(MANY_AT_ONCE)
 SNAPSHOTS = [name for name in ALONE if name in COPIED and name not in TOO_LONG]
 SNAPSHOT_BOUNDARIES_MIN = 5_000
-REAL_KILLS_MIN = 80
+REAL_KILLS_MIN = 70
 PARTS, RECOVERY_PARTS = 4, 10  # of a release sweep, so that what is reached is told on the way
-DOUBLE_BOUNDARIES_MIN = 2_000
+DOUBLE_BOUNDARIES_MIN = 1_500
 
 
 @pytest.mark.req("NFR-011c-005", "NFR-011c-008", "BP-011c-16", "FR-040b-33", "NFR-040b-11")
@@ -53,7 +53,7 @@ def test_killed_for_real_every_command_ends_as_an_undisturbed_one(prepare: Prepa
 @pytest.mark.req("NFR-011c-006", "NFR-011c-007", "FR-011c-061", "SCN-011c-10", "NFR-011c-010")
 def test_killed_again_while_recovering_it_still_ends_as_an_undisturbed_run(prepare: Prepare, tell: Tell) -> None:
     total = Tally()
-    for name in QUICK:
+    for name in QUICK[::2]:
         total.add(double_sweep(prepare(CASES[name]), every=300, judge_every=8, first=11))
     for name in ("run files", "approve", "rollback"):
         total.add(double_kill_sweep(prepare(CASES[name]), every=220, second_every=130))

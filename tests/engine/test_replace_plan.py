@@ -382,6 +382,13 @@ def test_wrong_uses_of_the_option_end_with_2_and_change_nothing(acode: Acode, fa
     assert events[:-2] in acode("session", "history", failed, "--json").stdout
 
 
+def test_of_a_plan_that_is_refused_no_resume_is_shown_first(acode: Acode, failed: str, workspace: Path) -> None:
+    (workspace / "other.yml").write_text("tasks: [{id: other, steps: [{run: 'true', id: one}]}]\n")
+    ended = acode("resume", failed, "--plan", "other.yml")
+    assert ended.exit_code == 2 and "cannot continue with this plan" in ended.stderr
+    assert "Loaded state" not in ended.stderr and "Starting from" not in ended.stderr
+
+
 def test_a_program_s_session_takes_no_plan(acode: Acode, workspace: Path) -> None:
     import acode as library
 

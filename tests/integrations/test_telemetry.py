@@ -33,7 +33,7 @@ tasks:
       - {run: "echo $TRACEPARENT > ../traceparent", id: first}
       - {run: "echo begun; until test -e ../go; do sleep 0.05; done", id: second, title: Wait}
       - approve: Continue?
-      - {run: "true", id: last}
+      - {run: "echo behind; until test -e ../go; do sleep 0.05; done", id: last}
 """
 
 
@@ -103,7 +103,11 @@ def test_a_session_killed_and_resumed_twice_on_two_machines_is_one_trace(
     assert one("resume", session_id, "--yes").exit_code == 10
     assert two("resume", session_id, "--remote", "--yes").exit_code == 10
     two("session", "approve", session_id)
-    assert two("resume", session_id).exit_code == 0
+    running = two.process("resume", session_id, "--json")
+    running.wait_for_line("behind")
+    running.kill()
+    (two.place / "go").touch()
+    assert two("resume", session_id, "--yes").exit_code == 0
     assert {span.trace_id.hex() for span in receiver.spans} == {trace_id_of(session_id)}
     ids = [span.span_id for span in receiver.spans]
     assert len(ids) == len(set(ids))
@@ -115,7 +119,7 @@ def test_a_session_killed_and_resumed_twice_on_two_machines_is_one_trace(
     (task,) = receiver.named("task work")
     assert (task.parent_span_id, cut_off.parent_span_id) == (root.span_id, task.span_id)
     decisions = [event.name for span in receiver.named("resume") for event in span.events]
-    assert decisions.count("resume_decision") == 3
+    assert decisions.count("resume_decision") == 3, "the one that was killed could not tell of its own"
 
 
 def test_a_request_to_a_model_is_a_span_with_its_model_and_tokens(

@@ -187,7 +187,7 @@ def test_in_a_new_home_imported_keys_sign(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "abc", "0" * 63, "0" * 64 + " x"])
 def test_what_is_no_key_is_not_imported(state: Path, text: str) -> None:
-    with pytest.raises(KeyUnusable, match="acode key export"):
+    with pytest.raises(KeyUnusable, match="as an export of keys has them"):
         seal.import_keys(state, text)
     assert not state.exists()
 

@@ -32,6 +32,15 @@ if TYPE_CHECKING:  # a program's session has no plan file, and does not load wha
 CONFLICTS_SHOWN_MAX = 5
 
 
+def refuse_unfit_plan(world: World, session: Session, options: Options) -> None:
+    """Before anything is told of a resume that would be refused. A step in flight is settled first, then compared."""
+    if options.plan is None:
+        return
+    refuse_other_sources(session)
+    if session.plan is not None and not session.in_flight:
+        compared(world, session, options.plan)
+
+
 def foresee(world: World, session: Session, found: Survey, options: Options) -> tuple[Session, Survey]:
     """The session and the survey as they will be with the edited plan; as they are, where none is given.
 

@@ -19,7 +19,7 @@ from acode.engine.lease_state import sync_state
 from acode.engine.missing_checkpoint import missing_checkpoint_on_record
 from acode.engine.next_action import failure_hint, next_command, session_hint
 from acode.engine.remediation import remedy
-from acode.engine.replace_plan import foresee, replace_plan
+from acode.engine.replace_plan import foresee, refuse_unfit_plan, replace_plan
 from acode.engine.rollback import refuse_half_undone
 from acode.engine.settle import (
     ask_about_unknowns,
@@ -82,6 +82,7 @@ def make_ready(run: Held, options: Options) -> tuple[Survey, Options]:
     if options.reason:  # a person's words go into events
         options = msgspec.structs.replace(options, reason=run.world.redactor.text(options.reason))
     began = run.world.monotonic()
+    refuse_unfit_plan(run.world, run.session, options)
     announce(run)
     accept_unknown_events(run, options)
     refuse_half_undone(run.session)
