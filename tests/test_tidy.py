@@ -70,6 +70,14 @@ def called(node: ast.Call) -> str:
     return ".".join([function.id, *reversed(names)]) if isinstance(function, ast.Name) else ""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forget_trees() -> Iterator[None]:
+    """They are larger than all else that a worker holds, and every process that a later test forks would copy them."""
+    yield
+    tree_of.cache_clear()
+    nodes_of.cache_clear()
+
+
 @functools.cache
 def nodes_of(path: Path) -> tuple[ast.AST, ...]:
     """What the tests below ask about, found in one walk for all of them."""

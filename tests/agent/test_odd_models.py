@@ -48,6 +48,7 @@ def test_an_approval_is_for_one_call_and_the_next_is_asked_about_again(begin: Be
     assert (town.workspace / "log").read_text() == "one\n"
 
 
+@pytest.mark.release
 def test_a_module_in_the_workspace_is_not_loaded_by_a_resume(begin: Begin) -> None:
     town = begin({"calls": [call("run_command", command="true")]}, {"text": "Done."})
     for name in ("openai", "pydantic_ai"):

@@ -444,6 +444,7 @@ def again(life: Life) -> None:
         return
 
 
+@pytest.mark.release
 @needs_ptrace
 @pytest.mark.timeout(300)
 def test_a_rollback_killed_anywhere_is_finished_by_the_next_one(ground: Path) -> None:

@@ -107,6 +107,7 @@ def test_a_no_leaves_it_parked_and_a_yes_and_the_next_job_are_one_transaction(fl
     fleet.wait(session_id, "done")
 
 
+@pytest.mark.release
 def test_a_key_lets_one_session_run_at_a_time_and_a_parked_one_keeps_it(fleet: Fleet) -> None:
     first = fleet.submit(gated(fleet, "first"), "--key", "deploy")
     second = fleet.submit(gated(fleet, "second"), "--key", "deploy")
@@ -195,6 +196,7 @@ def test_a_plan_by_cron_makes_one_session_for_a_time_until_it_is_cancelled(fleet
     assert fleet.laptop("submit", plan, "--cron", "0 0 31 2 *").exit_code == 2
 
 
+@pytest.mark.release
 def test_a_running_session_is_cancelled_by_its_worker_at_the_next_boundary(fleet: Fleet) -> None:
     plan = f"""
 title: Long

@@ -62,6 +62,7 @@ tasks:
 """
 
 
+@pytest.mark.release
 def test_what_is_too_large_to_travel_is_named_and_the_session_is_parked(fleet: Fleet) -> None:
     session_id = fleet.submit(large(fleet))
     worker = fleet.host("one", hasty=True).work()

@@ -311,6 +311,7 @@ def test_an_approval_is_asked_in_the_client_once(place: Place, mode: str) -> Non
     ]
 
 
+@pytest.mark.release
 def test_without_elicitation_the_session_waits_and_nothing_passes_the_question(place: Place) -> None:
     async def work(client: Client) -> None:
         text, error = await use(client, "approve", key="g", question="Deploy?")

@@ -101,6 +101,7 @@ def test_a_changed_prompt_is_shown_with_both_sides_and_somebody_decides(place: P
     assert kept.status == 0 and Counter(place.effects()) == Counter(STEPS.values())
 
 
+@pytest.mark.release
 def test_a_killed_durable_function_is_carried_on_from_the_command_line(place: Place) -> None:
     assert killed(place.run(DURABLE, DIE="before model 2"))
     (row,) = place.json("session", "list")

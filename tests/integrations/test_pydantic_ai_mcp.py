@@ -61,6 +61,7 @@ def done(place: Place) -> list[str]:
     return [line for line in place.effects() if line != "server"]
 
 
+@pytest.mark.release
 def test_the_tools_of_a_server_are_called_once_and_a_finished_run_starts_no_server(place: Place) -> None:
     ended = place.run(AGENT)
     assert ended.status == 0, ended.errors

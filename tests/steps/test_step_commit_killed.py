@@ -121,7 +121,7 @@ def test_a_commit_whose_hook_still_runs_is_shown_in_the_index_when_it_has_ended(
 
 
 def test_what_a_hook_has_started_for_good_keeps_no_commit_from_the_index(repo: Path, home: Path) -> None:
-    lasting = "(while ! test -e ../go; do sleep 0.02; done) > /dev/null 2>&1 &"
+    lasting = f"(while test -d {repo} && ! test -e ../go; do sleep 0.02; done) > /dev/null 2>&1 &"
     hook(repo, "post-commit", f"{ONCE} {lasting} kill -9 {ACODE} $PPID")
     assert begin(repo, home) == -signal.SIGKILL
     try:

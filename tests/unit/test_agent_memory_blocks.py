@@ -93,7 +93,7 @@ def at_once(files: dict[str, list[list[bytes | None]]]) -> RunEvents:
     return fold.run_events()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(logs, logs, st.booleans())
 def test_blocks_say_what_their_lines_say(
     first: list[list[bytes | None]], second: list[list[bytes | None]], limited: bool
