@@ -81,6 +81,7 @@ class Host:
     runs: dict[str, Run] = field(default_factory=dict)
     files: dict[str, float] = field(default_factory=dict)  # the ends of its leases, by its own clock
     commands: list[Command] = field(default_factory=list)
+    logs: dict[str, tuple[int, int]] = field(default_factory=dict)  # on its own disk: generation, steps that are done
 
     def clock(self, now: float) -> float:
         return self.offset + now * self.rate
@@ -331,38 +332,42 @@ class World:
         """Its start goes to the server first; then it acts, if the clock leaves time; then its end."""
         row = run.row
 
-        def serve() -> str:
+        def serve() -> tuple[str, int]:
             if (row.owner, row.generation) != (host.name, run.generation):
-                return "fenced"
+                return "fenced", row.done
+            generation, done = host.logs.get(row.name, (0, 0))
+            if generation == run.generation and done > row.done:  # of an earlier attempt here: its outbox goes first
+                row.done, row.open = done, False
             if row.done == STEPS:
-                return "over"
+                return "over", row.done
             if row.open and row.begun == (run.claim, row.done):
-                return "begin"
+                return "begin", row.done
             if row.open and not row.idempotent and row.decided[row.done] < row.starts[row.done]:
-                return "unknown"
+                return "unknown", row.done
             row.decided[row.done] += row.open and row.idempotent
             row.open = True
             row.starts[row.done] += 1
             row.begun = (run.claim, row.done)
-            return "begin"
+            return "begin", row.done
 
-        def heard(answer: str, _: float) -> None:
+        def heard(told: tuple[str, int], _: float) -> None:
             if host.runs.get(row.name) is not run:
                 return
+            answer, step = told
             if answer == "over":
                 host.runs.pop(row.name)
                 self.tell_end(host, run, host.worker, None)
             elif answer == "unknown":
                 self.give_up(host, run, Parked(exit_code=19, why="unknown"))
             elif answer == "begin" and host.clock(self.now) < host.files[row.name]:
-                self.act(host, run)
+                self.act(host, run, step)
             else:
                 self.give_up(host, run, Again(after_s=0.1, why=answer))
 
         self.send_until_heard(host, serve, heard, wanted=lambda: host.runs.get(row.name) is run)
 
-    def act(self, host: Host, run: Run) -> None:
-        command = Command(run.row, host, run.row.done)
+    def act(self, host: Host, run: Run, step: int) -> None:
+        command = Command(run.row, host, step)
         host.commands.append(command)
         self.ledger[run.row.name, command.step] += 1
         life = host.life
@@ -383,7 +388,9 @@ class World:
         self.after(self.dice.uniform(0.05, 1.2) * self.lease_s, finish)
 
     def complete(self, host: Host, run: Run, step: int) -> None:
+        """On record here first: an attempt of this machine after this one knows it, however late the server hears."""
         row = run.row
+        host.logs[row.name] = run.generation, step + 1
 
         def serve() -> bool:
             if (row.owner, row.generation) != (host.name, run.generation):
