@@ -30,7 +30,7 @@ CLONE_PARENT = 0x8000
 CLONE_NUMBER = {"x86_64": 56, "aarch64": 220}
 UNLOADED = ("acode.cli.mcp", "acode.cli.ui")  # with what they load, they take longer than the others together
 OTHERS = ("acode", "acode.engine.async_commits", "acode.library.session", "acode.sync", "ruamel.yaml", "http.server")
-LIBRARY = ctypes.CDLL(None, use_errno=True)
+LIBRARY = ctypes.PyDLL(None, use_errno=True)  # which keeps the interpreter's lock during the call
 REQUEST_BYTES_MAX = 1 << 20
 DESCRIPTORS_MAX = 4096
 
@@ -67,10 +67,13 @@ def serve(line: socket.socket) -> None:
 
 def copied() -> int:
     """fork(), but with this process's parent as the parent."""
+    ctypes.pythonapi.PyOS_BeforeFork()
     number: int = LIBRARY.syscall(CLONE_NUMBER[platform.machine()], CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
     if number == 0:
         ctypes.pythonapi.PyOS_AfterFork_Child()
-    elif number < 0:
+        return 0
+    ctypes.pythonapi.PyOS_AfterFork_Parent()
+    if number < 0:
         raise OSError(ctypes.get_errno(), "no copy can be made")
     return number
 
