@@ -26,9 +26,13 @@ def note_refusal(agent_dir: Path, session: Session) -> None:
 
 def was_refused(agent_dir: Path, session: Session) -> bool:
     """Whether its last resume was refused for that reason, and nothing was recorded after it."""
-    return os.path.lexists(_note(agent_dir, session))
+    return os.path.lexists(f"{agent_dir}/{_name(session)}")  # for each row of a list: a path object would be felt
 
 
 def _note(agent_dir: Path, session: Session) -> Path:
+    return agent_dir / _name(session)
+
+
+def _name(session: Session) -> str:
     """Among the notes of its commands, which are removed with the session."""
-    return agent_dir / "run" / f"{session.session_id}+changed_files" / str(session.seq)
+    return f"run/{session.session_id}+changed_files/{session.seq}"
