@@ -62,9 +62,9 @@ def modules() -> list[Path]:
 
 def texts_of(source: str) -> Iterator[tuple[int, str]]:
     """Each docstring, string literal and block of comments, with its line. The fields of an f-string are left out."""
-    tree = ast.parse(source)
-    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(ast.parse(source)))
+    inside = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             parts = [part.value if isinstance(part, ast.Constant) else "…" for part in node.values]
             yield node.lineno, "".join(str(part) for part in parts)

@@ -72,6 +72,7 @@ def test_an_owner_whose_lock_was_broken_never_writes_again_in_any_order(stage: L
     assert {"worked | broke", "fenced | broke", "worked | found it free"} <= set(found.outcomes)
 
 
+@pytest.mark.release
 def test_looking_beside_a_writer_is_never_alarmed_in_any_order(stage: LockStage) -> None:
     """What was heard outside the database is read first: a log that is read after it cannot be behind it."""
     clean(swept(stage, lives.notes, lives.looks_on, deaths=1))
@@ -223,7 +224,7 @@ PLANTED: list[Planted] = [
 ]
 
 
-SLOW = (deleting_the_file_on_release,)  # reported as surely, and later than the others
+SLOW = (deleting_the_file_on_release, no_fence, anchoring_without_a_fence)  # reported as surely, and later than the others
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,11 @@ class Case:
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def alone(self) -> bool:
+        """It starts no process."""
+        return not self.lively
+
 
 @dataclass(kw_only=True)
 class Prepared:

@@ -30,7 +30,9 @@ TRIES_MAX = 8
 def faults_of(ready: Prepared, *, helpers: bool = False) -> list[Fault]:
     """Every (call, error) pair of the undisturbed command, or of the processes that work for it."""
     ready.fresh()
-    return possible_faults(ready.act, ready.place.root, ends_with=ready.case.ends_with, helpers=helpers)
+    return possible_faults(
+        ready.act, ready.place.root, ends_with=ready.case.ends_with, helpers=helpers, alone=ready.case.alone
+    )
 
 
 def spread(faults: Sequence[Fault], wanted: int, *, seed: int = 1) -> list[Fault]:
@@ -65,7 +67,7 @@ def met(ready: Prepared, fault: Fault) -> Failed | None:
     for _ in range(TRIES_MAX):
         ready.fresh()
         try:
-            return failing(ready.act, fault, ready.place.root)
+            return failing(ready.act, fault, ready.place.root, alone=ready.case.alone)
         except NeverReached:
             continue
     return None
@@ -124,13 +126,13 @@ def clock_sweep(ready: Prepared, jump: timedelta, *, kills: int = 6, limit: int 
         return ready.act()
 
     ready.fresh()
-    ended = trace(with_jumps)
+    ended = trace(with_jumps, alone=ready.case.alone)
     Judge(ready, tally).here(ready.place.words_heard(), f"a jump of {jump}")
     for at in range(5, ended.stops, max(1, ended.stops // kills)):
         if tally.enough:
             break
         ready.fresh()
-        assert trace(with_jumps, kill_at=at).killed_at is not None
+        assert trace(with_jumps, kill_at=at, alone=ready.case.alone).killed_at is not None
         tally.kills += 1
         Judge(ready, tally).here(ready.place.words_heard(), f"a jump of {jump} and killed at {at}")
     return tally

@@ -173,6 +173,7 @@ def double_sweep(ready: Prepared, *, every: int = 1, judge_every: int = 1, first
                 heard=ready.place.answered,
                 lively=ready.case.lively,
                 everything=ready.case.followed,
+                alone=ready.case.alone,
             )
         except AssertionError as error:
             tally.violations.append(f"{ready.case}, {where}: {error}")
@@ -198,6 +199,7 @@ def states_after(ready: Prepared, *, everything: bool = False) -> States:
         heard=place.heard,
         lively=case.lively,
         everything=everything or case.followed,
+        alone=case.alone,
         ends_with=case.ends_with,
     )
 
@@ -230,7 +232,7 @@ def kill_sweep(
     tally = Tally(limit=limit)
     ready.fresh()
     everything = keeper_too and ready.case.followed
-    stops = _stops(ready.act, ready.case.ends_with, everything=everything)
+    stops = _stops(ready, ready.act, ready.case.ends_with, everything=everything)
     chosen = [stop.number for stop in stops if only is None or stop.name in only]
     if most is not None:
         every = max(every, -(-len(chosen) // most))
@@ -263,28 +265,28 @@ def _kill_sooner_or_later(ready: Prepared, number: int, tally: Tally, *, everyth
     for _ in range(TRIES_MAX - 1 if varies(ready) else 0):
         ready.fresh()
         with contextlib.suppress(NeverReached):
-            _kill(ready.act, number, tally, everything=everything)
+            _kill(ready, ready.act, number, tally, everything=everything)
             return
     ready.fresh()
-    _kill(ready.act, number, tally, everything=everything)
+    _kill(ready, ready.act, number, tally, everything=everything)
 
 
 def double_kill_sweep(ready: Prepared, *, every: int, second_every: int) -> Tally:
     """Killed for real, and its recovery killed for real."""
     tally = Tally()
     ready.fresh()
-    stops = _stops(ready.act, ready.case.ends_with)
+    stops = _stops(ready, ready.act, ready.case.ends_with)
     for first in range(every // 2, len(stops), every):
         for second in _seconds(ready, first, second_every):
             ready.fresh()
             try:
-                _kill(ready.act, first, tally)
+                _kill(ready, ready.act, first, tally)
             except NeverReached:
                 if ready.case.waits:
                     continue
                 raise
             try:
-                _kill(_quietly(ready.carry_on), second, tally)
+                _kill(ready, _quietly(ready.carry_on), second, tally)
             except NeverReached:
                 continue  # this time less was left to do
             Judge(ready, tally).here(b"", f"killed at stop {first}, then at {second} of the recovery")
@@ -296,19 +298,19 @@ def double_kill_sweep(ready: Prepared, *, every: int, second_every: int) -> Tall
 def _seconds(ready: Prepared, first: int, every: int) -> range:
     ready.fresh()
     with contextlib.suppress(NeverReached) if ready.case.waits else contextlib.nullcontext():
-        killed(ready.act, first)
-    return range(every // 2, len(_stops(_quietly(ready.carry_on), (0,))), every)
+        killed(ready.act, first, alone=ready.case.alone)
+    return range(every // 2, len(_stops(ready, _quietly(ready.carry_on), (0,))), every)
 
 
-def _stops(work: Work, ends_with: tuple[int, ...], *, everything: bool = False) -> list[Stop]:
+def _stops(ready: Prepared, work: Work, ends_with: tuple[int, ...], *, everything: bool = False) -> list[Stop]:
     found: list[Stop] = []
-    ended = trace(work, on_stop=found.append, everything=everything)
+    ended = trace(work, on_stop=found.append, everything=everything, alone=ready.case.alone)
     assert ended.exit_code in ends_with, f"it ended with {ended.exit_code}: {ended.error}"
     return found
 
 
-def _kill(work: Work, number: int, tally: Tally, *, everything: bool = False) -> None:
-    ended = killed(work, number, everything=everything)
+def _kill(ready: Prepared, work: Work, number: int, tally: Tally, *, everything: bool = False) -> None:
+    ended = killed(work, number, everything=everything, alone=ready.case.alone)
     assert ended.exit_code == -signal.SIGKILL and ended.killed_at is not None
     tally.kills += 1
     tally.boundaries += 1
@@ -328,6 +330,7 @@ def recorded(ready: Prepared, *, lost_sync: int | None = None) -> Recording:
         lost_sync=lost_sync,
         ends_with=case.ends_with,
         everything=case.lively,
+        alone=case.alone,
     )
 
 

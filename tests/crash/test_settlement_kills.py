@@ -163,12 +163,12 @@ SLOW = ("undeclared", "outputs", "probed", "idempotent")
 @pytest.mark.req("NFR-040b-11", "POL-GOAL-01", "FR-040b-35")
 @pytest.mark.parametrize("kind", STEPS)
 def test_acode_killed_at_the_boundaries_of_a_step(ground: Path, kind: str) -> None:
-    sweep(Trial(ground, kind), 14 if kind in QUICK else 7, keeper_too=False)
+    sweep(Trial(ground, kind), 8 if kind in QUICK else 5, keeper_too=False)
 
 
 @pytest.mark.parametrize("kind", SLOW)
 def test_acode_and_all_it_started_killed_at_the_boundaries_of_a_command(ground: Path, kind: str) -> None:
-    sweep(Trial(ground, kind), 7, keeper_too=True)
+    sweep(Trial(ground, kind), 5, keeper_too=True)
 
 
 @pytest.mark.release

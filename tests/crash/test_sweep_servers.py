@@ -47,12 +47,12 @@ def test_a_session_that_comes_down_is_whole_after_a_kill_a_power_cut_or_a_sick_d
     prepare: Prepare, tell: Tell
 ) -> None:
     ready = prepare(CASES["pull"])
-    total = snapshot_sweep(ready, every=7)
+    total = snapshot_sweep(ready, every=12)
     search = Search(
-        exhaustive_pieces_max=2, random_choices=1, name_choices_max=4, sector_bytes=4096, every_op=18, every_state=3
+        exhaustive_pieces_max=2, random_choices=1, name_choices_max=4, sector_bytes=4096, every_op=30, every_state=3
     )
     total.add(power_sweep(ready, search))
-    total.add(fault_sweep(ready, spread(faults_of(ready), 12)))
+    total.add(fault_sweep(ready, spread(faults_of(ready), 6)))
     tell("pull: snapshots, power cuts and failing calls", total)
     assert total.violations == []
     assert total.states and total.faults
@@ -62,8 +62,8 @@ def test_an_agent_killed_anywhere_asks_and_does_everything_once(prepare: Prepare
     total = Tally()
     for case in AGENT:
         ready = prepare(case)
-        total.add(snapshot_sweep(ready, every=106))
-        total.add(kill_sweep(ready, every=106, first=5, only=TALK))
+        total.add(snapshot_sweep(ready, every=160))
+        total.add(kill_sweep(ready, every=160, first=5, only=TALK))
     tell("an agent: snapshots and real kills", total)
     assert total.violations == []
     assert total.kills >= 2

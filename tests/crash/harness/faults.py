@@ -71,7 +71,7 @@ class Failed:
 
 
 def possible_faults(
-    work: Work, below: Path, *, ends_with: tuple[int, ...] = (0,), helpers: bool = False
+    work: Work, below: Path, *, ends_with: tuple[int, ...] = (0,), helpers: bool = False, alone: bool = False
 ) -> list[Fault]:
     """Every plausible error of every call of an undisturbed run on these files, once and for ever."""
     found: list[Fault] = []
@@ -88,13 +88,20 @@ def possible_faults(
                 found.append(replace(fault, forever=True))
         counts[stop.name] += 1
 
-    ended = trace(work, on_stop=note, wanted=_calls_on(below, helpers=helpers), everything=helpers)
+    ended = trace(
+        work,
+        on_stop=note,
+        wanted=_calls_on(below, helpers=helpers),
+        everything=helpers,
+        alone=alone,
+        calls=PLAUSIBLE,
+    )
     if ended.exit_code not in ends_with:
         raise AssertionError(f"the undisturbed run ended with {ended.exit_code}:\n{ended.error}")
     return found
 
 
-def failing(work: Work, fault: Fault, below: Path) -> Failed:
+def failing(work: Work, fault: Fault, below: Path, *, alone: bool = False) -> Failed:
     """Run the work with this fault."""
     injector = _Injector(fault)
     calls_on = _calls_on(below, helpers=fault.helpers)
@@ -103,6 +110,8 @@ def failing(work: Work, fault: Fault, below: Path) -> Failed:
         on_stop=injector,
         wanted=lambda stop: stop.name == fault.call and calls_on(stop),
         everything=fault.helpers,
+        alone=alone,
+        calls={fault.call},
     )
     if injector.hits == 0:
         raise NeverReached(f"{fault}: the run made only {injector.seen} such calls\n{ended.error}")

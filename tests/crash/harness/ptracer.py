@@ -2,8 +2,9 @@
 
 The child is forked, so that a run costs milliseconds. All its threads are followed; processes that it starts are not,
 and live on when it is killed, as they would without us. With `everything` they are followed too, stopped at their own
-calls and killed with it, as a machine that goes down would do. A kill that was asked for and never happened is an
-error: a sweep that kills nothing proves nothing.
+calls and killed with it, as a machine that goes down would do. Work that is `alone` starts no process: then, as with
+`everything`, the kernel itself passes over the calls at which nothing is wanted. A kill that was asked for and never
+happened is an error: a sweep that kills nothing proves nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -28,6 +29,7 @@ from tests.crash.harness.kernel import (
     CONT,
     EXITKILL,
     GET_SYSCALL_INFO,
+    SECCOMP_EVENT,
     SETOPTIONS,
     SYSCALL,
     SYSCALL_STOP,
@@ -35,6 +37,7 @@ from tests.crash.harness.kernel import (
     TRACEEXEC,
     TRACEFORK,
     TRACEME,
+    TRACESECCOMP,
     TRACESYSGOOD,
     TRACEVFORK,
     TRAP,
@@ -42,6 +45,7 @@ from tests.crash.harness.kernel import (
     ptrace,
     set_register,
     set_registers,
+    stop_at,
 )
 
 Phase = Literal["entry", "exit"]
@@ -51,6 +55,7 @@ REFUSED, RAISED = 97, 70
 ERROR_BYTES_MAX = 32_000
 PATH_BYTES_MAX = 4096
 LOOK_EVERY_S = 0.0002
+AT_ENTRY, AT_FILTER = 1, 3  # what the kernel says of a stop
 
 
 class PtraceImpossible(RuntimeError):
@@ -98,12 +103,16 @@ class Stop:
         match self.name:
             case "creat":
                 return os.O_CREAT | os.O_WRONLY | os.O_TRUNC
-            case "open":
-                return self.args[1]
             case "openat2":
                 return self.word(self.args[2])
             case _:
-                return self.args[2]
+                return self.args[syscalls.OPEN_FLAGS[self.name]]
+
+    def starts_a_process(self) -> bool:
+        if self.name not in syscalls.PROCESSES:
+            return False
+        flags = {"clone": lambda: self.args[0], "clone3": lambda: self.word(self.args[0])}.get(self.name, lambda: 0)
+        return not flags() & syscalls.CLONE_THREAD
 
     def descriptor_path(self, descriptor: int) -> str:
         """What the descriptor stands for, or nothing if it is closed."""
@@ -191,13 +200,25 @@ def trace(
     kill_at: int | None = None,
     wanted: Wanted = changes_something,
     everything: bool = False,
+    alone: bool = False,
+    calls: Collection[str] | None = None,
 ) -> Ended:
     """Run the work to its end, or to the stop with this number, where it is killed with all its threads.
 
     `everything`: the stops of the processes that it starts count too, and these are killed where it is, or ends.
+    `alone`: it starts none, or this is an error. `calls`: the names of all that may be wanted.
     """
-    child, errors = _start(work, everything=everything)
-    run = _Run(child=child, wanted=wanted, on_stop=on_stop, kill_at=kill_at, everything=everything)
+    filtered = (alone or everything) and (calls is not None or wanted is changes_something)
+    child, errors = _start(_stopped_only_at(calls, work) if filtered else work, everything=everything)
+    run = _Run(
+        child=child,
+        wanted=wanted,
+        on_stop=on_stop,
+        kill_at=kill_at,
+        everything=everything,
+        alone=alone,
+        filtered=filtered,
+    )
     try:
         status = run.follow()
     finally:
@@ -216,9 +237,11 @@ def stops_of(work: Work, *, wanted: Wanted = changes_something) -> list[Stop]:
     return found
 
 
-def killed(work: Work, at: int, *, wanted: Wanted = changes_something, everything: bool = False) -> Ended:
+def killed(
+    work: Work, at: int, *, wanted: Wanted = changes_something, everything: bool = False, alone: bool = False
+) -> Ended:
     """Run the work and kill it at this stop; it must get there and must die of it."""
-    ended = trace(work, kill_at=at, wanted=wanted, everything=everything)
+    ended = trace(work, kill_at=at, wanted=wanted, everything=everything, alone=alone)
     if ended.killed_at is None or ended.exit_code != -signal.SIGKILL:
         raise NeverReached(
             f"stop {at} was not reached: the run had {ended.stops} stops, status {ended.exit_code}\n{ended.error}"
@@ -258,6 +281,8 @@ class _Run:
     on_stop: OnStop | None
     kill_at: int | None
     everything: bool = False
+    alone: bool = False
+    filtered: bool = False  # by the kernel: a call of which nothing is wanted makes no stop
     stops: int = 0
     killed_at: Stop | None = None
     over: bool = False
@@ -312,7 +337,7 @@ class _Run:
             begun = begun_by(thread)
             if begun not in self.threads:
                 self.coming.add(begun)
-        if number == SYSCALL_STOP:
+        if number == SYSCALL_STOP or (event == SECCOMP_EVENT and not self.finished):
             if self._at_system_call(thread):
                 self._go_on(thread)
         elif thread not in self.threads:
@@ -326,7 +351,8 @@ class _Run:
             self._go_on(thread, 0 if event or number == TRAP else number)
 
     def _go_on(self, thread: int, number: int = 0) -> None:
-        ptrace(CONT if self.finished else SYSCALL, thread, None, number)
+        to_the_next = not self.finished and (not self.filtered or self.threads.get(thread) is not None)
+        ptrace(SYSCALL if to_the_next else CONT, thread, None, number)
 
     def _at_system_call(self, thread: int) -> bool:
         """False if the program was killed here."""
@@ -348,8 +374,7 @@ class _Run:
         info = ctypes.create_string_buffer(88)
         if ptrace(GET_SYSCALL_INFO, thread, 88, ctypes.addressof(info)) <= 0:
             return None
-        kind = info.raw[0]
-        if kind == 1:
+        if info.raw[0] in (AT_ENTRY, AT_FILTER):
             number, *args = struct.unpack_from("=7Q", info.raw, 24)
             stop = self._entry(thread, number, tuple(args))
             self.threads[thread] = stop
@@ -374,7 +399,28 @@ class _Run:
             return None
         process = thread if self.everything else self.child
         stop = Stop(number=self.stops, phase="entry", name=name, args=args, process=process, thread=thread)
+        if self.alone and stop.starts_a_process():
+            raise AssertionError("it is said to be alone, and starts a process")
         return stop if self.wanted(stop) else None
+
+
+def _stopped_only_at(calls: Collection[str] | None, work: Work) -> Work:
+    """The same, stopped by the kernel at these calls only, or where `changes_something` may be true."""
+    numbers = syscalls.NUMBERS
+    flags: dict[int, tuple[int, int]] = {}
+    if calls is None:
+        calls = syscalls.CHANGING | {"creat", "openat2"}
+        flags = {
+            numbers[name]: (at, syscalls.CHANGING_FLAGS) for name, at in syscalls.OPEN_FLAGS.items() if name in numbers
+        }
+    # What starts a process is looked at, so that work that is not alone is noticed.
+    chosen = sorted(numbers[name] for name in {*calls, *syscalls.PROCESSES} if name in numbers)
+
+    def stopped() -> object:
+        stop_at(syscalls.MACHINE, chosen, flags)
+        return work()
+
+    return stopped
 
 
 def _start(work: Work, *, everything: bool) -> tuple[int, int]:
@@ -394,7 +440,7 @@ def _start(work: Work, *, everything: bool) -> tuple[int, int]:
             "the kernel refuses ptrace (a container's seccomp profile, or kernel.yama.ptrace_scope=3)"
         )
     also = TRACEFORK | TRACEVFORK | TRACEEXEC if everything else 0
-    ptrace(SETOPTIONS, child, None, TRACESYSGOOD | TRACECLONE | EXITKILL | also)
+    ptrace(SETOPTIONS, child, None, TRACESYSGOOD | TRACESECCOMP | TRACECLONE | EXITKILL | also)
     return child, reading
 
 

@@ -69,6 +69,7 @@ def record(
     lost_sync: int | None = None,
     ends_with: tuple[int, ...] = (0,),
     everything: bool = False,
+    alone: bool = False,
 ) -> Recording:
     """Run the work; what it writes to the file `heard`, outside the directory, counts as told to somebody.
 
@@ -80,7 +81,7 @@ def record(
         root=os.path.realpath(root), heard=os.path.realpath(heard) if heard else "", syncs_until_loss=lost_sync
     )
     before = Snapshot.of(root)
-    ended = trace(work, on_stop=recorder, everything=everything)
+    ended = trace(work, on_stop=recorder, everything=everything, alone=alone)
     if ended.exit_code not in ends_with and lost_sync is None:
         raise AssertionError(f"the recorded run ended with {ended.exit_code}:\n{ended.error}")
     if lost_sync is not None and not any(op.kind == "sync_lost" for op in recorder.ops):

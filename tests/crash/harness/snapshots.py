@@ -22,6 +22,7 @@ from tests.crash.harness.ptracer import Ended, Stop, Work, trace
 
 REBUILT_SUFFIX = "-shm"
 SYNCING = frozenset({"fsync", "fdatasync", "sync", "syncfs"})
+WRITING = frozenset({"write", "pwrite64", "writev", "pwritev", "pwritev2", "ftruncate", "fallocate"})
 LOOKS_MAX = 1_000
 CLOCK_STANDS_NS = 50_000_000
 
@@ -92,10 +93,29 @@ class Looks:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._real_root = os.path.realpath(root)
         self._known: dict[str, Known] = {}
 
     def snapshot(self) -> Snapshot:
         return Snapshot(entries=dict(_entries(os.fspath(self.root), "", self._file)))
+
+    def after(self, stop: Stop, before: Snapshot) -> Snapshot:
+        """Only the program changes something here: where its call wrote to one file, the rest is as it was before."""
+        if stop.name not in WRITING:
+            return self.snapshot()
+        written = stop.path()
+        path = os.path.relpath(written, self._real_root)
+        if path.startswith("../"):
+            return before  # somewhere else, or to somebody
+        known = before.entries.get(path)
+        if known is None or known.kind != "file" or not os.path.exists(written):
+            return self.snapshot()
+        about = os.stat(written)
+        return (
+            Snapshot(entries={**before.entries, path: _file(written, about)})
+            if about.st_nlink == 1
+            else self.snapshot()
+        )
 
     def at_rest(self) -> Snapshot:
         """Others write here: two looks that agree have seen one moment, and not a mixture of several."""
@@ -183,6 +203,7 @@ def states_of(
     heard: Path | None = None,
     lively: bool = False,
     everything: bool = False,
+    alone: bool = False,
     ends_with: tuple[int, ...] = (0,),
 ) -> States:
     """Run the work once, undisturbed, and keep every state of the directory that a kill could leave.
@@ -192,17 +213,19 @@ def states_of(
     """
     seen: dict[bytes, State] = {}
     looks = Looks(root)
+    last: Snapshot | None = None
 
     def keep(stop: Stop) -> None:
+        nonlocal last
         if seen and (stop.phase == "entry" or (stop.name in SYNCING and (everything or not lively))):
             return  # nothing of its own can have changed since the stop before; what others did is seen at the next one
         words = heard.read_bytes() if heard is not None and heard.exists() else b""
-        snapshot = looks.at_rest() if lively else looks.snapshot()
+        last = snapshot = looks.at_rest() if lively else looks.after(stop, last) if last else looks.snapshot()
         key = snapshot.digest + len(words).to_bytes(8, "big")
         if key not in seen:
             seen[key] = State(stop=stop, disk=snapshot, heard=words)
 
-    ended = trace(work, on_stop=keep, everything=everything)
+    ended = trace(work, on_stop=keep, everything=everything, alone=alone)
     if ended.exit_code not in ends_with:
         raise AssertionError(f"the undisturbed run ended with {ended.exit_code}:\n{ended.error}")
     return States(stops=ended.stops, ended=ended, distinct=list(seen.values()))

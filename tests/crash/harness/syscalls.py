@@ -34,6 +34,10 @@ OPENING = frozenset({"open", "creat", "openat", "openat2"})
 READING = frozenset({"read", "pread64", "fstat", "newfstatat", "getdents64", "flock"})
 CHANGING = frozenset(_X86_64) - OPENING - READING
 CHANGING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+# Where the flags of a call that opens stand; those of openat2 lie in memory.
+OPEN_FLAGS = {"open": 1, "openat": 2}
+PROCESSES = frozenset({"fork", "vfork", "clone", "clone3"})
+CLONE_THREAD = 0x10000
 
 # Where a call's path stands among its arguments: (directory descriptor or None, path).
 PATHS: dict[str, tuple[int | None, int]] = {
