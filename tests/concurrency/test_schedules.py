@@ -224,7 +224,7 @@ PLANTED: list[Planted] = [
 ]
 
 
-SLOW = (deleting_the_file_on_release, no_fence, anchoring_without_a_fence)  # reported as surely, and later than the others
+SLOW = (deleting_the_file_on_release, no_fence, anchoring_without_a_fence)  # reported as surely, and later
 
 
 @pytest.mark.parametrize(

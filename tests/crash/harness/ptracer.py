@@ -109,10 +109,13 @@ class Stop:
                 return self.args[syscalls.OPEN_FLAGS[self.name]]
 
     def starts_a_process(self) -> bool:
-        if self.name not in syscalls.PROCESSES:
-            return False
-        flags = {"clone": lambda: self.args[0], "clone3": lambda: self.word(self.args[0])}.get(self.name, lambda: 0)
-        return not flags() & syscalls.CLONE_THREAD
+        match self.name:
+            case "clone":
+                return not self.args[0] & syscalls.CLONE_THREAD
+            case "clone3":
+                return not self.word(self.args[0]) & syscalls.CLONE_THREAD
+            case _:
+                return self.name in syscalls.PROCESSES
 
     def descriptor_path(self, descriptor: int) -> str:
         """What the descriptor stands for, or nothing if it is closed."""
