@@ -160,6 +160,19 @@ def test_every_answer_carries_the_headers_that_bind_the_browser(served: Served) 
         assert headers["referrer-policy"] == "same-origin"
 
 
+def test_a_browser_may_keep_the_style_and_the_script_under_the_address_that_names_their_content(served: Served) -> None:
+    cookie = served.cookie()
+    _, _, page = served.request("GET", "/", Cookie=cookie)
+    named = re.findall(r'(?:href|src)="(/static/page\.(?:css|js)\?[0-9a-f]+)"', page)
+    assert len(named) == 2
+    for address in named:
+        _, headers, _ = served.request("GET", address, Cookie=cookie)
+        assert "immutable" in headers["cache-control"] and "public" not in headers["cache-control"]
+        _, headers, _ = served.request("GET", f"{address}0", Cookie=cookie)
+        assert headers["cache-control"] == "no-store"
+        assert served.request("GET", address)[0] == 403
+
+
 def test_strange_addresses_are_answered_and_never_crash(served: Served) -> None:
     cookie, address = served.cookie(), session_address(served)
     place = address.split("/")[2]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -217,7 +218,10 @@ def finished_steps(store: Store, session_id: str) -> list[tuple[str, int]]:
     with store.one_view():
         number = store.base(session_id) // SEQ_SPAN
         found = dict(store.db.execute("SELECT step, seq FROM finished WHERE session = ? ORDER BY seq", (number,)))
-        return sorted({**found, **_tail(store, session_id)}.items(), key=lambda one: one[1])
+        behind = _tail(store, session_id)
+    for again in found.keys() & behind.keys():
+        del found[again]
+    return [*found.items(), *sorted(behind.items(), key=itemgetter(1))]
 
 
 def _tail(store: Store, session_id: str) -> dict[str, int]:

@@ -30,6 +30,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+KEPT_FOR_EVER = "private, max-age=31536000, immutable"  # only for what shows nothing of a session
 
 UI = Command("ui")
 Refusal = Literal["host", "cookie", "origin", "read_only"]

@@ -18,7 +18,7 @@ from acode.plan import Action
 from acode.policy import Decision
 from acode.store.verification import Verified
 from acode.text.durations import ago, count
-from acode.ui import views
+from acode.ui import static_files, views
 from acode.ui.answers import Asked
 from acode.ui.axis import Axis
 from acode.ui.guards import Guards
@@ -68,8 +68,8 @@ def frame(title: str, body: Html, *, live: str = "", mark: str = "", crumbs: Seq
             el("meta", name="viewport", content="width=device-width, initial-scale=1"),
             el("meta", name="color-scheme", content="light dark"),
             el("title", f"{title} · acode"),
-            el("link", rel="stylesheet", href="/static/page.css"),
-            el("script", src="/static/page.js", defer=True),
+            el("link", rel="stylesheet", href=static_files.address("page.css")),
+            el("script", src=static_files.address("page.js"), defer=True),
         ),
         el(
             "body",

@@ -10,9 +10,7 @@ import base64
 import hashlib
 from collections.abc import Iterator
 from datetime import datetime
-from functools import cache
 from itertools import groupby
-from pathlib import Path
 
 import msgspec
 
@@ -23,7 +21,7 @@ from acode.events import types as ev
 from acode.store.store import Store
 from acode.store.verification import Verified
 from acode.text.durations import stamp
-from acode.ui import views
+from acode.ui import static_files, views
 from acode.ui.axis import Axis
 from acode.ui.evidence import anchors_of, diff_of
 from acode.ui.html import Html, el, join
@@ -116,7 +114,7 @@ def document(seen: Seen, words: Words, now: datetime) -> str:
 
 def page(title: str, body: Html) -> str:
     """One file that needs nothing else: its style is in it, and its policy allows nothing but that style."""
-    css = style()
+    css = static_files.content("page.css").decode()
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     return "<!doctype html>\n" + el(
@@ -133,11 +131,6 @@ def page(title: str, body: Html) -> str:
         el("body", body, class_="report"),
         lang="en",
     )
-
-
-@cache
-def style() -> str:
-    return (Path(__file__).parent / "static" / "page.css").read_text(encoding="utf-8")
 
 
 def steps_section(rows: list[StepRow], axis: Axis | None, outputs: dict[str, str], words: Words) -> Html:

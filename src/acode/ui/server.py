@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,7 +17,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import (
-    FileResponse,
     HTMLResponse,
     PlainTextResponse,
     RedirectResponse,
@@ -37,12 +35,12 @@ from acode.events.definition import Approve, describe_in_full, execution_order
 from acode.plan import covered_by
 from acode.state import Session
 from acode.store.store import Store
-from acode.ui import answers, pages
+from acode.ui import answers, pages, static_files
 from acode.ui.axis import Axis
 from acode.ui.change_watch import LIST_TICK_EVERY_S, Watched, changes, mark_of
 from acode.ui.conversation import conversation_body, turns_of
 from acode.ui.evidence import anchors_of
-from acode.ui.guards import HEADERS, IN_WORDS, Guards
+from acode.ui.guards import HEADERS, IN_WORDS, KEPT_FOR_EVER, Guards
 from acode.ui.html import el
 from acode.ui.log_window import last_events
 from acode.ui.pages import Listed, Remote, SessionPage
@@ -59,8 +57,6 @@ if TYPE_CHECKING:
 TRAIL_EVENTS = 200
 CONVERSATION_EVENTS = 400
 TRAIL_SHOWN_MAX = 80
-STATIC = Path(__file__).parent / "static"
-STATIC_FILES = {"page.css": "text/css", "page.js": "text/javascript"}
 
 ListRemote = Callable[[], list[Remote]]
 LookAtFleet = Callable[[], "Overview"]
@@ -326,9 +322,14 @@ class Server:
 
     async def static(self, request: Request) -> Response:
         name = request.path_params["name"]
-        if name not in STATIC_FILES:
+        if name not in static_files.MEDIA_TYPES:
             return PlainTextResponse("not found", status_code=404)
-        return FileResponse(STATIC / name, media_type=STATIC_FILES[name])
+        may_keep = request.url.query == static_files.digest(name)
+        return Response(
+            static_files.content(name),
+            media_type=static_files.MEDIA_TYPES[name],
+            headers={"Cache-Control": KEPT_FOR_EVER} if may_keep else None,
+        )
 
 
 # What is read.
@@ -417,7 +418,8 @@ class Guarded:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
-                    headers[name] = value
+                    if headers.get(name) != KEPT_FOR_EVER:
+                        headers[name] = value
             await send(message)
 
         await (response or self.app)(scope, receive, with_headers)
