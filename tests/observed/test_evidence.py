@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.driver import Acode
+from tests.driver import Acode, wait_for_deaths
 from tests.observed.test_inspect import only
 from tests.transcripts import NAMING, Edit, Event, Prompt, Read, Run, Write, write_session
 
@@ -158,7 +158,7 @@ def test_a_command_that_outlived_its_agent_is_found_by_its_words(
         finally:
             children = psutil.Process(running.pid).children()
             os.killpg(running.pid, signal.SIGKILL)
-            psutil.wait_procs(children)
+            wait_for_deaths(children)
     assert only(acode, agent)["calls"][0]["outcome"] == "unknown"
 
 
