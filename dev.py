@@ -47,7 +47,7 @@ DEV = ROOT / ".dev"
 PYTHON_MIN, PYTHON_NEWEST = (3, 11), (3, 14)
 ENVIRONMENTS_KEPT_MAX = 12
 LOG_TAIL_LINES = 25
-WORKERS = min(os.cpu_count() or 1, 6) + 2  # two more than can work: many tests wait for a process, a server, a clock
+WORKERS = min(os.cpu_count() or 1, 6) + 4  # more than can work: many tests wait for a process, a server, a clock
 # Long tests come first (tests/conftest.py), and a worker that is done takes over from the others.
 TOGETHER = ["-n", str(WORKERS), "--dist", "worksteal", "--inline-snapshot=disable"]
 
