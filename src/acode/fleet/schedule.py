@@ -68,7 +68,8 @@ def outcome_of(end: End, *, lease_s: float, cooldown_s: dict[str, float] | None 
         state: Literal["done", "failed", "cancelled"] = STATE_OF_END[end.state]  # type: ignore[assignment]
         return Over(state=state, exit_code=code or 0, why=words)
     if code is None:
-        return Again(after_s=cooldown["process_crash"], why=f"its process was killed by {end.signal}", died=True)
+        by = f"was killed by {end.signal}" if end.signal else "and the one that started it were killed"
+        return Again(after_s=cooldown["process_crash"], why=f"its process {by}", died=True)
     if code == CoolingDown.exit_code:
         return Again(after_s=end.retry_after_s or 0.0, why=words or "cool-down")
     if code == HELD and end.doubted:

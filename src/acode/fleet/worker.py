@@ -28,6 +28,7 @@ from acode.fleet.queue import Job, queue_names
 from acode.fleet.renewal import Renewal
 from acode.fleet.schedule import Again, Outcome, Parked
 from acode.fleet.server import FleetServer, Member, opened_fleet
+from acode.fleet.start_attempt import AttemptStarter
 from acode.fleet.timetable import submit_due
 from acode.log_file import log_of
 from acode.notify import Alerts
@@ -70,6 +71,7 @@ class Worker:
             "version": __version__,
         }
         self._renewal = Renewal(world, station.lease_s, about, self._heard)
+        self._starter = AttemptStarter(world.env)
         self._health = Health(station.root, world.env)
         # A worker has no workspace with a log of its own: what it has to say goes where its other lines go.
         self._alerts = Alerts(world, log_of(world), lambda session, problem: say(f"Session {session[-8:]}: {problem}"))
@@ -91,6 +93,7 @@ class Worker:
             self._hand_back()
         finally:
             self._renewal.close()
+            self._starter.close()
             self._alerts.close()
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -143,7 +146,7 @@ class Worker:
             self._end(job, member, Again(after_s=RETRY_S, why="it is still being handed back"))
             return
         attempt = Attempt(
-            *(self._world, self._places, self._renewal),
+            *(self._world, self._places, self._renewal, self._starter),
             job=job,
             member=member,
             lease_s=self._station.lease_s,
