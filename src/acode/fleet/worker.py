@@ -75,7 +75,7 @@ class Worker:
         self._health = Health(station.root, world.env)
         # A worker has no workspace with a log of its own: what it has to say goes where its other lines go.
         self._alerts = Alerts(world, log_of(world), lambda session, problem: say(f"Session {session[-8:]}: {problem}"))
-        self._looked_at = 0.0
+        self._look_at = 0.0
 
     def work(self) -> int:
         """Until somebody asks it to end; then its sessions are handed back."""
@@ -115,9 +115,9 @@ class Worker:
                 if job is not None:
                     self._begin(server, job)
                 elif self._has_room():
-                    server.queue.wait(POLL_S)
+                    server.queue.wait(self._until_look_s())
                 else:
-                    self._pause(POLL_S)
+                    self._pause(self._until_look_s())
 
     def _hand_back_unheard(self, server: FleetServer) -> None:
         """The line before this one may have broken between the server's answer and us."""
@@ -163,17 +163,22 @@ class Worker:
             return len(self._running) < self._station.slots
 
     def _look_after_dead(self, server: FleetServer) -> None:
+        """Every sixth of a lease, and at the moment when that of a silent one ends."""
         lease_s = self._station.lease_s
-        if time.monotonic() - self._looked_at < lease_s / 6:
+        if time.monotonic() < self._look_at:
             return
-        self._looked_at = time.monotonic()
-        for session_id, outcome in server.requeue_stalled(lease_s):
+        found = server.requeue_stalled(lease_s)
+        self._look_at = time.monotonic() + min(lease_s / 6, found.next_in_s or lease_s)
+        for session_id, outcome in found.moved:
             self._say(f"Session {session_id[-8:]} of a dead worker: {_in_words(outcome)}")
             if isinstance(outcome, Parked):
                 notify_parked(self._alerts, server.member(session_id), outcome)
         server.forget_dead_workers(lease_s * FORGET_AFTER_LEASES)
         for session_id in submit_due(self._world, server):
             self._say(f"Session {session_id[-8:]} is submitted by the timetable")
+
+    def _until_look_s(self) -> float:
+        return min(POLL_S, max(0.0, self._look_at - time.monotonic()))
 
     # A slot.
 
