@@ -25,6 +25,7 @@ from acode.fleet.furnish import furnish
 from acode.fleet.places import Places
 from acode.fleet.queue import Job
 from acode.fleet.renewal import Renewal
+from acode.fleet.repairs import with_repair
 from acode.fleet.schedule import DRAINED, FILES_MISSING, HELD, Again, End, Outcome, Over, Parked, outcome_of
 from acode.fleet.server import Held, Member
 from acode.fleet.start_attempt import AttemptProcess, AttemptStarter
@@ -101,6 +102,8 @@ class Attempt:
             outcome = self._refused(error)
         finally:
             self._renewal.let_go(self._session_id)
+        if isinstance(outcome, Parked):
+            outcome = with_repair(outcome, workspace=os.fspath(self._world.workspace), worker=self._lease.holder)
         return outcome
 
     def stop(self) -> None:
@@ -130,11 +133,10 @@ class Attempt:
             if ends_in_s is None or "given_back_at" in error.details:
                 return Parked(exit_code=HELD, why=error.message, next_action=error.hint)
             return Again(after_s=max(float(ends_in_s), 0.1), why=error.message)
-        if isinstance(error, DiskFull):
-            return Parked(exit_code=FILES_MISSING, why=error.message, next_action=error.hint)
-        if error.exit_code == 1:  # the machine's: another one may do better
+        if error.exit_code == 1 and not isinstance(error, DiskFull):  # the machine's: another one may do better
             return Again(after_s=self._lease.seconds, why=error.message, died=True)
-        return Parked(exit_code=error.exit_code, why=error.message, next_action=error.hint)
+        code = FILES_MISSING if isinstance(error, DiskFull) else error.exit_code
+        return Parked(exit_code=code, why=error.message, next_action=error.hint, error_code=error.code)
 
     def _give_back(self) -> None:
         """Where nothing of it lives here any more and the server has all of it; else the lease comes to its end."""

@@ -10,7 +10,6 @@ import hashlib
 from typing import Any
 
 from acode.errors import FleetUnsupported, SourceUnavailable
-from acode.hints import Command, Hint
 
 
 class FarStore:
@@ -38,10 +37,13 @@ class FarStore:
         except (OSError, ValueError) as error:
             raise SourceUnavailable(
                 f"file {sha256[:12]} is not in fleet.store, {self.url}: {error}",
-                hint=Hint("Give this machine access to the store, then: {}", Command("fleet retry ID")),
+                hint="Give the workers access to the store, or restore the file there from a backup.",
             ) from error
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise SourceUnavailable(f"file {sha256[:12]} in fleet.store, {self.url}, is not what its name says")
+            raise SourceUnavailable(
+                f"file {sha256[:12]} in fleet.store, {self.url}, is not what its name says",
+                hint="Restore the file there from a backup.",
+            )
         return data
 
     def _place(self, sha256: str) -> tuple[Any, str]:
