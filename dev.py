@@ -7,6 +7,7 @@
     python3 dev.py test agents [ARGS] the trials with real agents, from where they were stopped; --model: a real one too
     python3 dev.py versions           the fast subset of the tests with every other Python that is here
     python3 dev.py package            build, install with every Python here, lowest dependencies, types, workflows
+    python3 dev.py stores             files of a fleet in a bucket, with a server for the protocol of S3
     python3 dev.py build DIR          wheel and source archive, the same bytes for the same commit
     python3 dev.py quick              the static checks that `test` begins with
     python3 dev.py check              lint, format, types on three platforms, layers, dependencies, dead code
@@ -62,6 +63,7 @@ def main(argv: list[str]) -> int:
         "run": run,
         "test": test,
         "integrations": integrations,
+        "stores": stores,
         "versions": versions,
         "fast": fast,
         "package": package,
@@ -134,6 +136,13 @@ def integrations(_args: list[str] | None = None) -> int:
     """Tests with other frameworks, in an environment of their own: what those need would hold our packages back."""
     say("with LangGraph, in an environment of its own:")
     return Environment.ready("integrations")(*INTEGRATIONS)
+
+
+def stores(_args: list[str] | None = None) -> int:
+    """Tests with a bucket over the protocol of S3: its server and its client are needed by nothing else."""
+    say("with a server for buckets, in an environment of its own:")
+    place = "tests/stores"
+    return Environment.ready("stores")("-m", "pytest", "-q", "--confcutdir", place, "-p", "no:cacheprovider", place)
 
 
 FAST = ["tests/unit", "tests/store", "tests/steps/test_step_run.py", "tests/library/test_steps.py"]
