@@ -7,7 +7,6 @@
     python3 dev.py test agents [ARGS] the trials with real agents, from where they were stopped; --model: a real one too
     python3 dev.py versions           the fast subset of the tests with every other Python that is here
     python3 dev.py package            build, install with every Python here, lowest dependencies, types, workflows
-    python3 dev.py stores             files of a fleet in a bucket, with a server for the protocol of S3
     python3 dev.py build DIR          wheel and source archive, the same bytes for the same commit
     python3 dev.py quick              the static checks that `test` begins with
     python3 dev.py check              lint, format, types on three platforms, layers, dependencies, dead code
@@ -63,7 +62,6 @@ def main(argv: list[str]) -> int:
         "run": run,
         "test": test,
         "integrations": integrations,
-        "stores": stores,
         "versions": versions,
         "fast": fast,
         "package": package,
@@ -117,7 +115,7 @@ def test(args: list[str]) -> int:
     others = Environment.ready("integrations")
     say("lint, types and layers; beside them the tests with LangGraph, in an environment of its own ...")
     with ThreadPoolExecutor() as beside:
-        integrated = beside.submit(others.quietly, *INTEGRATIONS)
+        integrated = beside.submit(others.quietly, *alone("integrations"))
         failed = failed_checks(python, CHECKS_BEFORE_TESTS)
     print(integrated.result().stdout, end="", flush=True)
     failed += ["tests with LangGraph"] if integrated.result().returncode else []
@@ -128,21 +126,14 @@ def test(args: list[str]) -> int:
     return status
 
 
-ALONE = "tests/integrations"
-INTEGRATIONS = ["-m", "pytest", "-q", "--confcutdir", ALONE, "-p", "no:cacheprovider", ALONE]
+def alone(name: str) -> list[str]:
+    return ["-m", "pytest", "-q", "--confcutdir", f"tests/{name}", "-p", "no:cacheprovider", f"tests/{name}"]
 
 
-def integrations(_args: list[str] | None = None) -> int:
-    """Tests with other frameworks, in an environment of their own: what those need would hold our packages back."""
-    say("with LangGraph, in an environment of its own:")
-    return Environment.ready("integrations")(*INTEGRATIONS)
-
-
-def stores(_args: list[str] | None = None) -> int:
-    """Tests with a bucket over the protocol of S3: its server and its client are needed by nothing else."""
-    say("with a server for buckets, in an environment of its own:")
-    place = "tests/stores"
-    return Environment.ready("stores")("-m", "pytest", "-q", "--confcutdir", place, "-p", "no:cacheprovider", place)
+def integrations(args: list[str]) -> int:
+    """Tests with other frameworks, or with `stores`, in an environment of their own: it would hold our packages back."""
+    name = args[0] if args else "integrations"
+    return Environment.ready(name)(*alone(name))
 
 
 FAST = ["tests/unit", "tests/store", "tests/steps/test_step_run.py", "tests/library/test_steps.py"]
