@@ -131,7 +131,7 @@ def alone(name: str) -> list[str]:
 
 
 def integrations(args: list[str]) -> int:
-    """Tests with other frameworks, or with `stores`, in an environment of their own: it would hold our packages back."""
+    """Tests with other frameworks, or `stores`, in an environment of their own: it would hold our packages back."""
     name = args[0] if args else "integrations"
     return Environment.ready(name)(*alone(name))
 
@@ -437,7 +437,7 @@ def what_to_install(place: Path, group: str) -> list[str]:
     """pip's arguments: the project's own requirements, held to the versions of the lock file."""
     requirements, pins = place / "requirements.txt", place / "constraints.txt"
     requirements.write_text("\n".join(wanted_packages(group)) + "\n", encoding="utf-8")
-    pins.write_text("\n".join(locked_versions()) + "\n", encoding="utf-8")
+    pins.write_text("\n".join(locked_versions(group)) + "\n", encoding="utf-8")
     return ["-r", str(requirements), "-c", str(pins)]
 
 
@@ -458,10 +458,10 @@ def wanted_packages(group: str) -> list[str]:
     return wanted
 
 
-def locked_versions() -> list[str]:
-    """One pin per package; a package locked twice, for different platforms, is left to pip."""
+def locked_versions(group: str) -> list[str]:
+    """One pin per package; one that is locked twice, for different platforms, and a group that is not, is left to pip."""
     lock = ROOT / "uv.lock"
-    packages = read_toml(lock)["package"] if lock.exists() else []
+    packages = read_toml(lock)["package"] if lock.exists() and f"\n{group} = [" in lock.read_text("utf-8") else []
     versions: dict[str, set[str]] = {}
     for package in packages:
         if "registry" in package["source"]:
