@@ -459,7 +459,7 @@ def wanted_packages(group: str) -> list[str]:
 
 
 def locked_versions(group: str) -> list[str]:
-    """One pin per package; one that is locked twice, for different platforms, and a group that is not, is left to pip."""
+    """One pin per package; one locked twice, for different platforms, and a group that is not, are left to pip."""
     lock = ROOT / "uv.lock"
     packages = read_toml(lock)["package"] if lock.exists() and f"\n{group} = [" in lock.read_text("utf-8") else []
     versions: dict[str, set[str]] = {}
