@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 
 from acode.events import decode
@@ -138,6 +139,12 @@ class Fleet:
         settled = [one for one in self.events(session_id, ev.StepSettled) if one.step == step]
         allowed = [one for one in settled if one.outcome is not ev.Settled.UNKNOWN]
         assert self.lines().count(word) <= 1 + len(allowed), (self.lines(), settled)
+
+
+def processes_of_sessions(worker: Running) -> list[psutil.Process]:
+    """Those of the attempts, with the server that forks them; their commands have keepers of their own."""
+    servers = psutil.Process(worker.pid).children()
+    return [*servers, *(attempt for server in servers for attempt in server.children())]
 
 
 @contextlib.contextmanager

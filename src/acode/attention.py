@@ -20,6 +20,7 @@ IN_WORDS: dict[Attention, str] = {
     "crashed": "crashed",
     "parked": "needs you: parked",
 }
+APPROVED = "approved, to resume"
 WORKING = frozenset({State.CREATED, State.PLANNING, State.EXECUTING})
 
 
@@ -57,8 +58,15 @@ def is_asking(session: Session) -> bool:
     return session.state is State.AWAITING_APPROVAL and (waiting is None or waiting.step != session.answered_gate)
 
 
+def is_approved(session: Session) -> bool:
+    """Whether it stands at a question that a person has answered with yes, and nobody has resumed it since."""
+    return session.state is State.AWAITING_APPROVAL and not is_asking(session)
+
+
 def state_in_words(session: Session, attention: Attention | None, *, running: bool) -> str:
     """The state as people read it, in lists, status and explanations."""
     if attention is not None:
         return IN_WORDS[attention]
-    return f"{session.state} (running)" if running else str(session.state)
+    if running:
+        return f"{session.state} (running)"
+    return APPROVED if is_approved(session) else str(session.state)

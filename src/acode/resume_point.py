@@ -128,7 +128,9 @@ def classify(
     if session.state is State.PAUSED and session.pause is not None:
         return _classify_pause(session, at)
     if session.state is State.AWAITING_APPROVAL and (session.steps_from.asked or _waits_for_nothing_else(session)):
-        return Interruption(cls=None, at=at, evidence="waits for an approval")
+        given = session.waiting_for is not None and session.waiting_for.step == session.answered_gate
+        evidence = "waited for an approval, which was given" if given else "waits for an approval"
+        return Interruption(cls=None, at=at, evidence=evidence)
     if lock_touched_at is not None and lock_touched_at > at:
         at = lock_touched_at
     what = f"{last.type} of {last.step}" if last is not None and last.step else (last.type if last is not None else "")

@@ -216,4 +216,7 @@ def test_once_a_gate_is_answered_the_next_command_is_no_second_answer(acode: Aco
     assert acode("session", "approve", name).exit_code == 0
     assert [acode(*words).stdout.rstrip().endswith(f"Next: acode resume {name}") for words in looks] == [True] * 3
     assert acode("explain", name, "--json").json["needs_human"] is False
+    shown = [acode("session", "list").stdout, acode("status", name).stdout, acode("explain", name).stdout]
+    assert ["approved, to resume" in text and "waits for an approval" not in text for text in shown] == [True] * 3
+    assert acode("status", name, "--json").json["state"] == "AWAITING_APPROVAL", "for programs nothing changes"
     assert acode("resume", name, "--yes").exit_code == 0

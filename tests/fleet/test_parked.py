@@ -212,3 +212,37 @@ tasks:
     assert asked.json["ended"] is False
     fleet.wait(session_id, "cancelled")
     assert [one.reason for one in fleet.events(session_id, ev.SessionCancelled)] == ["wrong"]
+
+
+LEAVES_FILES = """
+title: Leaves files
+tasks:
+  - title: Work
+    steps:
+      - run: "echo whole > out.txt; echo begun >> {place}/ledger; while [ ! -e {place}/go ]; do sleep 0.1; done"
+        outputs: [out.txt]
+        probe: exit 7
+      - run: "cat out.txt >> {place}/ledger"
+"""
+
+
+def test_a_step_whose_files_are_on_a_dead_machine_cannot_be_taken_as_done_and_is_done_again(fleet: Fleet) -> None:
+    """A log that says that its files are there would be wrong: nobody has them but the machine of the dead worker."""
+    session_id = fleet.submit(LEAVES_FILES.format(place=fleet.place))
+    worker = fleet.host("one", hasty=True).work()
+    fleet.until(lambda: fleet.lines() == ["begun"])
+    worker.kill_everything()
+    fleet.host("two", hasty=True).work()
+    assert fleet.wait(session_id, "parked")["ended_with"] == 19
+    before = len(fleet.events(session_id, object))
+    refused = fleet.laptop("session", "resolve", session_id[-8:], "work.1", "--applied", "--json")
+    error = refused.json["error"]
+    assert refused.exit_code == 2 and "out.txt" in error["message"], error
+    assert f"session resolve {session_id[-8:]} work.1 --retry" in error["hint"], error
+    assert fleet.row(session_id)["state"] == "parked", "nothing follows from an answer that was not taken"
+    assert len(fleet.events(session_id, object)) == before, "and nothing is recorded"
+    (fleet.place / "go").touch()
+    answered = fleet.laptop("session", "resolve", session_id[-8:], "work.1", "--retry", "--json")
+    assert (answered.exit_code, answered.json["queued"]) == (0, True), answered
+    fleet.wait(session_id, "done")
+    assert fleet.lines() == ["begun", "begun", "whole"]

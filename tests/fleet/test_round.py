@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
 import pytest
 
 from acode.events import types as ev
 from tests.driver import Running
-from tests.fleets import Fleet, Host, temporary_fleet
+from tests.fleets import Fleet, Host, processes_of_sessions, temporary_fleet
 from tests.machines import socket_of
 from tests.networks import Link, links_to, namespaces_work
 from tests.postgres import Server
@@ -160,10 +159,10 @@ class Round:
             if kind == "everything":
                 worker.kill_everything()
             else:
-                children = psutil.Process(worker.pid).children() if kind == "processes" else []
+                processes = processes_of_sessions(worker) if kind == "processes" else []
                 worker.kill()
-                for child in children:
-                    child.kill()
+                for process in processes:
+                    process.kill()
             self.workers[number] = self.hosts[number].work("--slots", "3")
 
 

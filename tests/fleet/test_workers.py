@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from acode.events import types as ev
-from tests.fleets import Fleet
+from tests.fleets import Fleet, processes_of_sessions
 
 
 def slow(fleet: Fleet, *, how: str = "") -> str:
@@ -72,9 +72,9 @@ def test_a_command_whose_worker_alone_was_killed_is_stopped_before_anybody_else_
     (command,) = [
         one for one in psutil.process_iter(["cmdline"]) if str(fleet.ledger) in " ".join(one.info["cmdline"] or ())
     ]
-    child = psutil.Process(worker.pid).children()
+    processes = processes_of_sessions(worker)
     worker.kill()
-    for one in child:
+    for one in processes:
         one.kill()
     fleet.host("two", hasty=True).work()
     fleet.until(lambda: fleet.lines().count("begun") == 2)
@@ -114,10 +114,10 @@ tasks:
 
 
 def test_a_plan_that_kills_the_process_of_its_session_is_parked_and_not_begun_a_fourth_time(fleet: Fleet) -> None:
-    """The command kills the process of its session, then its own keeper; the worker lives on."""
-    of_session = "*resume\\ ${ACODE_IDEMPOTENCY_KEY%%:*}*"
-    each = f"case $(tr '\\0' ' ' < $p/cmdline) in {of_session}) kill -9 ${{p#/proc/}};; esac"
-    session_id = fleet.submit(deadly(fleet, f"for p in /proc/[0-9]*; do {each}; done; kill -9 $PPID"))
+    """The command kills the process of its session, the parent of its keeper's server, then its own keeper; the worker
+    lives on."""
+    parent = "parent() { sed -n 's/^PPid:.//p' /proc/$1/status; }"
+    session_id = fleet.submit(deadly(fleet, f"{parent}; kill -9 $(parent $(parent $PPID)) $PPID"))
     fleet.host("one").work()
     parked = fleet.wait(session_id, "parked")
     assert parked["ended_with"] == 18 and len(fleet.lines()) == 3

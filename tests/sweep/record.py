@@ -18,6 +18,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 OUTCOME, COLLECTED = "ACODE_SWEEP_OUTCOME", "ACODE_SWEEP_COLLECTED"  # files that the plugin writes
 FAILURE_BYTES_MAX = 20_000
+# Read when the plugin is loaded: a test may have an environment of its own, and is still in it when it is reported.
+TOLD_TO = os.environ.get(OUTCOME, "")
 
 
 def pytest_collection_finish(session: Any) -> None:
@@ -33,13 +35,13 @@ def _named(path: Path) -> str:
 
 def pytest_runtest_logreport(report: Any) -> None:
     """Of the test itself, and of what is prepared for it where that fails."""
-    if report.when == "call" or report.outcome != "passed":
+    if TOLD_TO and (report.when == "call" or report.outcome != "passed"):
         figures: Counter[str] = Counter()
         for name, value in report.user_properties:
             if name == "figures":
                 figures.update(value)
         told = {"outcome": report.outcome, "figures": figures, "failure": report.longreprtext[-FAILURE_BYTES_MAX:]}
-        Path(os.environ[OUTCOME]).write_text(json.dumps(told), encoding="utf-8")
+        Path(TOLD_TO).write_text(json.dumps(told), encoding="utf-8")
 
 
 def portion(test: str, file: Path) -> None:

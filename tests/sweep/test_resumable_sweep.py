@@ -22,9 +22,11 @@ import pytest
 
 @pytest.mark.release
 @pytest.mark.parametrize("number", range({portions}))
-def test_a_portion(number, record_property):
+def test_a_portion(number, record_property, monkeypatch):
     with open(os.environ["LEDGER"], "a") as ledger:
         ledger.write(f"{{number}}\\n")
+    for name in [one for one in os.environ if one.startswith("ACODE_")]:
+        monkeypatch.delenv(name)  # as the tests of the project do
     record_property("figures", {{"kills": 10 + number, "violations": int(number == 3)}})
     assert number != 3, "a violation"
 """

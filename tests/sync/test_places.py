@@ -13,8 +13,6 @@ import copy
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,160 +31,19 @@ from acode.store.store import Store
 from acode.sync import ownership
 from acode.sync import push_now as sync_now
 from acode.sync.delivery import Delivery, as_error
-from acode.sync.exchange import Batch, Contradiction, Pushed
-from acode.sync.postgres import About, ServerFailure, SharedSession
-from acode.sync.protocol import Doubtful, Remote
+from acode.sync.exchange import Contradiction, Pushed
+from acode.sync.postgres import ServerFailure
+from acode.sync.protocol import Doubtful
 from acode.sync.take_over import bring
 from tests.builders import OWNER
+from tests.simulated_server import URL, Server
 from tests.worlds import world
 
-URL = "postgresql://server/shared"
 SECRET = "one secret for all machines of a test"
 SEEDS_IN_GATE = 16
 SEEDS_IN_SWEEP = 3_000
 TURNS = 40
 PLACES_MAX = 5
-LOST = 0.06  # that the answer to an exchange is lost, before or after its commit
-Row = tuple[int, bytes, bytes]
-
-
-@dataclass
-class Rows:
-    """One session on the server."""
-
-    remote: Remote
-    events: list[Row] = field(default_factory=list)
-    checkpoints: list[Row] = field(default_factory=list)
-    snapshots: list[Row] = field(default_factory=list)
-
-
-class Server:
-    def __init__(self, dice: random.Random) -> None:
-        self.dice = dice
-        self.sessions: dict[str, Rows] = {}
-        self.clock_s = 1.0
-        self.line = "fine"  # or slow: nothing is heard of what was done; or away
-        self.sure = False
-        self.saved: dict[str, Rows] | None = None
-
-    def connect(self, url: str, give_up: Callable[[], bool]) -> Ledger:
-        if self.line == "away" and not self.sure:
-            raise ServerFailure("Connection refused", "transient")
-        return Ledger(self)
-
-    @contextlib.contextmanager
-    def reliable(self) -> Iterator[None]:
-        self.sure = True
-        try:
-            yield
-        finally:
-            self.sure = False
-
-    def maybe_break(self, *, after: bool) -> None:
-        odds = 0.5 if self.line == "slow" and after else LOST
-        if not self.sure and self.dice.random() < odds:
-            raise ServerFailure("no answer", "transient")
-
-
-class Ledger:
-    """A line to the server: what `PostgresLedger` has, for as much as the simulation needs."""
-
-    url = URL
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self._work: dict[str, Rows] | None = None
-
-    def close(self) -> None:
-        pass
-
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
-        self.server.maybe_break(after=False)
-        self._work = copy.deepcopy(self.server.sessions)
-        try:
-            yield
-            self.server.clock_s += 1
-            self.server.sessions = self._work
-        finally:
-            self._work = None
-        self.server.maybe_break(after=True)
-
-    def rows(self) -> dict[str, Rows]:
-        return self._work if self._work is not None else self.server.sessions
-
-    def clock(self) -> float:
-        return self.server.clock_s
-
-    clock_s = clock
-
-    def look(self, session_id: str) -> Remote | None:
-        found = self.rows().get(session_id)
-        return found.remote if found is not None else None
-
-    def code_at(self, session_id: str, seq: int) -> bytes | None:
-        found = self.rows().get(session_id)
-        return found.events[seq - 1][2] if found is not None and 1 <= seq <= len(found.events) else None
-
-    def put(self, session_id: str, remote: Remote, *, new: bool, renewed: bool = True) -> None:
-        found = self.rows().get(session_id)
-        assert new is (found is None)
-        before_s = found.remote.renewed_s if found is not None else 0.0
-        remote = msgspec.structs.replace(remote, renewed_s=self.server.clock_s if renewed else before_s)
-        if found is None:
-            self.rows()[session_id] = Rows(remote)
-        else:
-            found.remote = remote
-
-    def append(self, session_id: str, batch: Batch) -> int:
-        found = self.rows()[session_id]
-        new = [(seq, body, mac) for seq, _, body, mac in batch.events if seq > len(found.events)]
-        assert [row[0] for row in new] == list(range(len(found.events) + 1, len(found.events) + 1 + len(new)))
-        found.events += new
-        found.checkpoints += batch.checkpoints
-        found.snapshots += batch.snapshots
-        return len(new)
-
-    def describe(self, session_id: str, about: About, *, node: str, generation: int) -> None:
-        pass
-
-    def named_by(self, text: str) -> list[str]:
-        return [one for one in self.rows() if text in one]
-
-    def sessions(self, only: Sequence[str] | None = None) -> list[SharedSession]:
-        plain = dict.fromkeys(SharedSession.__struct_fields__, "") | {"steps_done": 0, "steps_total": 0}
-        return [
-            SharedSession(
-                **{
-                    **plain,
-                    "session_id": one,
-                    "owner": rows.remote.owner,
-                    "generation": rows.remote.generation,
-                    "seq": rows.remote.seq,
-                }
-            )
-            for one, rows in self.rows().items()
-            if only is None or one in only
-        ]
-
-    def _span(self, name: str, session_id: str, after: int, through: int) -> list[Row]:
-        rows: list[Row] = getattr(self.rows()[session_id], name)
-        return [row for row in rows if after < row[0] <= through]
-
-    def events(self, session_id: str, after: int, through: int) -> list[Row]:
-        return self._span("events", session_id, after, through)
-
-    def checkpoints(self, session_id: str, after: int, through: int) -> list[Row]:
-        return self._span("checkpoints", session_id, after, through)
-
-    def snapshots(self, session_id: str, after: int, through: int) -> list[Row]:
-        return self._span("snapshots", session_id, after, through)
-
-    def lacks(self, session_id: str, wanted: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-        return []
-
-    def blobs(self, session_id: str) -> list[tuple[str, str]]:
-        return []
 
 
 class Place:

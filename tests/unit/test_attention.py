@@ -48,7 +48,7 @@ def needs(
         (session(created("a")), "crashed", "crashed"),
         (WAITING, "approve", "needs you: approve"),
         (session(created(gate("ask")), awaiting("ask"), DENIED, paused("denied")), "approve", "needs you: approve"),
-        (session(created(gate("ask")), awaiting("ask"), GRANTED), None, "AWAITING_APPROVAL"),
+        (session(created(gate("ask")), awaiting("ask"), GRANTED), None, "approved, to resume"),
         (session(created("a"), started("a"), failed("a"), paused("step_failed", "tool_failure")), None, "PAUSED"),
         (session(created("a"), paused()), None, "PAUSED"),
         (session(created("a"), paused(), ESCALATED), "escalated", "needs you: escalated"),

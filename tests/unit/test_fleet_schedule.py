@@ -41,7 +41,9 @@ def test_a_session_that_has_ended_is_over_whatever_its_exit_status() -> None:
 
 
 def test_a_full_disk_parks_the_session() -> None:
-    assert outcome(1, error_code="ACODE-DB-005", message="m") == Parked(exit_code=17, why="m")
+    assert outcome(1, error_code="ACODE-DB-005", message="m") == Parked(
+        exit_code=17, why="m", error_code="ACODE-DB-005"
+    )
 
 
 def test_the_third_death_in_a_row_parks() -> None:

@@ -367,6 +367,9 @@ def test_a_rollback_that_was_cut_off_is_why_it_stopped_whatever_it_was_before(be
 def test_a_wait_for_an_approval_is_no_interruption_and_says_so() -> None:
     found = classify(session(created(gate("g")), awaiting("g")))
     assert (found.cls, found.evidence, found.at) == (None, "waits for an approval", at(3))
+    granted = ev.ApprovalGranted(step="main.g", question="Go?", action_digest="d")
+    found = classify(session(created(gate("g")), awaiting("g"), granted))
+    assert (found.cls, found.evidence) == (None, "waited for an approval, which was given")
 
 
 def test_a_lost_context_is_dated_by_the_last_thing_that_happened() -> None:

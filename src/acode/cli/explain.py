@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import click
 
-from acode.attention import state_in_words
+from acode.attention import is_approved, state_in_words
 from acode.cli import report
 from acode.cli.agent import with_model
 from acode.cli.candidates import all_sessions
@@ -149,7 +149,8 @@ class Explanation:
             if self.session.pause is not None:
                 return CLEAN.get(self.session.pause.reason, "It paused by itself.")
             question = self.session.waiting_for.question if self.session.waiting_for else ""
-            return f"It stands at a gate: {self._clean(question)}"
+            gate = "a gate that was approved" if is_approved(self.session) else "a gate"
+            return f"It stands at {gate}: {self._clean(question)}"
         return STOPPED[scenario]
 
     # Done, in flight, pending.

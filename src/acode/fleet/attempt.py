@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -27,8 +25,10 @@ from acode.fleet.furnish import furnish
 from acode.fleet.places import Places
 from acode.fleet.queue import Job
 from acode.fleet.renewal import Renewal
-from acode.fleet.schedule import FILES_MISSING, HELD, Again, End, Outcome, Over, Parked, outcome_of
+from acode.fleet.repairs import with_repair
+from acode.fleet.schedule import DRAINED, FILES_MISSING, HELD, Again, End, Outcome, Over, Parked, outcome_of
 from acode.fleet.server import Held, Member
+from acode.fleet.start_attempt import AttemptProcess, AttemptStarter
 from acode.lease_file import LEASE_VARIABLE, Lease, boot_clock_s
 from acode.steps.keeper_notes import alive_lock_held
 from acode.store import sync_cursor
@@ -53,16 +53,26 @@ class Attempt:
     """A session in a slot of a worker."""
 
     def __init__(
-        self, world: World, places: Places, renewal: Renewal, *, job: Job, member: Member, lease_s: float, holder: str
+        self,
+        world: World,
+        places: Places,
+        renewal: Renewal,
+        starter: AttemptStarter,
+        *,
+        job: Job,
+        member: Member,
+        lease_s: float,
+        holder: str,
     ) -> None:
         self.job = job
         self._member = member
         self._places = places
         self._renewal = renewal
+        self._starter = starter
         self._session_id = member.session_id
         self._lease = Lease(places.lease_file(member.session_id), lease_s, holder)
         self._turn = threading.Lock()
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: AttemptProcess | None = None
         self._stopping = False
         self._world = msgspec.structs.replace(
             world,
@@ -92,14 +102,16 @@ class Attempt:
             outcome = self._refused(error)
         finally:
             self._renewal.let_go(self._session_id)
+        if isinstance(outcome, Parked):
+            outcome = with_repair(outcome, workspace=os.fspath(self._world.workspace), worker=self._lease.holder)
         return outcome
 
     def stop(self) -> None:
         """The worker is to end: the child pauses after its step, or stops its command when the grace is over."""
         with self._turn:
             self._stopping = True
-            if self._child is not None and self._child.poll() is None:
-                self._child.send_signal(signal.SIGTERM)
+            if self._child is not None:
+                self._child.ask_to_end()
 
     # The lease.
 
@@ -121,11 +133,10 @@ class Attempt:
             if ends_in_s is None or "given_back_at" in error.details:
                 return Parked(exit_code=HELD, why=error.message, next_action=error.hint)
             return Again(after_s=max(float(ends_in_s), 0.1), why=error.message)
-        if isinstance(error, DiskFull):
-            return Parked(exit_code=FILES_MISSING, why=error.message, next_action=error.hint)
-        if error.exit_code == 1:  # the machine's: another one may do better
+        if error.exit_code == 1 and not isinstance(error, DiskFull):  # the machine's: another one may do better
             return Again(after_s=self._lease.seconds, why=error.message, died=True)
-        return Parked(exit_code=error.exit_code, why=error.message, next_action=error.hint)
+        code = FILES_MISSING if isinstance(error, DiskFull) else error.exit_code
+        return Parked(exit_code=code, why=error.message, next_action=error.hint, error_code=error.code)
 
     def _give_back(self) -> None:
         """Where nothing of it lives here any more and the server has all of it; else the lease comes to its end."""
@@ -170,34 +181,29 @@ class Attempt:
             words.append("--auto")
         if job.force is not None:
             words += ["--force", "--offline", "--reason", job.force]
-        line = [sys.executable, "-m", "acode", "-C", os.fspath(world.workspace), "--json", "--no-input", *words]
+        words = ["-C", os.fspath(world.workspace), "--json", "--no-input", *words]
         env = {**world.env, LEASE_VARIABLE: f"{self._lease.path} {self._lease.seconds} {self._lease.holder}"}
         with self._turn:
             if self._stopping:
-                return End(exit_code=143)
-            self._child = subprocess.Popen(
-                line,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=env,
-                process_group=0,
-            )
+                return End(exit_code=DRAINED)
+            self._child = self._starter.start(words, env)
         last = last_line(self._child)
-        return end_of(self._child.wait(), last)
+        code = self._child.wait()
+        if code == -signal.SIGTERM and self._stopping:  # it had not come far enough to hear it
+            code = DRAINED
+        return end_of(code, last)
 
 
-def last_line(child: subprocess.Popen[bytes]) -> bytes:
+def last_line(child: AttemptProcess) -> bytes:
     """All others are in the log already."""
-    assert child.stdout is not None
     last = b""
-    with child.stdout:
-        while line := child.stdout.readline(LINE_BYTES_MAX):
+    with child.said as said:
+        while line := said.readline(LINE_BYTES_MAX):
             last = line
     return last
 
 
-def end_of(code: int, last: bytes) -> End:
+def end_of(code: int | None, last: bytes) -> End:
     """How the child ended, and what it said about that."""
     try:
         said: Any = json.loads(last)
@@ -205,9 +211,10 @@ def end_of(code: int, last: bytes) -> End:
     except ValueError:
         data = {}
     error = data.get("error") or {}
+    killed_by = -code if code is not None and code < 0 else None
     return End(
-        exit_code=code if code >= 0 else None,
-        signal=signal.Signals(-code).name if code < 0 and -code in set(signal.Signals) else None,
+        exit_code=code if killed_by is None else None,
+        signal=signal.Signals(killed_by).name if killed_by in set(signal.Signals) else None,
         state=str(data.get("state") or ""),
         error_code=str(error.get("code") or ""),
         message=str(error.get("message") or ""),

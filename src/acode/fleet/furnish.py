@@ -31,4 +31,6 @@ def _uploaded(world: World, source: Source) -> bytes | None:
         with connected(world) as ledger:
             return ledger.blob(source.sha256)
     except AcodeError as error:
-        raise SourceUnavailable(f"the directory that was uploaded with the session: {error.message}") from error
+        raise SourceUnavailable(
+            f"the directory that was uploaded with the session: {error.message}", hint=error.hint
+        ) from error

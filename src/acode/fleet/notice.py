@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from acode.engine.world import short
-from acode.fleet.overview import RETRY
+from acode.fleet.overview import way
 from acode.fleet.schedule import Parked
 from acode.fleet.server import Member
-from acode.hints import Subject
 from acode.notify import Alert, Alerts
 
 
@@ -19,6 +18,6 @@ def notify_parked(alerts: Alerts, member: Member, parked: Parked) -> None:
         key=f"{member.attempts} {parked.exit_code}",
         attention="parked",
         data={"exit_code": parked.exit_code, "reason": parked.why, "queue": member.queue, "key": member.key},
-        next_action=parked.next_action or RETRY.as_command(Subject(short(member.session_id))),
+        next_action=way(parked.exit_code, parked.next_action, of=short(member.session_id)).as_command(),
     )
     alerts.send(alert, session_id=member.session_id, title="")

@@ -9,6 +9,7 @@ import msgspec
 
 from acode.engine.world import World, short
 from acode.errors import ApprovalDenied, InputRequired, OutcomeUnknown
+from acode.fleet.repairs import REPAIRED_FIRST
 from acode.fleet.schedule import ESCALATED, HELD
 from acode.fleet.server import OPEN, FleetServer, Member, opened_fleet
 from acode.fleet.timetable import Entry, entries
@@ -75,8 +76,13 @@ WAYS: Final[dict[int, tuple[str, tuple[Action, ...]]]] = {
 
 def way_of(member: Member) -> Hint:
     """The next action of a person, by the reason for which it was parked."""
-    name = short(member.session_id)
-    if member.ended_with == OutcomeUnknown.exit_code:  # the attempt that has ended knows the step
-        return Hint("{}", member.next_action or Resolve("STEP"), of=name)
-    text, actions = WAYS.get(member.ended_with or 0, ("{}", (RETRY,)))
-    return Hint(text, *actions, of=name)
+    return way(member.ended_with, member.next_action, of=short(member.session_id))
+
+
+def way(ended_with: int | None, next_action: str, *, of: str) -> Hint:
+    if ended_with == OutcomeUnknown.exit_code:  # the attempt that has ended knows the step
+        return Hint("{}", next_action or Resolve("STEP"), of=of)
+    if ended_with in REPAIRED_FIRST:
+        return Hint("first {}; then {}", next_action or "repair what is named", RETRY, of=of)
+    text, actions = WAYS.get(ended_with or 0, ("{}", (RETRY,)))
+    return Hint(text, *actions, of=of)

@@ -49,6 +49,7 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int
     why: str
     next_action: str = ""
+    error_code: str = ""
 
 
 class Over(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +69,8 @@ def outcome_of(end: End, *, lease_s: float, cooldown_s: dict[str, float] | None 
         state: Literal["done", "failed", "cancelled"] = STATE_OF_END[end.state]  # type: ignore[assignment]
         return Over(state=state, exit_code=code or 0, why=words)
     if code is None:
-        return Again(after_s=cooldown["process_crash"], why=f"its process was killed by {end.signal}", died=True)
+        by = f"was killed by {end.signal}" if end.signal else "and the one that started it were killed"
+        return Again(after_s=cooldown["process_crash"], why=f"its process {by}", died=True)
     if code == CoolingDown.exit_code:
         return Again(after_s=end.retry_after_s or 0.0, why=words or "cool-down")
     if code == HELD and end.doubted:
@@ -77,10 +79,13 @@ def outcome_of(end: End, *, lease_s: float, cooldown_s: dict[str, float] | None 
         return Again(after_s=lease_s, why=words or "another process has it")
     if code == DRAINED:
         return Again(after_s=0.0, why="its worker was asked to end")
-    if end.error_code == DiskFull.code:
-        return Parked(exit_code=FILES_MISSING, why=words, next_action=end.next_action)
-    if code in NEEDS_PERSON:
-        return Parked(exit_code=code, why=words or f"it ended with {code}", next_action=end.next_action)
+    if end.error_code == DiskFull.code or code in NEEDS_PERSON:
+        return Parked(
+            exit_code=FILES_MISSING if end.error_code == DiskFull.code else code,
+            why=words or f"it ended with {code}",
+            next_action=end.next_action,
+            error_code=end.error_code,
+        )
     waits = cooldown["timeout" if end.error_code == StepTimeout.code else "tool_failure"]
     return Again(after_s=waits, why=words or f"it ended with {code}", died=not end.error_code)
 

@@ -21,6 +21,7 @@ from acode.fleet.schedule import Again, Outcome, Over, Parked, after_deaths
 from acode.sync.postgres import PostgresLedger, translated
 from acode.sync.push_now import connected
 
+SOON_S = 0.05
 OPEN = ("queued", "running", "waiting", "parked")
 
 
@@ -62,6 +63,13 @@ class Renewed(msgspec.Struct, frozen=True, kw_only=True):
     confirmed: frozenset[str]
     cancelled: dict[str, str]
     drain: bool
+
+
+class Requeued(msgspec.Struct, frozen=True, kw_only=True):
+    """Sessions of the dead that were moved, and when the next lease ends of a worker that is silent."""
+
+    moved: list[tuple[str, Outcome]]
+    next_in_s: float | None
 
 
 _NAMES = ", ".join(Member.__struct_fields__)
@@ -304,24 +312,29 @@ class FleetServer:
             drain=bool(drain and drain[0]),
         )
 
-    def requeue_stalled(self, lease_s: float) -> list[tuple[str, Outcome]]:
+    def requeue_stalled(self, lease_s: float) -> Requeued:
         """Sessions of workers that were not heard of, whose lease has ended by the server's clock, on a server that
         has been up for longer than a lease: all three, or an outage would take work from the living."""
-        moved = []
+        moved: list[tuple[str, Outcome]] = []
+        waits: list[float] = []
         with translated(self.ledger.url):
-            stalled = self.queue.stalled(lease_s)
-        for job in stalled:
+            silent = self.queue.stalled(lease_s / 2)
+            dead = {job.id for job in self.queue.stalled(lease_s)} if silent else set()
+        for job in silent:
             with self.transaction():
                 remote = self.ledger.look(job.session_id)
-                if remote is None or remote.up_s <= lease_s:
+                if remote is None:
                     continue
-                if remote.owner is not None and remote.ends_in_s() not in (0, None):
+                held_s = (remote.ends_in_s() or 0.0) if remote.owner is not None else 0.0
+                wait_s = max(held_s, lease_s - remote.up_s)
+                if wait_s > 0 or job.id not in dead:
+                    waits.append(max(wait_s, SOON_S))
                     continue
                 why = "its worker was not heard of any more"
                 outcome = self._end(job, job.worker, Again(after_s=0.0, why=why, died=True))
                 if outcome is not None:
                     moved.append((job.session_id, outcome))
-        return moved
+        return Requeued(moved=moved, next_in_s=min(waits, default=None))
 
     def requeue_unheard(self, worker: int, known: Container[int]) -> list[str]:
         """Sessions that this worker was given in an answer that never came, because the line broke behind the commit:

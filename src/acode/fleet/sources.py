@@ -19,7 +19,6 @@ import msgspec
 
 from acode.engine.world import World
 from acode.errors import SourceUnavailable, StaysAtHome, Usage
-from acode.hints import Command, Hint
 from acode.sync.postgres import PostgresLedger
 from acode.workspacepath import OWN_DIRECTORY
 
@@ -112,7 +111,10 @@ def make_workspace(source: Source, place: Path, archive: bytes | None) -> None:
         _check_out(source, place)
     elif source.kind == "upload":
         if archive is None or hashlib.sha256(archive).hexdigest() != source.sha256:
-            raise SourceUnavailable("the directory that was uploaded with the session is not on the server")
+            raise SourceUnavailable(
+                "the directory that was uploaded with the session is not on the server",
+                hint="Restore the server's database from a backup that has it.",
+            )
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as packed_files:
             packed_files.extractall(place, filter="data")
 
@@ -134,10 +136,12 @@ def _git(place: Path, *words: str) -> None:
             ["git", *words], cwd=place, env=env, capture_output=True, text=True, timeout=GIT_S_MAX, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise SourceUnavailable(f"git {words[0]} could not be run: {error}") from error
+        raise SourceUnavailable(
+            f"git {words[0]} could not be run: {error}", hint="Install git on the workers, or look why it hangs."
+        ) from error
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise SourceUnavailable(
             f"the source of the workspace cannot be fetched: git {words[0]}: {said}",
-            hint=Hint("Give the worker access to the repository, then: {}", Command("fleet retry ID")),
+            hint="Give the workers access to the repository, or the repository that commit.",
         )

@@ -28,6 +28,7 @@ from acode.fleet.queue import Job, queue_names
 from acode.fleet.renewal import Renewal
 from acode.fleet.schedule import Again, Outcome, Parked
 from acode.fleet.server import FleetServer, Member, opened_fleet
+from acode.fleet.start_attempt import AttemptStarter
 from acode.fleet.timetable import submit_due
 from acode.log_file import log_of
 from acode.notify import Alerts
@@ -70,10 +71,11 @@ class Worker:
             "version": __version__,
         }
         self._renewal = Renewal(world, station.lease_s, about, self._heard)
+        self._starter = AttemptStarter(world.env)
         self._health = Health(station.root, world.env)
         # A worker has no workspace with a log of its own: what it has to say goes where its other lines go.
         self._alerts = Alerts(world, log_of(world), lambda session, problem: say(f"Session {session[-8:]}: {problem}"))
-        self._looked_at = 0.0
+        self._look_at = 0.0
 
     def work(self) -> int:
         """Until somebody asks it to end; then its sessions are handed back."""
@@ -91,6 +93,7 @@ class Worker:
             self._hand_back()
         finally:
             self._renewal.close()
+            self._starter.close()
             self._alerts.close()
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -112,9 +115,9 @@ class Worker:
                 if job is not None:
                     self._begin(server, job)
                 elif self._has_room():
-                    server.queue.wait(POLL_S)
+                    server.queue.wait(self._until_look_s())
                 else:
-                    self._pause(POLL_S)
+                    self._pause(self._until_look_s())
 
     def _hand_back_unheard(self, server: FleetServer) -> None:
         """The line before this one may have broken between the server's answer and us."""
@@ -143,7 +146,7 @@ class Worker:
             self._end(job, member, Again(after_s=RETRY_S, why="it is still being handed back"))
             return
         attempt = Attempt(
-            *(self._world, self._places, self._renewal),
+            *(self._world, self._places, self._renewal, self._starter),
             job=job,
             member=member,
             lease_s=self._station.lease_s,
@@ -160,17 +163,22 @@ class Worker:
             return len(self._running) < self._station.slots
 
     def _look_after_dead(self, server: FleetServer) -> None:
+        """Every sixth of a lease, and at the moment when that of a silent one ends."""
         lease_s = self._station.lease_s
-        if time.monotonic() - self._looked_at < lease_s / 6:
+        if time.monotonic() < self._look_at:
             return
-        self._looked_at = time.monotonic()
-        for session_id, outcome in server.requeue_stalled(lease_s):
+        found = server.requeue_stalled(lease_s)
+        self._look_at = time.monotonic() + min(lease_s / 6, found.next_in_s or lease_s)
+        for session_id, outcome in found.moved:
             self._say(f"Session {session_id[-8:]} of a dead worker: {_in_words(outcome)}")
             if isinstance(outcome, Parked):
                 notify_parked(self._alerts, server.member(session_id), outcome)
         server.forget_dead_workers(lease_s * FORGET_AFTER_LEASES)
         for session_id in submit_due(self._world, server):
             self._say(f"Session {session_id[-8:]} is submitted by the timetable")
+
+    def _until_look_s(self) -> float:
+        return min(POLL_S, max(0.0, self._look_at - time.monotonic()))
 
     # A slot.
 

@@ -17,11 +17,11 @@ import socket
 import struct
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from acode.disk import file_lock
 from acode.disk.own_files import open_own
+from acode.forked import stamp_of_code
 from acode.observed.hook import agent_pid
 from acode.observed.hook_payload import PAYLOAD_BYTES_MAX
 from acode.redact import redactor
@@ -207,12 +207,3 @@ def is_ours(connection: socket.socket) -> bool:
         raise NotImplementedError
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return bool(struct.unpack("3i", found)[1] == os.geteuid())
-
-
-def stamp_of_code() -> tuple[int, int]:
-    """Another one after an upgrade: then a hook must load what is there now."""
-    try:
-        found = os.stat(Path(__file__).parents[1] / "__init__.py")
-    except OSError:
-        return 0, 0
-    return found.st_ino, found.st_mtime_ns

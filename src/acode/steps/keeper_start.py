@@ -1,7 +1,8 @@
 """Start the keeper of one command: by the keeper server on Linux, as a process of its own elsewhere.
 
 The keeper is handed the lock on `alive`, which acode took before, and the pipe that it wakes acode by. Whatever dies in
-between, either the keeper has them or they are closed.
+between, either the keeper has them or they are closed. A process that was itself forked with everything loaded forks
+its keeper server (`fork_server`); every other one starts it as a program.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from acode import forked
 from acode.steps import keeper
@@ -27,10 +28,14 @@ _SPACES = ("mnt", "net", "pid", "user", "ipc", "uts", "cgroup")
 
 
 def start_keeper(request: dict[str, Any], env: dict[str, str], cwd: str, alive: int, wake: int) -> None:
-    if sys.platform == "linux" and hasattr(os, "memfd_create") and os.path.exists("/proc/self/status"):
+    if can_serve():
         _SERVER.send({**request, "env": env, "keeper_cwd": cwd}, alive, wake)
     else:
         _start_alone({**request, "wake_fd": wake if sys.platform != "win32" else None}, env, cwd, (alive, wake))
+
+
+def can_serve() -> bool:
+    return sys.platform == "linux" and hasattr(os, "memfd_create") and os.path.exists("/proc/self/status")
 
 
 class KeeperServer:
@@ -39,7 +44,7 @@ class KeeperServer:
     def __init__(self) -> None:
         self._turn = threading.Lock()
         self._socket: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedServer | None = None
         self._inherited: object = None
 
     def send(self, request: dict[str, Any], alive: int, wake: int) -> None:
@@ -66,12 +71,20 @@ class KeeperServer:
         inherited = _inherited()
         if self._socket is None or inherited != self._inherited:
             self._end()
-            self._socket, self._process = _started_server()
-            self._inherited = inherited
-            forked.own(self, KeeperServer._disown)
-            atexit.unregister(self._disown)
-            atexit.register(self._disown)  # it ends when the socket does; nobody waits for it at the end of a program
+            return self._have(*_started_server(), inherited)
         return self._socket
+
+    def fork(self) -> None:
+        self._have(*_forked_server(), _inherited())
+
+    def _have(
+        self, line: socket.socket, process: subprocess.Popen[bytes] | ForkedServer, inherited: object
+    ) -> socket.socket:
+        self._socket, self._process, self._inherited = line, process, inherited
+        forked.own(self, KeeperServer._disown)
+        atexit.unregister(self._disown)
+        atexit.register(self._disown)  # it ends when the socket does; nobody waits for it at the end of a program
+        return line
 
     def _end(self) -> None:
         """It ends by itself when its socket closes; keepers that it has forked live on."""
@@ -115,6 +128,51 @@ def _started_server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     return ours, process
 
 
+class ForkedServer:
+    """A keeper server that is a fork of this process, with what is asked of a process here."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def wait(self) -> None:
+        if self.returncode is None:
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def _forked_server() -> tuple[socket.socket, ForkedServer]:
+    import socket
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        pid = os.fork()
+        if pid == 0:
+            _become_server(theirs)
+    return ours, ForkedServer(pid)
+
+
+def _become_server(requests: socket.socket) -> NoReturn:
+    """Keep nothing of the process that it was forked from, as if it were a program of its own."""
+    if sys.platform == "win32":
+        raise NotImplementedError
+    try:
+        from acode.steps.keeper_server import serve
+
+        os.setsid()
+        os.chdir("/")
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(nothing, number)
+        for number in map(int, os.listdir("/proc/self/fd")):
+            if number > 2 and number != requests.fileno():
+                with contextlib.suppress(OSError):  # that of the list itself
+                    os.close(number)
+        os.environ.clear()  # every command brings its own
+        serve(requests, sys.path)
+    finally:
+        os._exit(1)
+
+
 def _inherited() -> object:
     """What a process hands on to those that it starts, as far as a running one can change it."""
     if sys.platform != "linux":
@@ -148,6 +206,14 @@ def _start_alone(request: dict[str, Any], env: dict[str, str], cwd: str, inherit
 
 _SERVER = KeeperServer()
 _ALONE: dict[int, subprocess.Popen[bytes]] = {}  # keepers that are our children, so that they can be reaped
+
+
+def fork_server() -> None:
+    """In a process with one thread, which has loaded what a keeper needs: its keeper server is a fork of it. One that
+    cannot be forked now is started with the first command."""
+    if can_serve():
+        with contextlib.suppress(OSError):
+            _SERVER.fork()
 
 
 def reap() -> None:

@@ -390,6 +390,8 @@ def take_lease(
                 lease_s=world.lease.seconds if world.lease is not None else None,
             )
             ledger.put(session_id, lease, new=False)
+        elif world.lease is not None:  # what is taken again runs from now on here: let it do so on the server too
+            ledger.put(session_id, remote, new=False)
     own_here(store, session_id, verdict.generation, pushed_seq=remote.seq)
     if doubt is not None and isinstance(verdict, Keep):
         owed_decisions.decide_here(store, session_id, doubt, last)

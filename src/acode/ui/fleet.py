@@ -65,7 +65,7 @@ def parked_card(member: Member, seen: Overview, words: Words) -> Html:
             f" {ago(member.changed_at, seen.now)}, {steps_of(member, seen)} steps, queue {words.line(member.queue)}",
         ),
         el("p", words.line(needs_of(member), 600)),
-        el("p", words.line(said, 600), class_="evidence") if said and said != way else None,
+        el("p", words.line(said, 600), class_="evidence") if said and said not in way else None,
         el("p", "To type: ", el("code", words.line(way, 600), class_="command")),
         class_="card",
     )
