@@ -17,7 +17,7 @@ from typing import Annotated, Any, get_args
 import msgspec
 
 from acode.errors import EventTooLarge, NewerSchema, UnreadableEvent
-from acode.events.lean_steps import PlainStart, leave_out, restore, stored_class
+from acode.events.lean_steps import FormerStart, PlainStart, leave_out, restore, stored_class
 from acode.events.types import Event, Known, StepStarted, Unknown
 
 ENVELOPE_VERSION = 3
@@ -86,7 +86,8 @@ class _Version(msgspec.Struct, frozen=True, kw_only=True):
 class _Tag(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     ignorable: bool = False
-    function: str | None = None  # a start has one only in its short form
+    calls: str | None = None  # a start has one of these only in its short form
+    function: str | None = None
 
 
 _encoder = msgspec.json.Encoder()
@@ -94,10 +95,12 @@ _stored = msgspec.json.Decoder(_Stored)
 _stored_of_2 = msgspec.json.Decoder(_StoredOf2)
 _version = msgspec.json.Decoder(_Version)
 _tag = msgspec.json.Decoder(_Tag)
-_plain_start = msgspec.json.Decoder(PlainStart)
 _BEGINNINGS = {version: b'{"v":%d,' % version for version in (ENVELOPE_VERSION, NAMES_ITS_PLACE)}
 _MARK = b'"event":{"type":"'
-_PLAIN = b'step_started","function":"'
+_SHORT_STARTS: dict[bytes, type[Any]] = {
+    b'step_started","calls":"': PlainStart,
+    b'step_started","function":"': FormerStart,
+}
 _MANY = frozenset({"step_started", "step_completed", "step_failed", "step_settled"})  # of these a log has thousands
 _CLASSES: dict[str, type[Known]] = {str(cls.__struct_config__.tag): cls for cls in get_args(Known)}
 _TAGS: dict[type[Event], str] = {cls: tag for tag, cls in _CLASSES.items()}
@@ -234,15 +237,16 @@ def _at_once(body: bytes, outer: type[msgspec.Struct]) -> Any:
     if tag not in _MANY:
         return None
     try:
-        return _whole(tag, body.startswith(_PLAIN, start), outer).decode(body)
+        short = next((mark for mark in _SHORT_STARTS if body.startswith(mark, start)), b"")
+        return _whole(tag, short, outer).decode(body)
     except msgspec.ValidationError:
         return None
 
 
 @cache
-def _whole(tag: str, plain: bool, outer: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
+def _whole(tag: str, short: bytes, outer: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
     cls = _CLASSES[tag]
-    fields = [("event", cls if outer is _OuterOf2 else PlainStart if plain else stored_class(cls))]
+    fields = [("event", cls if outer is _OuterOf2 else _SHORT_STARTS.get(short) or stored_class(cls))]
     return msgspec.json.Decoder(msgspec.defstruct("_Whole", fields, bases=(outer,), frozen=True, kw_only=True))
 
 
@@ -250,8 +254,8 @@ def _decode_event(raw: msgspec.Raw, *, here: bool) -> Any:
     tag = _tag.decode(raw)
     if tag.type not in TYPES:
         return Unknown(type=tag.type, ignorable=tag.ignorable)
-    if here and tag.function is not None and _CLASSES[tag.type] is StepStarted:
-        return _plain_start.decode(raw)
+    if here and _CLASSES[tag.type] is StepStarted and (tag.calls is not None or tag.function is not None):
+        return msgspec.json.decode(raw, type=PlainStart if tag.calls is not None else FormerStart)
     return _decoder(tag.type, here=here).decode(raw)
 
 

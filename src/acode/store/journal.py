@@ -422,7 +422,7 @@ class Journal:
         size = len(body)
         self._bytes_since_snapshot += size
         self._rows.append((INSERT_EVENT, (self._base + seq, session_id, seq, body.decode(), head)))
-        return self._tail.add(envelope.event, seq, size)
+        return self._tail.add(envelope.event, seq, size, len(self.session.in_flight))
 
     def _insert_blobs(self, blobs: Mapping[str, Blob]) -> None:
         """The rows, and the files they name in their places: a session that ends sees both or neither.
