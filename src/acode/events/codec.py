@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Annotated, Any, get_args
 
 import msgspec
 
 from acode.errors import EventTooLarge, NewerSchema, UnreadableEvent
-from acode.events.lean_steps import FormerStart, PlainStart, leave_out, restore, stored_class
+from acode.events.lean_steps import FormerStart, PlainStart, Stored, leave_out, restore, stored_class
 from acode.events.types import Event, Known, StepStarted, Unknown
 
 ENVELOPE_VERSION = 3
@@ -106,7 +106,6 @@ _CLASSES: dict[str, type[Known]] = {str(cls.__struct_config__.tag): cls for cls 
 _TAGS: dict[type[Event], str] = {cls: tag for tag, cls in _CLASSES.items()}
 TYPES: frozenset[str] = frozenset(_CLASSES)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TICK = timedelta(microseconds=1)
 _LOW_BITS = 2**48 - 1
 
 
@@ -123,10 +122,11 @@ def type_of(event: Event) -> str:
 # To bytes.
 
 
-def encode(envelope: Envelope, *, first_key: str = "", boot_id: str = "") -> bytes:
-    """The row of an event. `first_key`: that of the first event; `boot_id`: as the log has last named it."""
+def encode(envelope: Envelope, *, first_key: str = "", boot_id: str = "", short: Stored | None = None) -> bytes:
+    """The row of an event. `first_key`: that of the first event; `boot_id`: as the log has last named it; `short`: its
+    stored form, where the caller knows it."""
     session_id, seq, key_id = envelope.session_id, envelope.seq, envelope.key_id
-    event = leave_out(envelope.event, session_id, seq, boot_id)
+    event = leave_out(envelope.event, session_id, seq, boot_id) if short is None else short
     row = _Row(v=ENVELOPE_VERSION, at=envelope.at, actor=envelope.actor, event=event)
     if seq == 1:
         row = msgspec.structs.replace(row, session_id=session_id, seq=1, key_id=key_id)
@@ -152,7 +152,9 @@ def covered(v: int, session_id: str, seq: int, body: bytes) -> bytes:
 
 def event_id_of(session_id: str, seq: int, at: datetime) -> str:
     """A UUID of version 7 that follows from the place and the time of an event."""
-    ms, us = divmod((at - _EPOCH) // _TICK, 1000)
+    since = at - _EPOCH
+    ms, us = divmod(since.microseconds, 1000)
+    ms += (since.days * 86_400 + since.seconds) * 1000
     variant, low = _own_bits(session_id)
     numbers = (ms >> 16, ms & 0xFFFF, us, variant, low + seq & _LOW_BITS)
     return "%08x-%04x-7%03x-%s-%012x" % numbers  # noqa: UP031 - made for every event, and half the time

@@ -102,7 +102,7 @@ def leave_out(event: Known | Unknown, session_id: str, seq: int, boot_id: str) -
         return _plain_start(event, session_id, boot_id) or _stored(event, session_id)
     if isinstance(event, StepCompleted):
         start = 0 if event.start == seq - 1 else event.start or NO_START
-        return _plain_end(event, session_id, start) or _stored(event, session_id, start=start)
+        return _plain_end(event, session_id, seq) or _stored(event, session_id, start=start)
     return event
 
 
@@ -127,10 +127,15 @@ def _plain_start(event: StepStarted, session_id: str, boot_id: str) -> PlainStar
         or defined.idempotent != event.idempotent
     ):
         return None
-    digest = _digest_in(asked.arguments)
+    return short_start(event, asked, action.function, boot_id, _digest_in(asked.arguments))
+
+
+def short_start(event: StepStarted, asked: Asked, function: str, boot_id: str, digest: bytes) -> PlainStart:
+    """The short form of a start of which everything else is known to be usual. `boot_id`: as the log has named it;
+    `digest`: that of the arguments, none where they are no digits of one."""
     return PlainStart(
-        calls=action.function,
-        step=step,
+        calls=function,
+        step=event.step,
         attempt=event.attempt,
         idempotent=event.idempotent,
         boot_id="" if event.boot_id == boot_id else event.boot_id,
@@ -191,12 +196,17 @@ def _start_of(short: PlainStart, session_id: str) -> StepStarted:
     )
 
 
-def _plain_end(event: StepCompleted, session_id: str, start: int) -> PlainEnd | None:
+def _plain_end(event: StepCompleted, session_id: str, seq: int) -> PlainEnd | None:
     """The short form, if it says everything."""
-    step, attempt = event.step, event.attempt
     if _rest_of_end(event) != _END_USUAL or not _is_named_as_usual(event, session_id):
         return None
-    return PlainEnd(step=step, attempt=attempt, ms=event.duration_ms, result=event.result, start=start)
+    return short_end(event, seq)
+
+
+def short_end(event: StepCompleted, seq: int) -> PlainEnd:
+    """The short form of a completion of which everything else is known to be usual."""
+    start = 0 if event.start == seq - 1 else event.start or NO_START
+    return PlainEnd(step=event.step, attempt=event.attempt, ms=event.duration_ms, result=event.result, start=start)
 
 
 def _is_named_as_usual(event: StepStarted | StepCompleted, session_id: str) -> bool:

@@ -14,7 +14,7 @@ from acode.state.session import (
     State,
     StepRecord,
 )
-from acode.state.session_fold import advance, begin, fold, with_boot
+from acode.state.session_fold import advance, advance_plain, begin, fold, with_boot
 
 __all__ = [
     "NESTED",
@@ -30,6 +30,7 @@ __all__ = [
     "State",
     "StepRecord",
     "advance",
+    "advance_plain",
     "begin",
     "fold",
     "with_boot",
