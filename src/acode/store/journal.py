@@ -200,22 +200,27 @@ class Journal:
             self._wait_for_one_sync()
         while self.durable_seq < seq:
             apart = self._store.wal.usable
-            with self.turn:
-                if self.committed.seq < seq:
-                    if self._dead:
-                        raise self._refusal()
-                    self._dead = True
-                    try:
-                        self._commit(full=durable and not apart)
-                    except BaseException as error:
-                        self._roll_back(error)
-                    self._dead = False
-                elif durable and not apart and self.durable_seq < seq:
-                    self._commit_again()
+            if not apart or self.committed.seq < seq:
+                with self.turn:
+                    self._commit_through(seq, durable=durable, apart=apart)
             if not durable:
                 return
             if apart:
                 self._sync_through(seq)
+
+    def _commit_through(self, seq: int, *, durable: bool, apart: bool) -> None:
+        """`apart`: the sync follows; otherwise the commit of what is durable is a full one."""
+        if self.committed.seq < seq:
+            if self._dead:
+                raise self._refusal()
+            self._dead = True
+            try:
+                self._commit(full=durable and not apart)
+            except BaseException as error:
+                self._roll_back(error)
+            self._dead = False
+        elif durable and not apart and self.durable_seq < seq:
+            self._commit_again()
 
     def flush(self) -> None:
         """Make all that was said so far survive a power cut."""
