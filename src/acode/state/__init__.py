@@ -1,5 +1,6 @@
 """The state of a session, derived from its log alone: the data in `session`, the fold that makes it in `folding`."""
 
+from acode.state.plain_fold import advance_plain
 from acode.state.session import (
     NESTED,
     TERMINAL,
@@ -14,7 +15,7 @@ from acode.state.session import (
     State,
     StepRecord,
 )
-from acode.state.session_fold import advance, advance_plain, begin, fold, with_boot
+from acode.state.session_fold import advance, begin, fold, with_boot
 
 __all__ = [
     "NESTED",
