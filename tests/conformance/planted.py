@@ -1,4 +1,4 @@
-"""Bugs in the one place that performs a step, each with the guarantee and the source that must then fail.
+"""Bugs in both forms of the order in which a step is performed, each with the guarantee and the source that must fail.
 
 A bug is stated as the lines it replaces, so it is one that could have been written; a line that is gone fails loudly.
 It lives in the process of the test and in the lives that a source forks, and nothing in acode knows of it.
@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from acode.engine import gate, step
+from acode.engine import gate, plain_step, step
+from acode.library import plain_calls
 from tests.conformance import sources
 from tests.conformance import test_guarantees as rows
 from tests.conformance.hook_source import HookSource
@@ -101,6 +102,7 @@ def without(function: Callable[..., Any], line: str, instead: str = "pass") -> t
 
 
 RECORD_START = "run.record(*before, *awake(run), started, durable=careful(step, started), blobs=blobs)"
+RECORD_PLAIN_START = "run.record(started, durable=durable, short=short)"
 NOTHING_RECORDED = "Recorded(run.session.seq, False)"
 ENDED_BY_ITSELF = 'if failed.reason in ("exit", "error"):'
 COUNT_FAILURES = "return flight.failures if flight is not None else record.failures if record is not None else 1"
@@ -122,12 +124,19 @@ CATALOGUE = (
             *without(step.record_end, "events = (*before, *own", "events = (*before, *awake(run), started, *own"),
         ),
         row=rows.test_a_step_is_on_record_before_it_acts,
+        source=CommandSource,
+        shows="what has acted was begun on record",
+    ),
+    Planted(
+        bug="the start of a plain step is not recorded",
+        edits=without(plain_step.append_start, RECORD_PLAIN_START, NOTHING_RECORDED),
+        row=rows.test_a_step_is_on_record_before_it_acts,
         source=FunctionSource,
         shows="what has acted was begun on record",
     ),
     Planted(
         bug="a thread acts before its start is synced",
-        edits=without(step.confirm_start, "yield record", "yield msgspec.structs.replace(record, durable=False)"),
+        edits=without(plain_step.confirm_start, "run.settle(record)"),
         row=rows.test_a_step_is_on_record_before_it_acts,
         source=ThreadSource,
         shows="a power cut does not take the record",
@@ -177,6 +186,13 @@ CATALOGUE = (
     Planted(
         bug="neither the start nor the end is durable",
         edits=without(step.lifecycle, "not careful(step, started)", "False"),
+        row=rows.test_a_step_that_is_told_to_be_done_is_on_record_after_a_power_cut,
+        source=AsyncSource,
+        shows="[False, False] == [True, True]",
+    ),
+    Planted(
+        bug="neither the start nor the end of a plain step is durable",
+        edits=without(plain_step.append_end, "durable=durable, short", "durable=False, short"),
         row=rows.test_a_step_that_is_told_to_be_done_is_on_record_after_a_power_cut,
         source=ThreadSource,
         shows="[False, False] == [True, True]",
@@ -232,8 +248,22 @@ CATALOGUE = (
         shows="['one', 'two'] == ['one']",
     ),
     Planted(
+        bug="a plain step acts on a broken lock",
+        edits=without(plain_step.confirm_start, "guard_before_act(run)"),
+        row=rows.test_an_owner_whose_lock_was_broken_does_not_act,
+        source=FunctionSource,
+        shows="['one', 'two'] == ['one']",
+    ),
+    Planted(
         bug="a step that ended well has removed the log",
         edits=without(step.record_end, "guard_after_act(run, step.id)"),
+        row=rows.test_a_step_that_removes_the_log_ends_the_session_as_lost,
+        source=AsyncSource,
+        shows="== 20",
+    ),
+    Planted(
+        bug="a plain step that ended well has removed the log",
+        edits=without(plain_step.append_end, "guard_after_act(run, step)"),
         row=rows.test_a_step_that_removes_the_log_ends_the_session_as_lost,
         source=FunctionSource,
         shows="== 20",
@@ -277,6 +307,17 @@ CATALOGUE = (
     Planted(
         bug="the act is performed twice",
         edits=without(step.perform, "else act(wanted)", "else (act(wanted), act(wanted))[1]"),
+        row=rows.test_attempts_are_counted_over_kills,
+        source=FunctionSource,
+        shows="8 == 4",
+    ),
+    Planted(
+        bug="a plain act is performed twice",
+        edits=without(
+            plain_calls.perform_plain,
+            "value = function(*args, **kwargs)",
+            "value = (function(*args, **kwargs), function(*args, **kwargs))[1]",
+        ),
         row=rows.test_no_step_is_skipped,
         source=FunctionSource,
         shows="== ['one', 'two', 'three']",

@@ -1,6 +1,6 @@
 """Bugs that no sweep over kills meets, each with the one test of the gate that reports it.
 
-- Checkpoints are written every 32 KB of log, and 32 small steps at once stay below that.
+- Checkpoints are written every 64 KB of log, and 32 small steps at once stay below that.
 - A task of an event loop is committed in the turn in which it would act: a power cut can fall in between, no kill does.
 - The leftovers of a step whose definition was replaced are rolled back again when its next attempt begins, unless that
   is of another kind.

@@ -13,6 +13,7 @@ import acode
 from acode.engine.step import careful
 from acode.errors import ChainBroken, LogRolledBack
 from acode.events import types as ev
+from acode.store import checkpoints as ck
 from acode.store.step_index import places
 from tests.library.counted import Counted, Stop, interrupted
 from tests.library.programs import Place
@@ -77,7 +78,10 @@ def test_a_session_whose_database_is_gone_is_missed_and_not_begun_again(place: P
         pass
 
 
-def test_the_state_keeps_nothing_of_a_finished_step(place: Place) -> None:
+def test_the_state_keeps_nothing_of_a_finished_step(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ck, "SNAPSHOT_BYTES_MIN", 65_536)
+    monkeypatch.setattr(ck, "DUE_BYTES_MIN", 32_768)
+
     def size(steps: int) -> int:
         with pytest.raises(Stop), acode.session(f"k{steps}") as s:
             for n in range(steps):

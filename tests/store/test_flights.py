@@ -16,7 +16,7 @@ from tests.builders import OWNER, completed, named, settled, started
 from tests.stores import Place, folded, say
 
 AT_ONCE = 300
-PAYLOAD = "x" * 400
+PAYLOAD = "x" * 1_000
 
 
 @pytest.fixture

@@ -176,7 +176,7 @@ def test_a_step_that_begins_with_the_completion_before_it_is_outside_the_checkpo
 
 def test_a_quiet_session_that_collects_refusals_gets_a_checkpoint(store: Store) -> None:
     writing = begun(store)
-    say(writing, *[decided(False)] * 200)
+    say(writing, *[decided(False)] * 400)
     _, checkpoint = store.peek(writing.session.session_id)
     behind = store.db.execute("SELECT sum(length(body)) FROM events WHERE seq > ?", (checkpoint.seq,)).get
     assert checkpoint.seq > 3 and (behind or 0) < ck.DUE_BYTES_MIN

@@ -134,8 +134,8 @@ CHANGED_STARTS = {
 
 
 def test_plain_steps_are_stored_in_their_short_forms_and_come_back_whole() -> None:
-    assert b'"type":"step_started","function":"shop:pay"' in encode(said(START))
-    assert b'"type":"step_completed","step":"pay#2","duration_ms":4,"result"' in encode(said(END))
+    assert b'"type":"step_started","calls":"shop:pay"' in encode(said(START))
+    assert b'"type":"step_completed","step":"pay#2","ms":4,"result"' in encode(said(END))
     assert (read_back(START), read_back(END)) == (START, END)
 
 
@@ -156,14 +156,51 @@ def test_a_digest_is_stored_as_its_bytes_and_read_in_digits_too() -> None:
     body = encode(said(START))
     assert ASKED.arguments.encode() not in body and len(body) < 320
     digest = b64encode(bytes.fromhex(ASKED.arguments))
-    in_digits = body.replace(b'"digest":"%b"' % digest, b'"arguments":"%b"' % ASKED.arguments.encode())
+    in_digits = body.replace(b'"args":"%b"' % digest, b'"arguments":"%b"' % ASKED.arguments.encode())
     assert len(in_digits) > len(body) and decode(in_digits, SESSION, 7).event == START
 
 
 def test_a_row_with_a_broken_digest_is_unreadable() -> None:
-    body = encode(said(START)).replace(b'"digest":"', b'"digest":"!')
+    body = encode(said(START)).replace(b'"args":"', b'"args":"!')
     with pytest.raises(UnreadableEvent):
         decode(body, SESSION, 7)
+
+
+FORMER_FORMS = {
+    "in order": ({"after": "pay"}, b'"function":"shop:pay","step":"pay#2","digest":"%b","after":"pay"'),
+    "without order": (
+        {"after": None, "ordered": False},
+        b'"function":"shop:pay","step":"pay#2","digest":"%b","unordered":true',
+    ),
+    "the first": ({"after": None}, b'"function":"shop:pay","step":"pay#2","digest":"%b"'),
+    "in digits": ({"after": None}, b'"function":"shop:pay","step":"pay#2","arguments":"' + b"a" * 64 + b'"'),
+}
+
+
+@pytest.mark.parametrize("name", FORMER_FORMS)
+def test_the_short_form_of_earlier_rows_is_read(name: str) -> None:
+    changed, form = FORMER_FORMS[name]
+    digest = b64encode(bytes.fromhex(ASKED.arguments))
+    row = b'{"v":3,"at":"2026-01-01T12:00:00Z","event":{"type":"step_started",%b,"boot_id":"b","shown":"7"}}'
+    asked = msgspec.structs.replace(ASKED, version="", **changed)
+    body = row % (form % digest if b"%b" in form else form)
+    assert decode(body, SESSION, 7).event == msgspec.structs.replace(START, asked=asked)
+
+
+@pytest.mark.parametrize("after", ["pay", None])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_the_order_of_a_start_comes_back_and_is_stored_only_where_it_is_unusual(
+    after: str | None, ordered: bool
+) -> None:
+    asked = msgspec.structs.replace(ASKED, after=after, ordered=ordered)
+    start = msgspec.structs.replace(START, asked=asked)
+    assert read_back(start) == start
+    assert (b'"ordered"' in encode(said(start))) == (ordered != (after is not None))
+
+
+def test_the_duration_of_earlier_rows_is_read() -> None:
+    body = encode(said(END)).replace(b'"ms":4', b'"duration_ms":4')
+    assert decode(body, SESSION, 7).event == END
 
 
 @pytest.mark.parametrize("name", UNUSUAL_END)

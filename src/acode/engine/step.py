@@ -1,4 +1,4 @@
-"""A step is performed here and nowhere else, whatever its source: a plan, a program, the agent or a foreign run.
+"""A step is performed here, whatever its source; `plain_step` has this order, and these guards, for a program's calls.
 
 Guard, record the start, act, guard, record the end or the failure, wait and try again. A copy of this order for one
 source lacked guards that the others had: a program whose step removed the log ended well, and did everything again the
@@ -62,19 +62,20 @@ class Performed(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool = False
 
 
+Since = tuple[ev.StepStarted, float]  # a start on record, and the moment of the act
 Act = Callable[[ev.StepStarted], Done | Failed]
 Recording = Generator[Recorded, None, T]  # waits at each record until it is committed, and synced where it must be
 Lifecycle = Generator[ev.StepStarted | float | Recorded, Any, Performed]
 
 
-def lifecycle(run: Held, step: Step, request: Request) -> Lifecycle:
-    """The attempts of one step. It yields a record, to be continued once that is committed or synced; a start, to be
-    given the outcome of the act; or seconds to wait, to be given whether the session is to stop. So one order serves
-    functions, coroutines and commands, and steps that are performed at once share commits and syncs."""
+def lifecycle(run: Held, step: Step, request: Request, since: Since | None = None) -> Lifecycle:
+    """The attempts of one step; `since`: the first is on record and has acted. It yields a record, to be continued once
+    that is committed or synced; a start, to be given the outcome of the act; or seconds to wait, to be given whether to
+    stop. So one order serves functions, coroutines and commands, and steps at once share commits and syncs."""
     while True:
-        started, outcome = yield from begin_attempt(run, step, request)
+        started, outcome = (since[0], None) if since else (yield from begin_attempt(run, step, request))
         if outcome is None:
-            began_at = run.world.monotonic()
+            began_at, since = since[1] if since else run.world.monotonic(), None
             outcome = yield started
             took_ms = int((run.world.monotonic() - began_at) * 1000)
             if isinstance(outcome, Done):
@@ -328,9 +329,8 @@ def confirm_start(run: Held, step: Step, started: ev.StepStarted, record: Record
 
 def withdraw(run: Held, started: ev.StepStarted) -> None:
     """Record, where that is possible, that the waiting task was cancelled or interrupted and has not acted."""
-    evidence = "it was cancelled before it acted"
     with contextlib.suppress(AcodeError):
-        run.append(settlement(started, ev.Settled.NOT_APPLIED, evidence), durable=False)
+        run.append(settlement(started, ev.Settled.NOT_APPLIED, "it was cancelled before it acted"), durable=False)
 
 
 def settlement(started: ev.StepStarted, outcome: ev.Settled, evidence: str) -> ev.StepSettled:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Annotated, Any, get_args
 
 import msgspec
 
 from acode.errors import EventTooLarge, NewerSchema, UnreadableEvent
-from acode.events.lean_steps import PlainStart, leave_out, restore, stored_class
+from acode.events.lean_steps import FormerStart, PlainStart, Stored, leave_out, restore, stored_class
 from acode.events.types import Event, Known, StepStarted, Unknown
 
 ENVELOPE_VERSION = 3
@@ -86,7 +86,8 @@ class _Version(msgspec.Struct, frozen=True, kw_only=True):
 class _Tag(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     ignorable: bool = False
-    function: str | None = None  # a start has one only in its short form
+    calls: str | None = None  # a start has one of these only in its short form
+    function: str | None = None
 
 
 _encoder = msgspec.json.Encoder()
@@ -94,16 +95,17 @@ _stored = msgspec.json.Decoder(_Stored)
 _stored_of_2 = msgspec.json.Decoder(_StoredOf2)
 _version = msgspec.json.Decoder(_Version)
 _tag = msgspec.json.Decoder(_Tag)
-_plain_start = msgspec.json.Decoder(PlainStart)
 _BEGINNINGS = {version: b'{"v":%d,' % version for version in (ENVELOPE_VERSION, NAMES_ITS_PLACE)}
 _MARK = b'"event":{"type":"'
-_PLAIN = b'step_started","function":"'
+_SHORT_STARTS: dict[bytes, type[Any]] = {
+    b'step_started","calls":"': PlainStart,
+    b'step_started","function":"': FormerStart,
+}
 _MANY = frozenset({"step_started", "step_completed", "step_failed", "step_settled"})  # of these a log has thousands
 _CLASSES: dict[str, type[Known]] = {str(cls.__struct_config__.tag): cls for cls in get_args(Known)}
 _TAGS: dict[type[Event], str] = {cls: tag for tag, cls in _CLASSES.items()}
 TYPES: frozenset[str] = frozenset(_CLASSES)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TICK = timedelta(microseconds=1)
 _LOW_BITS = 2**48 - 1
 
 
@@ -120,10 +122,11 @@ def type_of(event: Event) -> str:
 # To bytes.
 
 
-def encode(envelope: Envelope, *, first_key: str = "", boot_id: str = "") -> bytes:
-    """The row of an event. `first_key`: that of the first event; `boot_id`: as the log has last named it."""
+def encode(envelope: Envelope, *, first_key: str = "", boot_id: str = "", short: Stored | None = None) -> bytes:
+    """The row of an event. `first_key`: that of the first event; `boot_id`: as the log has last named it; `short`: its
+    stored form, where the caller knows it."""
     session_id, seq, key_id = envelope.session_id, envelope.seq, envelope.key_id
-    event = leave_out(envelope.event, session_id, seq, boot_id)
+    event = leave_out(envelope.event, session_id, seq, boot_id) if short is None else short
     row = _Row(v=ENVELOPE_VERSION, at=envelope.at, actor=envelope.actor, event=event)
     if seq == 1:
         row = msgspec.structs.replace(row, session_id=session_id, seq=1, key_id=key_id)
@@ -149,7 +152,9 @@ def covered(v: int, session_id: str, seq: int, body: bytes) -> bytes:
 
 def event_id_of(session_id: str, seq: int, at: datetime) -> str:
     """A UUID of version 7 that follows from the place and the time of an event."""
-    ms, us = divmod((at - _EPOCH) // _TICK, 1000)
+    since = at - _EPOCH
+    ms, us = divmod(since.microseconds, 1000)
+    ms += (since.days * 86_400 + since.seconds) * 1000
     variant, low = _own_bits(session_id)
     numbers = (ms >> 16, ms & 0xFFFF, us, variant, low + seq & _LOW_BITS)
     return "%08x-%04x-7%03x-%s-%012x" % numbers  # noqa: UP031 - made for every event, and half the time
@@ -234,15 +239,16 @@ def _at_once(body: bytes, outer: type[msgspec.Struct]) -> Any:
     if tag not in _MANY:
         return None
     try:
-        return _whole(tag, body.startswith(_PLAIN, start), outer).decode(body)
+        short = next((mark for mark in _SHORT_STARTS if body.startswith(mark, start)), b"")
+        return _whole(tag, short, outer).decode(body)
     except msgspec.ValidationError:
         return None
 
 
 @cache
-def _whole(tag: str, plain: bool, outer: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
+def _whole(tag: str, short: bytes, outer: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
     cls = _CLASSES[tag]
-    fields = [("event", cls if outer is _OuterOf2 else PlainStart if plain else stored_class(cls))]
+    fields = [("event", cls if outer is _OuterOf2 else _SHORT_STARTS.get(short) or stored_class(cls))]
     return msgspec.json.Decoder(msgspec.defstruct("_Whole", fields, bases=(outer,), frozen=True, kw_only=True))
 
 
@@ -250,8 +256,8 @@ def _decode_event(raw: msgspec.Raw, *, here: bool) -> Any:
     tag = _tag.decode(raw)
     if tag.type not in TYPES:
         return Unknown(type=tag.type, ignorable=tag.ignorable)
-    if here and tag.function is not None and _CLASSES[tag.type] is StepStarted:
-        return _plain_start.decode(raw)
+    if here and _CLASSES[tag.type] is StepStarted and (tag.calls is not None or tag.function is not None):
+        return msgspec.json.decode(raw, type=PlainStart if tag.calls is not None else FormerStart)
     return _decoder(tag.type, here=here).decode(raw)
 
 

@@ -29,13 +29,29 @@ _LEFT_OUT: dict[type, dict[str, Any]] = {
 class PlainStart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="step_started"):
     """The start of a program's call of a function, of which nothing but this needs to be known."""
 
+    calls: str
+    step: str
+    attempt: int = 1
+    idempotent: bool = False
+    boot_id: str = ""
+    arguments: str = ""
+    args: bytes = b""  # the same in base64, where it is a digest in hexadecimal digits, as it nearly always is
+    after: str | None = None
+    version: str = ""
+    ordered: bool | msgspec.UnsetType = msgspec.UNSET  # said where it is not as usual: in order if it follows a step
+    shown: str = ""
+
+
+class FormerStart(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="step_started"):
+    """The short form as it was written before: it names `unordered` steps, and is only read."""
+
     function: str
     step: str
     attempt: int = 1
     idempotent: bool = False
     boot_id: str = ""
     arguments: str = ""
-    digest: bytes = b""  # the same in base64, where it is a digest in hexadecimal digits, as it nearly always is
+    digest: bytes = b""
     after: str | None = None
     version: str = ""
     unordered: bool = False
@@ -47,7 +63,7 @@ class PlainEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
     step: str
     attempt: int = 1
-    duration_ms: int = 0
+    ms: int = 0
     result: Any = None
     start: int = 0
 
@@ -69,6 +85,8 @@ def stored_class(cls: type[Known]) -> type[Any]:
             fields.append((field.name, field.type, msgspec.field(default_factory=field.default_factory)))
         else:
             fields.append((field.name, field.type))
+    if cls is StepCompleted:
+        fields.append(("ms", int, 0))  # the duration, as the short form calls it
     tag = cls.__struct_config__.tag
     return msgspec.defstruct(
         f"Stored{cls.__name__}", fields, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag=tag
@@ -84,7 +102,7 @@ def leave_out(event: Known | Unknown, session_id: str, seq: int, boot_id: str) -
         return _plain_start(event, session_id, boot_id) or _stored(event, session_id)
     if isinstance(event, StepCompleted):
         start = 0 if event.start == seq - 1 else event.start or NO_START
-        return _plain_end(event, session_id, start) or _stored(event, session_id, start=start)
+        return _plain_end(event, session_id, seq) or _stored(event, session_id, start=start)
     return event
 
 
@@ -109,18 +127,23 @@ def _plain_start(event: StepStarted, session_id: str, boot_id: str) -> PlainStar
         or defined.idempotent != event.idempotent
     ):
         return None
-    digest = _digest_in(asked.arguments)
+    return short_start(event, asked, action.function, boot_id, _digest_in(asked.arguments))
+
+
+def short_start(event: StepStarted, asked: Asked, function: str, boot_id: str, digest: bytes) -> PlainStart:
+    """The short form of a start of which everything else is known to be usual. `boot_id`: as the log has named it;
+    `digest`: that of the arguments, none where they are no digits of one."""
     return PlainStart(
-        function=action.function,
-        step=step,
+        calls=function,
+        step=event.step,
         attempt=event.attempt,
         idempotent=event.idempotent,
         boot_id="" if event.boot_id == boot_id else event.boot_id,
         arguments="" if digest else asked.arguments,
-        digest=digest,
+        args=digest,
         after=asked.after,
         version=asked.version,
-        unordered=not asked.ordered,
+        ordered=msgspec.UNSET if asked.ordered == (asked.after is not None) else asked.ordered,
         shown=event.shown,
     )
 
@@ -134,7 +157,23 @@ def _digest_in(arguments: str) -> bytes:
     return digest if digest.hex() == arguments else b""
 
 
-def _start_of(short: PlainStart, session_id: str, boot_id: str) -> StepStarted:
+def _as_now(former: FormerStart) -> PlainStart:
+    return PlainStart(
+        calls=former.function,
+        step=former.step,
+        attempt=former.attempt,
+        idempotent=former.idempotent,
+        boot_id=former.boot_id,
+        arguments=former.arguments,
+        args=former.digest,
+        after=former.after,
+        version=former.version,
+        ordered=not former.unordered,
+        shown=former.shown,
+    )
+
+
+def _start_of(short: PlainStart, session_id: str) -> StepStarted:
     step = short.step
     return StepStarted(
         step=step,
@@ -144,25 +183,30 @@ def _start_of(short: PlainStart, session_id: str, boot_id: str) -> StepStarted:
         key=make_key(session_id, step, short.attempt),
         action_digest="",
         idempotent=short.idempotent,
-        boot_id=boot_id,
+        boot_id=short.boot_id,
         asked=Asked(
-            arguments=short.digest.hex() or short.arguments,
+            arguments=short.args.hex() or short.arguments,
             digest_version=DIGEST_VERSION,
             after=short.after,
             version=short.version,
-            ordered=not short.unordered,
+            ordered=short.after is not None if short.ordered is msgspec.UNSET else short.ordered,
         ),
-        definition=Step(id=step, action=Call(function=short.function), idempotent=short.idempotent),
+        definition=Step(id=step, action=Call(function=short.calls), idempotent=short.idempotent),
         shown=short.shown,
     )
 
 
-def _plain_end(event: StepCompleted, session_id: str, start: int) -> PlainEnd | None:
+def _plain_end(event: StepCompleted, session_id: str, seq: int) -> PlainEnd | None:
     """The short form, if it says everything."""
-    step, attempt = event.step, event.attempt
     if _rest_of_end(event) != _END_USUAL or not _is_named_as_usual(event, session_id):
         return None
-    return PlainEnd(step=step, attempt=attempt, duration_ms=event.duration_ms, result=event.result, start=start)
+    return short_end(event, seq)
+
+
+def short_end(event: StepCompleted, seq: int) -> PlainEnd:
+    """The short form of a completion of which everything else is known to be usual."""
+    start = 0 if event.start == seq - 1 else event.start or NO_START
+    return PlainEnd(step=event.step, attempt=event.attempt, ms=event.duration_ms, result=event.result, start=start)
 
 
 def _is_named_as_usual(event: StepStarted | StepCompleted, session_id: str) -> bool:
@@ -205,10 +249,14 @@ def restore(event: Stored, session_id: str, seq: int) -> Known | Unknown:
     """The event as it was before anything was left out."""
     kind = type(event)
     if kind is PlainStart:
-        return _start_of(event, session_id, event.boot_id)
+        return _start_of(event, session_id)
+    if kind is FormerStart:
+        return _start_of(_as_now(event), session_id)
     if kind is stored_class(StepCompleted):
         start = seq - 1 if event.start == 0 else max(event.start, 0)
-        return StepCompleted(**_whole(event, session_id) | {"start": start})
+        whole = _whole(event, session_id)
+        duration_ms = whole.pop("ms") or event.duration_ms
+        return StepCompleted(**whole | {"start": start, "duration_ms": duration_ms})
     if kind is stored_class(StepStarted):
         return StepStarted(**_whole(event, session_id))
     known: Known | Unknown = event

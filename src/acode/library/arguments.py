@@ -80,6 +80,21 @@ def digest_of(value: Any) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def digest_of_call(given: list[Any], named: dict[str, Any]) -> str:
+    """`digest_of` for the arguments of a function: mostly a few texts and numbers, which need no look inside."""
+    whole = [given, named]
+    if named:
+        return digest_of(whole)
+    for item in given:
+        kind = type(item)
+        if kind is not str and not (kind is int and -SAFE_INTEGER_MAX <= item <= SAFE_INTEGER_MAX):
+            return digest_of(whole)
+    try:
+        return hashlib.sha256(_ordered.encode(whole)).hexdigest()
+    except UnicodeEncodeError:
+        return digest_of(whole)
+
+
 def _is_json(value: Any, depth: int) -> bool:
     """Whether it stands for itself: an agent's request is its whole conversation, and is not copied for the digest."""
     kind = type(value)

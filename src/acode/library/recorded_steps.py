@@ -70,6 +70,11 @@ class Record:
         self._finished = Finished(run.store, run.session.session_id, run.journal.unindexed)
         self._works: dict[str, Work | None] | None = None
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether no step was on record when this run of the program began."""
+        return self._known_before == 0
+
     def is_new(self, step: str, scope: Scope) -> bool:
         """Whether nothing can be on record of it: the session has not ended, began with this run of its program, and
         knows no such step. Then there is nothing to look up, to compare or to refuse."""

@@ -39,7 +39,8 @@ from acode.library.declarations import (
     how,
     refuse_generator,
 )
-from acode.library.step_identity import CURRENT, Current, Scope, name_from
+from acode.library.plain_calls import perform_plain
+from acode.library.step_identity import CURRENT, Current, Scope, Taken, name_from
 from acode.library.step_requests import StepRequests
 from acode.steps.declared_secrets import declared_values
 from acode.steps.interface import Done, Failed
@@ -144,7 +145,23 @@ class Session:
             return self._do_async(name, function, args, kwargs, how)
         if flags & MAKES_GENERATOR:
             refuse_generator(name)
-        begun = self._ask_call(name, function, args, kwargs, how)
+        requests = self._requests
+        if requests.plain is not None and (how is PLAIN or how is REPEATABLE) and type(function) is FunctionType:
+            return perform_plain(self, name, function, args, kwargs, how=how, plain=requests.plain)
+        return self._do_at_length(name, function, args, kwargs, how)
+
+    def _do_at_length(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        how: How,
+        *,
+        taken: Taken | None = None,
+    ) -> Any:
+        """A step of an ordinary function that may be on record, or of which something is declared."""
+        begun = self._ask_call(name, function, args, kwargs, how, taken=taken)
         if begun.todo is None:
             return begun.result
         requests = self._requests
@@ -209,7 +226,14 @@ class Session:
             CURRENT.reset(token)
 
     def _ask_call(
-        self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], how: How
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        how: How,
+        *,
+        taken: Taken | None = None,
     ) -> Begun:
         if type(function) is FunctionType:
             given, named = [*args], kwargs
@@ -222,6 +246,7 @@ class Session:
             lambda: call_of(function, how.undo),
             lambda: values.shown(args, kwargs),
             starts=False,
+            taken=taken,
         )
 
     # Steps that somebody else executes.

@@ -19,8 +19,9 @@ from acode import forked
 from acode.engine import step as lifecycle
 from acode.engine.held_session import Held
 from acode.engine.next_action import session_hint
+from acode.engine.plain_step import PlainSteps, plain_steps_of
 from acode.engine.program_answers import reopen_step
-from acode.engine.step import Lifecycle, Performed, Request
+from acode.engine.step import Lifecycle, Performed, Request, Since
 from acode.errors import AcodeError, NotStorable, OutcomeUnknown, StepFailed, StepTimeout, TerminalState, Usage
 from acode.events import types as ev
 from acode.events.definition import Action, Call, Step
@@ -29,7 +30,7 @@ from acode.library.arguments import VERSION, Arguments
 from acode.library.declarations import Begun, How, OnChange, TimedOut, Work, close_unbegun, unfinished
 from acode.library.failures import describe, describe_error, raised_again, text_only
 from acode.library.recorded_steps import Question, Record, without_result
-from acode.library.step_identity import CURRENT, Scope, runner
+from acode.library.step_identity import CURRENT, Scope, Taken, runner
 from acode.steps.interface import Done, Failed
 
 FLUSH_EVERY_S = 0.5  # what was committed and not synced is power-safe within a second
@@ -41,6 +42,7 @@ class StepRequests:
     def __init__(self, run: Held, *, on_change: OnChange) -> None:
         self.run = run
         self.record: Record = Record(run, on_change)
+        self.plain: PlainSteps | None = plain_steps_of(run) if self.record.is_fresh else None
         self.top: Scope = Scope()
         self.found: int = 0  # steps that were on record
         self.closed: bool = False
@@ -62,15 +64,17 @@ class StepRequests:
         shown: Callable[[], str],
         *,
         starts: bool = True,
+        taken: Taken | None = None,
     ) -> Begun:
-        """Find it on record, or begin it. `starts` False: somebody has to prepare before it can begin."""
+        """Find it on record, or begin it. `starts` False: somebody has to prepare before it can begin. `taken`: its
+        identity, where it was given one already."""
         run, record = self.run, self.record
         with run.journal.turn:
             self.at_boundary()
             scope = self.scope()
             if scope is not self.top:  # nobody gives the session itself up
-                self._refuse_given_up(scope)
-            taken = scope.take(name)
+                self.refuse_given_up(scope)
+            taken = taken or scope.take(name)
             asked = ev.Asked(
                 arguments=arguments.digest,
                 digest_version=VERSION,
@@ -155,7 +159,7 @@ class StepRequests:
                 hint="Let the child hand its results back, and the parent ask for the steps.",
             )
 
-    def _refuse_given_up(self, scope: Scope) -> None:
+    def refuse_given_up(self, scope: Scope) -> None:
         """A thread that nobody waits for any more would do the next attempt's steps beside it, or take their names."""
         step = scope.attempt_given_up()
         if step is not None:
@@ -178,8 +182,8 @@ class StepRequests:
 
     # Steps that acode or the session's own loop performs.
 
-    def attempts(self, begun: Begun) -> Lifecycle:
-        """The attempts of a step that is not on record, for the engine to perform."""
+    def attempts(self, begun: Begun, since: Since | None = None) -> Lifecycle:
+        """The attempts of a step that is not on record, for the engine to perform. `since`: its start is recorded."""
         work = begun.work
 
         def retry(failed: Failed, failures: int) -> float | None:
@@ -201,7 +205,7 @@ class StepRequests:
             prepares=type(work.step.action) is not Call,
             ended=ended,
         )
-        return lifecycle.lifecycle(self.run, work.step, request)
+        return lifecycle.lifecycle(self.run, work.step, request, since)
 
     def handled(self, begun: Begun) -> tuple[ev.Known, ...]:
         """A program that begins a step after a failure has handled that failure."""
@@ -231,7 +235,10 @@ class StepRequests:
             raise error
 
     def finished(self, begun: Begun) -> None:
-        if not begun.parent.path:
+        self.finished_in(begun.parent)
+
+    def finished_in(self, scope: Scope) -> None:
+        if not scope.path:
             self.record.finished_top += 1
         journal = self.run.journal
         if self._flusher is None and journal.durable_seq < journal.session.seq:

@@ -1,5 +1,6 @@
 """The state of a session, derived from its log alone: the data in `session`, the fold that makes it in `folding`."""
 
+from acode.state.plain_fold import advance_plain
 from acode.state.session import (
     NESTED,
     TERMINAL,
@@ -30,6 +31,7 @@ __all__ = [
     "State",
     "StepRecord",
     "advance",
+    "advance_plain",
     "begin",
     "fold",
     "with_boot",

@@ -57,14 +57,14 @@ class Tail(msgspec.Struct):
     def __post_init__(self) -> None:
         self.due_bytes = ck.due_bytes(self.row)
 
-    def add(self, event: ev.Known | ev.Unknown, seq: int, size: int) -> bool:
-        """One event more; whether a row must stand at it, or behind it in the same transaction."""
+    def add(self, event: ev.Known | ev.Unknown, seq: int, size: int, in_flight: int) -> bool:
+        """One event more; whether a row must stand at it, or behind it in the same transaction. `in_flight`: steps."""
         self.size += size
         kind = type(event)
         if isinstance(event, ev.StepCompleted):
             self.completions += 1
             self.unindexed[event.step] = seq
-            return self.size >= self.due_bytes
+            return self.size >= self.due_bytes + ck.DUE_BYTES_PER_FLIGHT * in_flight
         if kind is ev.StepStarted:
             return False
         self.is_one_more = self.is_one_more or kind in WITH_A_ROW_IN_VERSION_2
@@ -89,7 +89,7 @@ class Tail(msgspec.Struct):
         if envelope.v <= NAMES_ITS_PLACE:
             missing = type(event) in WITH_A_ROW_IN_VERSION_2
         else:
-            missing = self.add(event, envelope.seq, size)
+            missing = self.add(event, envelope.seq, size, len(session.in_flight))
             if type(event) is ev.StepCompleted and self.row is not None:
                 self.last = msgspec.structs.replace(
                     self.row,

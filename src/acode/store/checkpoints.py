@@ -29,8 +29,9 @@ from acode.seal import Keyring
 from acode.state import InFlight, Session, with_boot
 
 CHECKPOINT_VERSION = 4
-DUE_BYTES_MIN = 32_768  # of log since the last row: a reader of the newest one folds so much in half a millisecond
-SNAPSHOT_BYTES_MIN = 65_536  # of log since the last one: about a hundred events, which a resume reads in a millisecond
+DUE_BYTES_MIN = 65_536  # of log since the last row: a reader of the newest one folds so much in two milliseconds
+DUE_BYTES_PER_FLIGHT = 512  # more of log for each step in flight, all of which a row names: most are over soon
+SNAPSHOT_BYTES_MIN = 131_072  # of log since the last one: some hundred events, which a resume reads in milliseconds
 PURPOSE = b"checkpoint"
 
 

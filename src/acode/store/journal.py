@@ -23,7 +23,8 @@ from acode import forked, seal
 from acode.errors import AcodeError, LockLost, WriteFailed
 from acode.events import ENVELOPE_VERSION, Envelope, covered, encode, event_id_of
 from acode.events import types as ev
-from acode.state import Session, State, advance, begin
+from acode.events.lean_steps import PlainEnd, PlainStart
+from acode.state import Session, State, advance, advance_plain, begin
 from acode.store import checkpoints as ck
 from acode.store import database, session_index
 from acode.store.blobs import INLINE_BYTES_MAX
@@ -53,6 +54,7 @@ GENERATION = "SELECT generation FROM sessions WHERE number = ?"
 INSERT_FINISHED = "INSERT OR REPLACE INTO finished VALUES (?, ?, ?)"
 ONE_TICK = timedelta(microseconds=1)
 
+Short = PlainStart | PlainEnd
 Execute = Callable[..., apsw.Cursor]
 Blob = tuple[str, bytes | None]  # purpose, and the bytes unless they were brought as a file already
 
@@ -159,18 +161,25 @@ class Journal:
         durable: bool = True,
         blobs: Mapping[str, Blob] | None = None,
         wait: bool = True,
+        short: Short | None = None,
     ) -> list[Envelope]:
         """All events in one transaction. `durable` False: safe from kill -9 now, from power loss with the next one.
 
         `wait` False: they are written with whatever else waits, and nothing may rest on them before `settle`.
+        `short`: the stored form of the one event, of a plain step, that was given.
         """
         with self.turn:
             if self._dead:
                 raise self._refusal()
             self._dead = True  # until it has succeeded: an error anywhere in between leaves memory ahead of the log
             try:
-                envelopes = self._prepare(events, actor, blobs)
-                if wait or self._begun:
+                if short is not None:
+                    (event,) = events
+                    assert isinstance(event, (ev.StepStarted, ev.StepCompleted))
+                    envelopes = self._prepare_plain(event, actor, short)
+                else:
+                    envelopes = self._prepare(events, actor, blobs)
+                if wait or self._begun or (short is not None and not self._syncing):  # there is nothing to wait for
                     self._commit(full=durable and not self._store.wal.usable)
             except BaseException as error:
                 self._roll_back(error)
@@ -191,22 +200,27 @@ class Journal:
             self._wait_for_one_sync()
         while self.durable_seq < seq:
             apart = self._store.wal.usable
-            with self.turn:
-                if self.committed.seq < seq:
-                    if self._dead:
-                        raise self._refusal()
-                    self._dead = True
-                    try:
-                        self._commit(full=durable and not apart)
-                    except BaseException as error:
-                        self._roll_back(error)
-                    self._dead = False
-                elif durable and not apart and self.durable_seq < seq:
-                    self._commit_again()
+            if not apart or self.committed.seq < seq:
+                with self.turn:
+                    self._commit_through(seq, durable=durable, apart=apart)
             if not durable:
                 return
             if apart:
                 self._sync_through(seq)
+
+    def _commit_through(self, seq: int, *, durable: bool, apart: bool) -> None:
+        """`apart`: the sync follows; otherwise the commit of what is durable is a full one."""
+        if self.committed.seq < seq:
+            if self._dead:
+                raise self._refusal()
+            self._dead = True
+            try:
+                self._commit(full=durable and not apart)
+            except BaseException as error:
+                self._roll_back(error)
+            self._dead = False
+        elif durable and not apart and self.durable_seq < seq:
+            self._commit_again()
 
     def flush(self) -> None:
         """Make all that was said so far survive a power cut."""
@@ -412,17 +426,41 @@ class Journal:
             self._note_standing()
         return envelopes
 
-    def _write_event(self, envelope: Envelope) -> bool:
-        """Whether a checkpoint row is due with it."""
+    def _prepare_plain(self, event: ev.StepStarted | ev.StepCompleted, actor: str, short: Short) -> list[Envelope]:
+        """The same for the start or the completion of a plain step, with which nothing else has to be written."""
+        session, at = self.session, self._store.clock()
+        if at <= session.updated_at:
+            at = session.updated_at + ONE_TICK
+        session_id, seq = session.session_id, session.seq + 1
+        event_id = event_id_of(session_id, seq, at)
+        envelope = Envelope(
+            v=ENVELOPE_VERSION,
+            session_id=session_id,
+            seq=seq,
+            event_id=event_id,
+            at=at,
+            actor=actor,
+            key_id=self._key_id,
+            event=event,
+        )
+        advance_plain(session, event, seq, at, event_id)
+        if self._write_event(envelope, short) and self._keeps_checkpoints:
+            self._checkpoint_for = event
+        if session.state is not self._noted_as:
+            self._note_standing()
+        return [envelope]
+
+    def _write_event(self, envelope: Envelope, short: Short | None = None) -> bool:
+        """Whether a checkpoint row is due with it. `short`: its stored form, where that is known."""
         seq, session_id = envelope.seq, envelope.session_id
         if seq == 1:
             self._insert_session(envelope)
-        body = encode(envelope, first_key=self._first_key, boot_id=self.session.boot_id)
+        body = encode(envelope, first_key=self._first_key, boot_id=self.session.boot_id, short=short)
         head = self._head = seal.code(self._key, self._head, covered(envelope.v, session_id, seq, body))
         size = len(body)
         self._bytes_since_snapshot += size
         self._rows.append((INSERT_EVENT, (self._base + seq, session_id, seq, body.decode(), head)))
-        return self._tail.add(envelope.event, seq, size)
+        return self._tail.add(envelope.event, seq, size, len(self.session.in_flight))
 
     def _insert_blobs(self, blobs: Mapping[str, Blob]) -> None:
         """The rows, and the files they name in their places: a session that ends sees both or neither.

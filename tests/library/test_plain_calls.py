@@ -1,0 +1,168 @@
+"""Plain calls are performed in one piece and recorded as every other step is: the same bytes, the same state."""
+
+from __future__ import annotations
+
+import gc
+import re
+import tempfile
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import acode
+from acode.errors import NotStorable
+from acode.events import encode
+from acode.library import session as sessions
+from acode.library import step_requests
+from tests.library.programs import Place
+from tests.stores import folded, log_of
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(st.text(max_size=5), inside, max_size=3),
+    max_leaves=6,
+)
+SECRETS = ("AKIAIOSFODNN7EXAMPLE", "password = hunter2-hunter2", "\ud800 half a character")
+ARGUMENTS = JSON | st.tuples(st.integers(), st.text(max_size=5)) | st.binary(max_size=9) | st.sampled_from(SECRETS)
+RESULTS = ARGUMENTS | st.just("x" * 70_000) | st.sets(st.integers(), max_size=2) | st.just(object())
+
+
+class Left(Exception):
+    """The program ends here."""
+
+
+class Call(msgspec.Struct):
+    """One step of a random program; `inner`: steps that its function asks for itself."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+    fails: bool = False
+    idempotent: bool = False
+    inner: tuple[Call, ...] = ()
+
+
+def calls(depth: int) -> st.SearchStrategy[Call]:
+    return st.builds(
+        Call,
+        name=st.sampled_from(["read", "pay", "send-1"]),
+        args=st.lists(ARGUMENTS, max_size=3).map(tuple),
+        kwargs=st.dictionaries(st.sampled_from(["of", "to"]), ARGUMENTS, max_size=1),
+        result=RESULTS,
+        fails=st.booleans() if depth else st.just(False),
+        idempotent=st.booleans(),
+        inner=st.lists(calls(depth - 1), max_size=2).map(tuple) if depth else st.just(()),
+    )
+
+
+def perform(session: acode.Session, call: Call) -> str:
+    """How the step ended, as its program sees it."""
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        for one in call.inner:
+            perform(session, one)
+        if call.fails:
+            raise ValueError(f"no {call.name}: {SECRETS[0]}")
+        return call.result
+
+    how = sessions.REPEATABLE if call.idempotent else sessions.PLAIN
+    try:
+        value = session.do(call.name, function, call.args, call.kwargs, how)
+    except (ValueError, NotStorable) as error:
+        return f"{type(error).__name__} {error}"
+    assert value is call.result
+    return repr(value)
+
+
+@contextmanager
+def at_length() -> Iterator[None]:
+    """No step is plain."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(step_requests, "plain_steps_of", lambda run: None)
+        yield
+
+
+def run(program: list[Call]) -> tuple[list[str], list[bytes], list[tuple[str, str, str]]]:
+    """What the program saw, its rows without what differs from run to run, and the rows of blobs."""
+    found = None
+    with (
+        tempfile.TemporaryDirectory() as workspace,
+        suppress(Left),
+        acode.session("k", workspace=workspace) as session,
+    ):
+        seen = [perform(session, call) for call in program]
+        held = session._run
+        session_id, state = held.session.session_id, held.session
+        assert state == folded(held.store, session_id)
+        rows = [body for _, body, _ in held.store.rows(session_id, 0, 10_000)]
+        log, boot_id = list(log_of(held.store, session_id)), state.boot_id
+        again = [encode(envelope, first_key=envelope.key_id, boot_id=boot_id) for envelope in log[1:]]
+        assert [msgspec.json.decode(row) for row in again] == [msgspec.json.decode(row) for row in rows[1:]]
+        blobs = held.store.db.execute("SELECT sha256, purpose, coalesce(hex(data), '') FROM blobs ORDER BY 1, 2")
+        found = seen, [timeless(row) for row in rows[1:]], list(blobs)
+        raise Left  # a step whose result is lost may still be open
+    assert found is not None
+    return found
+
+
+def timeless(row: bytes) -> bytes:
+    return re.sub(rb'"at":"[^"]*"|"(?:duration_)?ms":\d+,?', b"", row)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(calls(1), min_size=1, max_size=4))
+@example([Call("pay", (1, "a"), {}, "paid", idempotent=True), Call("pay", (), {"to": 2.5}, None)])
+@example([Call("pay", (2**60, -1), {}, "x" * 70_000), Call("pay", (SECRETS[0],), {}, SECRETS[1])])
+@example([Call("pay", (), {}, object(), idempotent=True), Call("read", (SECRETS[2],), {}, 1)])
+@example([Call("pay", (), {}, 1, fails=True), Call("pay", (), {}, 2), Call("read", (), {}, 3)])
+@example([Call("pay", (), {}, 1, inner=(Call("read", (1,), {}, 1), Call("read", (2,), {}, b"x")))])
+def test_a_step_in_one_piece_leaves_the_bytes_and_the_state_of_one_at_length(program: list[Call]) -> None:
+    with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ACODE_HOME", home)
+        in_one_piece = run(program)
+        with at_length():
+            assert run(program) == in_one_piece
+
+
+def test_most_calls_are_performed_in_one_piece(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the comparison above would compare nothing."""
+    monkeypatch.setattr(acode.Session, "_do_at_length", lambda *args, **kwargs: pytest.fail("at length"))
+    with acode.session("k") as session:
+        assert session.step("pay", lambda amount: amount, 7) == 7
+        assert session.step("pay", lambda: "x" * 70_000, idempotent=True) == "x" * 70_000
+
+
+def test_a_session_with_steps_on_record_performs_none_in_one_piece(place: Place) -> None:
+    with pytest.raises(ZeroDivisionError), acode.session("k") as session:
+        session.step("pay", lambda: 1)
+        raise ZeroDivisionError
+    with acode.session("k") as session:
+        assert session._requests.plain is None
+        assert session.step("pay", lambda: 2) == 1
+
+
+def test_a_failed_call_is_not_kept_alive(place: Place) -> None:
+    class Held:
+        pass
+
+    def fail() -> None:
+        held.append(Held())
+        raise ValueError("no")
+
+    held: list[Any] = []
+    with acode.session("k") as session:
+        with pytest.raises(ValueError, match="no"):
+            session.step("pay", fail)
+        gc.disable()
+        try:
+            known = weakref.ref(held.pop())
+            assert known() is None
+        finally:
+            gc.enable()
