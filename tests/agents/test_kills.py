@@ -37,7 +37,7 @@ def test_a_command_that_is_cut_off_happens_once(name: str, number: int, place: P
     """Or the person is asked, where the kill came before the first command of the process began: nobody knows yet that
     the front is in its way. What has begun is never asked about."""
     outcome = survive(name, "command", number, place, record_property)
-    assert outcome.effects == 1 or (outcome.verdict, outcome.since) == ("asked", "asked"), outcome
+    assert outcome.verdict == "once" or outcome.since == "asked", outcome
 
 
 @pytest.mark.agents
