@@ -90,7 +90,8 @@ def program(name: str, client: Client) -> Path:
 
 
 def pinned_version(name: str) -> str:
-    (version,) = json.loads((PINS / name / "package.json").read_text())["dependencies"].values()
+    """Of the agent; opencode's package for plugins is of the same version."""
+    (version,) = set(json.loads((PINS / name / "package.json").read_text())["dependencies"].values())
     return str(version)
 
 

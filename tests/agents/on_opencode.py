@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.agents.client import Place
+from tests.agents.client import INSTALLED, PINS, Place, pinned_version
 from tests.agents.wanted_calls import WantedCall
 
 PROGRAM = "opencode-linux-x64/bin/opencode"
+NAME, PLUGIN = "opencode", "@opencode-ai/plugin"
 PROCESSES = ("opencode",)
 WRITES = True
 _HEADLESS = ["run", "--format", "json", "-m", "scripted/scripted"]
@@ -31,8 +32,21 @@ def configure(place: Place) -> dict[str, str]:
         "provider": {"scripted": provider},
     }
     place.write(".config/opencode/opencode.json", settings)
+    put_plugin_package(place)
     disabled = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
     return {f"OPENCODE_DISABLE_{name}": "1" for name in disabled}
+
+
+def put_plugin_package(place: Place) -> None:
+    """Where a plugin is configured, opencode fetches its package for plugins at its first start as long as it is not
+    there: 20 seconds of processor time, and the network. It is there, as in a home that opencode was used in."""
+    there = f".config/{NAME}"
+    place.write(f"{there}/package.json", {"dependencies": {PLUGIN: pinned_version(NAME)}})
+    place.write(f"{there}/package-lock.json", (PINS / NAME / "package-lock.json").read_text())
+    packages = place.home / there / "node_modules"
+    packages.mkdir()
+    for package in (INSTALLED / NAME / "node_modules").iterdir():
+        (packages / package.name).symlink_to(package)
 
 
 def start(prompt: str) -> list[str]:

@@ -235,6 +235,8 @@ def escaped(name: str, directory: Path, *, acode: bool) -> bool:
             wait_for_prompt(one, server)
             submit(one, server, FIRST_PROMPT)
             wait_for(one.place.workspace / "begun", server)
+            if name == "codex":  # which ends it a moment after its begin, and from then on leaves it in the background
+                assert processes.wait_until(lambda: "background terminal" in screen(server), AGENT_S_MAX, SCREEN_POLL_S)
             type_in(server, "Escape")
             if name == "opencode":  # which wants it twice
                 time.sleep(0.2)

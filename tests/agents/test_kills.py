@@ -34,9 +34,10 @@ def survive(name: str, kind: Kind, number: int, place: Path, tell: Tell) -> Outc
 @pytest.mark.agents
 @pytest.mark.parametrize(("name", "number"), trials("command"))
 def test_a_command_that_is_cut_off_happens_once(name: str, number: int, place: Path, record_property: Tell) -> None:
-    """Or the person is asked: before its first command nobody knows that the front is in the way of a process."""
+    """Or the person is asked, where the kill came before the first command of the process began: nobody knows yet that
+    the front is in its way. What has begun is never asked about."""
     outcome = survive(name, "command", number, place, record_property)
-    assert outcome.effects == 1 or outcome.verdict == "asked"
+    assert outcome.verdict == "once" or outcome.since == "asked", outcome
 
 
 @pytest.mark.agents

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from acode.events import types as ev
+from acode.observed.setup import SETUPS
 from tests.observed.agents import Place, payload
 
 AGENT = """#!/bin/sh
@@ -76,6 +77,16 @@ def test_a_killed_agent_is_asked_about_and_then_resumed_by_its_own_command(place
     assert resumed.returncode == 0, resumed.stderr
     assert "claude --resume c1a0de00-aaaa" in (place.base / "seen").read_text()
     assert place.lines("ledger") == ["x"]
+
+
+@pytest.mark.parametrize("agent", sorted(SETUPS))
+def test_a_check_of_an_agent_that_is_missing_tells_that_first_and_changes_nothing(agent: str, place: Place) -> None:
+    place.env["PATH"] = os.fspath(place.base / "none")
+    before = sorted(place.base.rglob("*"))
+    missing = place.acode("hook", "check", agent)
+    assert missing.returncode == 2 and "is not installed" in missing.stderr, missing.stderr
+    assert "Asking" not in missing.stdout + missing.stderr
+    assert sorted(place.base.rglob("*")) == before
 
 
 def test_an_agent_whose_hooks_are_not_there_is_told_apart(place: Place) -> None:

@@ -157,14 +157,15 @@ def check_hook(flags: Flags, *, agent: str, user: bool) -> int:
     from acode.cli.world import build_world
     from acode.observed import AGENTS
     from acode.observed.binding import workspace_for
-    from acode.observed.setup.check import check
+    from acode.observed.setup.check import check, find_program
 
     screen = Screen(flags, os.environ)
     where = _where(flags, user)
+    program = find_program(agent, where)  # first: nobody is asked, and no store is made, where the agent is missing
     flags.directory = str(workspace_for(where.project, where.environment))
     world = build_world(flags, force=True)
     screen.line(f"Asking {AGENTS[agent].TITLE} to run one command in {where.project} ...")
-    found = check(agent, where, world=world, front=_front_is_wanted(where))
+    found = check(agent, program, where, world=world, front=_front_is_wanted(where))
     if found.ok and flags.json:
         screen.document(_checked(found))
         return 0

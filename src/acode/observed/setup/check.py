@@ -60,14 +60,20 @@ class Checked:
     notes: list[str] = field(default_factory=list)
 
 
-def check(agent: str, where: Where, *, world: World, front: bool = True) -> Checked:
-    """Run one command through the agent, in the project's directory, with the model that the user has set up there."""
-    setup, title = SETUPS[agent], AGENTS[agent].TITLE
-    program = shutil.which(setup.TESTED.command[0], path=where.environment.get("PATH"))
+def find_program(agent: str, where: Where) -> str:
+    """The agent's own program, as a shell of the user would find it."""
+    name = SETUPS[agent].TESTED.command[0]
+    program = shutil.which(name, path=where.environment.get("PATH"))
     if program is None:
         raise Usage(
-            f"{title} is not installed: {setup.TESTED.command[0]} is not in PATH", hint="Check the spelling and PATH."
+            f"{AGENTS[agent].TITLE} is not installed: {name} is not in PATH", hint="Check the spelling and PATH."
         )
+    return program
+
+
+def check(agent: str, program: str, where: Where, *, world: World, front: bool = True) -> Checked:
+    """Run one command through the agent, in the project's directory, with the model that the user has set up there."""
+    setup, title = SETUPS[agent], AGENTS[agent].TITLE
     doors = doors_in(state_dir(where.environment))
     version = _version([program, *setup.TESTED.command[1:]], where)
     problems = _missing_settings(agent, where, doors, front=front) + setup.notes(where)
