@@ -7,7 +7,6 @@
     python3 dev.py test agents [ARGS] the trials with real agents, from where they were stopped; --model: a real one too
     python3 dev.py versions           the fast subset of the tests with every other Python that is here
     python3 dev.py package            build, install with every Python here, lowest dependencies, types, workflows
-    python3 dev.py stores             files of a fleet in a bucket, with a server for the protocol of S3
     python3 dev.py build DIR          wheel and source archive, the same bytes for the same commit
     python3 dev.py quick              the static checks that `test` begins with
     python3 dev.py check              lint, format, types on three platforms, layers, dependencies, dead code
@@ -63,7 +62,6 @@ def main(argv: list[str]) -> int:
         "run": run,
         "test": test,
         "integrations": integrations,
-        "stores": stores,
         "versions": versions,
         "fast": fast,
         "package": package,
@@ -117,7 +115,7 @@ def test(args: list[str]) -> int:
     others = Environment.ready("integrations")
     say("lint, types and layers; beside them the tests with LangGraph, in an environment of its own ...")
     with ThreadPoolExecutor() as beside:
-        integrated = beside.submit(others.quietly, *INTEGRATIONS)
+        integrated = beside.submit(others.quietly, *alone("integrations"))
         failed = failed_checks(python, CHECKS_BEFORE_TESTS)
     print(integrated.result().stdout, end="", flush=True)
     failed += ["tests with LangGraph"] if integrated.result().returncode else []
@@ -128,21 +126,14 @@ def test(args: list[str]) -> int:
     return status
 
 
-ALONE = "tests/integrations"
-INTEGRATIONS = ["-m", "pytest", "-q", "--confcutdir", ALONE, "-p", "no:cacheprovider", ALONE]
+def alone(name: str) -> list[str]:
+    return ["-m", "pytest", "-q", "--confcutdir", f"tests/{name}", "-p", "no:cacheprovider", f"tests/{name}"]
 
 
-def integrations(_args: list[str] | None = None) -> int:
-    """Tests with other frameworks, in an environment of their own: what those need would hold our packages back."""
-    say("with LangGraph, in an environment of its own:")
-    return Environment.ready("integrations")(*INTEGRATIONS)
-
-
-def stores(_args: list[str] | None = None) -> int:
-    """Tests with a bucket over the protocol of S3: its server and its client are needed by nothing else."""
-    say("with a server for buckets, in an environment of its own:")
-    place = "tests/stores"
-    return Environment.ready("stores")("-m", "pytest", "-q", "--confcutdir", place, "-p", "no:cacheprovider", place)
+def integrations(args: list[str]) -> int:
+    """Tests with other frameworks, or `stores`, in an environment of their own: it would hold our packages back."""
+    name = args[0] if args else "integrations"
+    return Environment.ready(name)(*alone(name))
 
 
 FAST = ["tests/unit", "tests/store", "tests/steps/test_step_run.py", "tests/library/test_steps.py"]
@@ -446,7 +437,7 @@ def what_to_install(place: Path, group: str) -> list[str]:
     """pip's arguments: the project's own requirements, held to the versions of the lock file."""
     requirements, pins = place / "requirements.txt", place / "constraints.txt"
     requirements.write_text("\n".join(wanted_packages(group)) + "\n", encoding="utf-8")
-    pins.write_text("\n".join(locked_versions()) + "\n", encoding="utf-8")
+    pins.write_text("\n".join(locked_versions(group)) + "\n", encoding="utf-8")
     return ["-r", str(requirements), "-c", str(pins)]
 
 
@@ -467,10 +458,10 @@ def wanted_packages(group: str) -> list[str]:
     return wanted
 
 
-def locked_versions() -> list[str]:
-    """One pin per package; a package locked twice, for different platforms, is left to pip."""
+def locked_versions(group: str) -> list[str]:
+    """One pin per package; one locked twice, for different platforms, and a group that is not, are left to pip."""
     lock = ROOT / "uv.lock"
-    packages = read_toml(lock)["package"] if lock.exists() else []
+    packages = read_toml(lock)["package"] if lock.exists() and f"\n{group} = [" in lock.read_text("utf-8") else []
     versions: dict[str, set[str]] = {}
     for package in packages:
         if "registry" in package["source"]:

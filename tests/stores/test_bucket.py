@@ -1,6 +1,6 @@
 """Files of a fleet in a bucket, over the protocol of S3 with a real server and the client that users install.
 
-`python3 dev.py stores` runs these in an environment of their own: what the server needs is needed by nothing else.
+`python3 dev.py integrations stores` runs these in an environment of their own: nothing else needs what the server does.
 """
 
 from __future__ import annotations

@@ -70,9 +70,9 @@ def test_text_of_the_server_is_never_taken_for_a_place_in_a_hint() -> None:
 @pytest.mark.parametrize(
     ("error", "repair"),
     [
-        (errors.DiskFull("full"), "make room on the disk of worker a on b, below /root/1"),
+        (errors.DiskFull("full"), "make room on the disk of worker a on b, below /fleet/1"),
         (errors.KeyMissing("key ab is not here"), "give worker a on b the key that is named (acode key import FILE"),
-        (errors.ChangedFiles("a.txt"), "restore the files that are named, in /root/1 of worker a on b"),
+        (errors.ChangedFiles("a.txt"), "restore the files that are named, in /fleet/1 of worker a on b"),
         (errors.SourceUnavailable("file ab", hint="Give access."), "give access"),
         (errors.ChainBroken("event 3"), "restore the log of the session on the server from a backup"),
         (errors.NewerSchema("made by a newer acode"), "upgrade acode"),
@@ -83,7 +83,7 @@ def test_a_person_is_told_what_to_repair_and_where_before_a_retry_that_would_end
 ) -> None:
     code = 17 if isinstance(error, errors.DiskFull) else error.exit_code
     parked = Parked(exit_code=code, why=error.message, next_action=error.hint, error_code=error.code)
-    told = with_repair(parked, workspace="/root/1", worker="worker a on b")
+    told = with_repair(parked, workspace="/fleet/1", worker="worker a on b")
     assert told.next_action.startswith(repair) and "acode resume" not in told.next_action
     shown = way(told.exit_code, told.next_action, of="0a1b2c3d").as_command()
     assert shown == f"first {told.next_action}; then acode fleet retry 0a1b2c3d"
@@ -91,4 +91,4 @@ def test_a_person_is_told_what_to_repair_and_where_before_a_retry_that_would_end
 
 def test_what_a_person_answers_is_not_called_a_repair() -> None:
     asks = Parked(exit_code=10, why="Go on?", next_action="acode session approve 0a1b2c3d")
-    assert with_repair(asks, workspace="/root/1", worker="worker a on b") == asks
+    assert with_repair(asks, workspace="/fleet/1", worker="worker a on b") == asks

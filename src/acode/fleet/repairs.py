@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from acode import errors
 from acode.fleet.schedule import FILES_MISSING, Parked
+from acode.hints import Command, Hint
 
 LOG_DAMAGED = errors.ChainBroken.exit_code
 REPAIRED_FIRST = (FILES_MISSING, LOG_DAMAGED)  # nothing that an attempt does would change these
@@ -35,7 +36,8 @@ def repair_of(parked: Parked, workspace: str, worker: str) -> str:
     if code in ROOM:
         return f"make room on the disk of {worker}, below {workspace}"
     if code in KEYS:
-        return f"give {worker} the key that is named (acode key import FILE, or ACODE_CHECKPOINT_SECRET)"
+        words = "give {} the key that is named ({}, or ACODE_CHECKPOINT_SECRET)"
+        return Hint(words, worker, Command("key import FILE")).as_command()
     if code in FILES:
         return (
             f"restore the files that are named, in {workspace} of {worker}; to accept them as they are, add --force"
@@ -44,8 +46,9 @@ def repair_of(parked: Parked, workspace: str, worker: str) -> str:
     if told and (code in TOLD or parked.exit_code == FILES_MISSING):
         return told[:1].lower() + told[1:].rstrip(".")
     if parked.exit_code == LOG_DAMAGED:
-        return (
+        words = (
             "restore the log of the session on the server from a backup, or push it again from the machine that has it"
-            f" whole (acode sync now); the last one was {worker}, in {workspace}"
+            " whole ({}); the last one was {}, in {}"
         )
+        return Hint(words, Command("sync now"), worker, workspace).as_command()
     return f"repair what is named, in {workspace} of {worker}"
