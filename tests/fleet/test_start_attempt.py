@@ -91,7 +91,9 @@ def until_written(path: Path) -> str:
 
 
 def waits(site: Site, name: str) -> str:
-    return f"echo begun > {site.place}/{name}.begun; while [ ! -e {site.place}/go ]; do sleep 0.05; done"
+    """A command that outlives its attempt ends with the test at the latest, when its place is removed."""
+    here = site.place
+    return f"echo begun > {here}/{name}.begun; while [ -d {here} ] && [ ! -e {here}/go ]; do sleep 0.05; done"
 
 
 def test_attempts_share_a_loaded_engine_and_nothing_that_a_process_has_of_its_own(site: Site) -> None:

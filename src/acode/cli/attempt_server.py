@@ -97,6 +97,8 @@ class AttemptServer:
 
     def _forked(self, end: int) -> bool:
         """Whether this is the new process."""
+        if sys.platform != "linux":  # elsewhere every attempt is a new interpreter
+            raise NotImplementedError
         try:
             pid = os.fork()
         except OSError:
