@@ -45,7 +45,7 @@ STEPS = (
     "echo ünïcode 🙂",
 )
 NOISE = (
-    (re.compile(r"\S*/tool-(?:results|outputs)/\S+"), "FILE"),
+    (re.compile(r"(?<!\S)\S*/tool-(?:results|outputs)/\S+"), "FILE"),
     (re.compile(r"(?m)^(Wall time|Chunk ID|Process Group PGID|Original token count).*$"), ""),
     (re.compile(r"/\S*/(home|workspace)\b"), "PLACE"),
     (re.compile(r"line \d+: +\d+ (Killed|Terminated)"), r"line N: PID \1"),
