@@ -207,6 +207,11 @@ def test_a_copy_of_a_transcript_is_read_but_no_command_is_given_that_cannot_find
     session = only(acode, copy)
     assert (session["ending"], session["resume"]) == ("in_flight", None)
     assert any("cannot resume it from there" in check for check in session["check_first"])
+    assert "no command can be given; its transcript lies elsewhere" in acode("inspect", str(copy)).stdout
+
+
+def test_a_directory_without_sessions_is_named(acode: Acode, project: Path) -> None:
+    assert f"No session of another agent was found for {project}." in acode("inspect", str(project)).stderr
 
 
 def test_a_machine_without_agents_is_told_so_in_a_sentence(acode: Acode) -> None:

@@ -58,14 +58,15 @@ def command(flags: Flags, *, target: str | None, all: bool) -> int:
         screen.warn(f"{shown.text(str(problem.path))}: {shown.text(problem.message)}")
     if len(inspection.problems) > 10:
         screen.warn(f"{count(len(inspection.problems) - 10, 'other file')} could not be read: see --json")
-    screen.line(_summary(inspection, all))
+    screen.line(_summary(inspection, shown.text(target or ""), everything=all))
     return 0
 
 
-def _summary(inspection: Inspection, everything: bool) -> str:
+def _summary(inspection: Inspection, target: str, *, everything: bool) -> str:
     shown = len(inspection.sessions)
     if not inspection.looked_at and not inspection.not_looked_at:
-        return "No session of another agent was found. Agents: claude, codex, gemini, qwen, opencode, cline."
+        where = f" for {target}" if target else ""
+        return f"No session of another agent was found{where}. Agents: claude, codex, gemini, qwen, opencode, cline."
     words = f"{count(inspection.looked_at, 'session')} looked at: {shown} shown"
     if not everything:
         others = f"{inspection.finished} finished, {inspection.alive} alive, {inspection.not_understood} not understood"
@@ -118,7 +119,9 @@ class Shown:
         if each.resume is not None:
             yield f"  To resume: {one_line(each.resume.line)}"
         elif session.ending != "finished" and each.liveness.state != "alive":
-            yield "  To resume: no command can be given; the id or the directory cannot be typed safely"
+            elsewhere = "its transcript lies elsewhere"
+            why = elsewhere if session.config is None else "the id or the directory cannot be typed safely"
+            yield f"  To resume: no command can be given; {why}"
 
     def _call(self, screen: Screen, each: InspectedCall, now: datetime) -> Iterator[str]:
         from acode.observed.session_words import OUTCOMES, effect_words
