@@ -131,7 +131,7 @@ def alone(name: str) -> list[str]:
 
 
 def integrations(args: list[str]) -> int:
-    """Tests with other frameworks, or `stores`, in an environment of their own: it would hold our packages back."""
+    """Tests with other frameworks, or `buckets`, in an environment of their own: it would hold our packages back."""
     name = args[0] if args else "integrations"
     return Environment.ready(name)(*alone(name))
 

@@ -28,7 +28,7 @@ SKIPPED_IN_CI = {
     "needs the extra: langgraph": "an environment of its own runs these tests",
     "is in the development environment only": "the test command runs these tests",
     "needs the group: package": "an environment of its own runs these tests",
-    "needs the group: stores": "an environment of its own runs these tests",
+    "needs the group: buckets": "an environment of its own runs these tests",
     "no real model: ACODE_TEST_MODEL_URL": "a real model is opt-in",
     "root may read and write everything": "CI is root",
 }

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,6 +160,24 @@ def wait_for_deaths(processes: Sequence[psutil.Process], *, timeout_s: float = W
                 os.close(ending)
 
 
+def end_all_below(directory: Path) -> None:
+    """Whatever works there dies without a word."""
+    here = os.path.realpath(directory)
+    while _killed_below(here):  # until none is left: a kill takes a moment, and a shell may have forked meanwhile
+        time.sleep(0.01)
+
+
+def _killed_below(here: str) -> bool:
+    found = False
+    for name in filter(str.isdigit, os.listdir("/proc") if sys.platform == "linux" else ()):
+        with contextlib.suppress(OSError):
+            # The directory of a zombie cannot be read any more: it has ended.
+            if f"{os.readlink(f'/proc/{name}/cwd')}/".startswith(f"{here}/") and int(name) != os.getpid():
+                os.kill(int(name), signal.SIGKILL)
+                found = True
+    return found
+
+
 class Acode:
     """`acode("status", "--json")` runs in this process; `acode.process(...)` starts a real one."""
 
@@ -208,6 +227,8 @@ class Acode:
     def stop_all(self) -> None:
         for running in self._started:
             running.kill_everything()
+        if self._started:
+            end_all_below(self.workspace)  # also what outlived an acode that was killed alone
 
 
 def _text(stream: io.TextIOWrapper) -> str:

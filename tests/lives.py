@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import textwrap
 import time
 from collections.abc import Callable, Mapping
@@ -25,7 +23,7 @@ from acode.plan import Settlement
 from acode.planfile import PlanFile, load_plan
 from acode.state import Session
 from acode.workspace import ChangedFile
-from tests.driver import WAIT_S_MAX
+from tests.driver import WAIT_S_MAX, end_all_below
 from tests.worlds import Ears, world
 
 Kind = TypeVar("Kind")
@@ -201,17 +199,4 @@ def alive(pid: int) -> bool:
 
 def end_all_in(place: Path) -> None:
     """What still works in the workspace dies without a word, as if the machine had gone down."""
-    here = os.path.realpath(place / "workspace")
-    while _killed_in(here):  # until none is left: a kill takes a moment, and a shell may have forked meanwhile
-        time.sleep(0.01)
-
-
-def _killed_in(here: str) -> bool:
-    found = False
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            # The directory of a zombie cannot be read any more: it has ended.
-            if os.readlink(f"/proc/{name}/cwd") == here and int(name) != os.getpid():
-                os.kill(int(name), signal.SIGKILL)
-                found = True
-    return found
+    end_all_below(place / "workspace")

@@ -117,7 +117,7 @@ def test_the_most_recent_session_is_taken_by_flag_and_named(
     acode("session", "approve", newest)
     ended = acode("resume", flag)
     assert ended.exit_code == 0
-    assert f'Taking the most recent session: {newest} - AWAITING_APPROVAL - "Deploy it"' in ended.stderr
+    assert f'Taking the most recent session: {newest} - approved, to resume - "Deploy it"' in ended.stderr
     states = {one["short_id"]: one["state"] for one in acode("session", "list", "--json").json}
     assert (states[newest], states[stopped]) == ("COMPLETED", "PAUSED")
     left = acode("resume", flag)

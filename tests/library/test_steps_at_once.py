@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -40,6 +41,7 @@ class SlowDisk:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.syncs = 0
+        self.takes_s = 0.0
         self.may_end = threading.Event()
         self.may_end.set()
         self._right = os.fdatasync
@@ -47,6 +49,7 @@ class SlowDisk:
 
     def _sync(self, descriptor: int) -> None:
         self.syncs += 1
+        time.sleep(self.takes_s)
         assert self.may_end.wait(WAIT_S_MAX), "the event loop was blocked, or nobody let the disk go on"
         self._right(descriptor)
 

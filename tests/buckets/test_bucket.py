@@ -1,6 +1,6 @@
 """Files of a fleet in a bucket, over the protocol of S3 with a real server and the client that users install.
 
-`python3 dev.py integrations stores` runs these in an environment of their own: nothing else needs what the server does.
+`python3 dev.py integrations buckets` runs these in an environment of their own: nothing else needs what they do.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-pytest.importorskip("s3fs", reason="needs the group: stores")
-pytest.importorskip("moto.server", reason="needs the group: stores")
+pytest.importorskip("s3fs", reason="needs the group: buckets")
+pytest.importorskip("moto.server", reason="needs the group: buckets")
 
 from s3fs import S3FileSystem
 
