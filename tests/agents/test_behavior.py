@@ -53,6 +53,7 @@ NOISE = (
 )
 
 
+@pytest.mark.timeout(900)  # opencode notices only after two minutes that its shell was killed, with and without acode
 @pytest.mark.parametrize("name", NAMES)
 def test_every_step_shows_the_model_the_same_with_and_without_the_front(name: str, tmp_path: Path) -> None:
     shown = {acode: results(name, tmp_path / str(acode), acode=acode) for acode in (False, True)}
