@@ -70,6 +70,10 @@ class Running:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
     def send(self, text: str) -> None:
         """Type this; the process must have been started with `stdin=subprocess.PIPE`."""
         assert self._process.stdin is not None

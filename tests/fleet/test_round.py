@@ -182,7 +182,7 @@ def perform(fleet: Fleet, server: Server, hurts: list[tuple[str, int]], *, count
         for kind, host in hurts:
             time.sleep(dice.uniform(0, 1))
             performed.hurt(kind, host)
-        await_rest(fleet, sessions, seconds)
+        await_rest(performed, sessions, seconds)
         told, lines = [told_of(fleet, one, tag) for one, tag in sessions.items()], fleet.lines()
         assert wrong_in(lines, told) == []
         assert fleet.jobs() == 0
@@ -191,11 +191,13 @@ def perform(fleet: Fleet, server: Server, hurts: list[tuple[str, int]], *, count
             worker.signal(signal.SIGTERM)
 
 
-def await_rest(fleet: Fleet, sessions: dict[str, str], seconds: float) -> None:
-    """Until nothing moves any more; gates are answered on the way."""
-    answered: set[str] = set()
+def await_rest(performed: Round, sessions: dict[str, str], seconds: float) -> None:
+    """Until nothing moves any more; gates are answered on the way. A worker never ends by itself."""
+    fleet, answered = performed.fleet, set[str]()
 
     def at_rest() -> bool:
+        ended = [worker.finish() for worker in performed.workers if worker.ended]
+        assert not ended, "\n\n".join(f"a worker ended with {one.exit_code}:\n{one.stderr}" for one in ended)
         rows = {one: fleet.row(one) for one in sessions}
         for one, row in rows.items():
             if row["state"] == "parked" and row["ended_with"] == 10 and one not in answered:

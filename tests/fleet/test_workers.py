@@ -12,6 +12,11 @@ import pytest
 from acode.events import types as ev
 from tests.fleets import Fleet, processes_of_sessions
 
+# Connections of this database on which a worker has just found no job, and waits for one.
+LISTENERS = """
+SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'idle'
+AND (query LIKE 'LISTEN%' OR query LIKE '%procrastinate_fetch_job%')"""
+
 
 def slow(fleet: Fleet, *, how: str = "") -> str:
     """A step that says in the ledger that it has begun and that it has ended, and waits for `go` in between."""
@@ -44,6 +49,23 @@ def test_a_submitted_plan_is_run_by_a_worker_and_nothing_is_left_in_the_queue(fl
     assert worker.finish().exit_code == 0
     with psycopg.connect(fleet.dsn) as connection:
         assert connection.execute("SELECT count(*) FROM acode_fleet_workers").fetchone() == (0,)
+
+
+def test_an_idle_worker_whose_line_breaks_again_and_again_stays_and_takes_the_next_session(fleet: Fleet) -> None:
+    """An idle one waits for news of the queue, not inside a transaction."""
+    let_go(fleet)
+    worker = fleet.host("one").work()
+    with psycopg.connect(fleet.dsn, autocommit=True) as connection:
+        for _ in range(3):
+            fleet.until(lambda: connection.execute(LISTENERS).rowcount > 0)
+            connection.execute(LISTENERS.replace("pid", "pg_terminate_backend(pid)", 1))
+    session_id = fleet.submit(slow(fleet))
+    fleet.wait(session_id, "done")
+    assert not worker.ended
+    worker.signal(signal.SIGTERM)
+    ended = worker.finish()
+    assert ended.exit_code == 0
+    assert "trying again" in ended.stderr
 
 
 def test_a_worker_killed_with_its_commands_is_taken_over_and_the_unknown_step_waits_for_a_person(fleet: Fleet) -> None:

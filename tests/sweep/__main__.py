@@ -27,6 +27,7 @@ from tests.sweep.record import COLLECTED, ROOT, function_of
 
 STILL_RUNNING = 16
 WAIT_S = 1.0
+PORTION_S_MAX = 24 * 3600.0
 
 
 class OutOfTime(Exception):
@@ -65,7 +66,8 @@ def portions(session: acode.Session, tests: list[str], place: Path, until: float
             raise OutOfTime
         line = [sys.executable, "-m", "tests.sweep.record", test, str(place / record)]
         # The record is all that a portion leaves, so one that was cut off with the machine is repeated.
-        session.run(line, name=f"portion-{number:05d}", outputs=[record], env={"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"})
+        path = {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
+        session.run(line, name=f"portion-{number:05d}", outputs=[record], env=path, timeout=PORTION_S_MAX)
         yield record
 
 

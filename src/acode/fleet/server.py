@@ -79,8 +79,7 @@ _NAMES = ", ".join(Member.__struct_fields__)
 def opened_fleet(world: World, give_up: Callable[[], bool] | None = None) -> Iterator[FleetServer]:
     with connected(world, give_up) as ledger:
         server = FleetServer(ledger)
-        with translated(ledger.url):
-            server.queue.prepare()
+        server.queue.prepare()
         yield server
 
 

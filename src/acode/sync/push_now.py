@@ -22,7 +22,7 @@ from acode.sync.diverged_history import Tails, choose_ours, tails_of
 from acode.sync.exchange import Contradiction, Pushed
 from acode.sync.far_store import FarStore
 from acode.sync.outbox import alone
-from acode.sync.postgres import PostgresLedger, ServerFailure, connect
+from acode.sync.postgres import PostgresLedger, ServerFailure, connect, translated
 from acode.sync.postgres import as_error as trouble_as_error
 from acode.sync.protocol import Doubtful, Refusal
 
@@ -60,14 +60,15 @@ def far_store(world: World) -> FarStore | None:
 
 @contextlib.contextmanager
 def connected(world: World, give_up: Callable[[], bool] | None = None) -> Iterator[PostgresLedger]:
-    """A connection to the server for a command that needs one; without it there is a clear error."""
+    """A connection to the server for a command that needs one; whatever breaks it, there is a clear error."""
     try:
         ledger = connect(server_of(world), give_up or world.stop.at_boundary)
     except ServerFailure as failure:
         raise trouble_as_error(failure) from failure
     ledger.far = far_store(world)
     try:
-        yield ledger
+        with translated(ledger.url):
+            yield ledger
     except ServerFailure as failure:
         raise trouble_as_error(failure) from failure
     except Contradiction as error:
