@@ -47,8 +47,8 @@ DEV = ROOT / ".dev"
 PYTHON_MIN, PYTHON_NEWEST = (3, 11), (3, 14)
 ENVIRONMENTS_KEPT_MAX = 12
 LOG_TAIL_LINES = 25
-WORKERS = min(os.cpu_count() or 1, 6) + 4  # more than can work: many tests wait for a process, a server, a clock
-# Long tests come first (tests/conftest.py), and a worker that is done takes over from the others.
+# More workers than can work: many tests wait. Long tests come first (tests/conftest.py), and who is done helps others.
+WORKERS = min(os.cpu_count() or 1, 6) + 4
 TOGETHER = ["-n", str(WORKERS), "--dist", "worksteal", "--inline-snapshot=disable"]
 
 # Debian's python3 has neither pip nor ensurepip; this package holds pip as a wheel, which runs from its zip file.
@@ -112,10 +112,12 @@ def test(args: list[str]) -> int:
         install_agents([GATE_AGENT])
     if args:
         python.become("-m", "pytest", *default_marks, *args)
-    others = Environment.ready("integrations")
+    integrate = Environment.ready("integrations").quietly
     say("lint, types and layers; beside them the tests with LangGraph, in an environment of its own ...")
     with ThreadPoolExecutor() as beside:
-        integrated = beside.submit(others.quietly, *alone("integrations"))
+        integrated = beside.submit(integrate, *alone("integrations"))
+        # This compiles the tests once; each worker would do it for itself, all at the same time.
+        beside.submit(python.quietly, "-m", "pytest", "--collect-only", "-qq", *default_marks)
         failed = failed_checks(python, CHECKS_BEFORE_TESTS)
     print(integrated.result().stdout, end="", flush=True)
     failed += ["tests with LangGraph"] if integrated.result().returncode else []
@@ -491,17 +493,10 @@ def complaint(command: list[str], variables: Mapping[str, str] | None = None) ->
     """Run the command and show how it gets on; None if it succeeded, else the end of what it said."""
     misleading = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")
     kept = {name: value for name, value in os.environ.items() if name not in misleading}
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    env = {**kept, **(variables or {})}
     try:
-        child = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**kept, **(variables or {})},
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        child = subprocess.Popen(command, cwd=ROOT, env=env, text=True, errors="replace", **streams)
     except OSError as error:
         return f"{command[0]} could not be started: {error}"
     with child:

@@ -15,6 +15,7 @@ SECRET_BYTES_MAX = 8 * 1024
 NAME_BYTES_MAX = 80
 UNQUOTED_CHARS_MIN = 4
 PASSWORD_WORD_CHARS_MIN = 8
+JOINED_RANDOM_CHARS_MIN = 16
 KEY_BODY_CHARS_MIN = 16
 KEY_LOOK_BYTES = 1024
 CLOSERS = b")]}>,;:"
@@ -234,8 +235,16 @@ def _is_unquoted_secret(rules: Rules, value: bytes, name: bytes, separator: byte
 
 def _looks_random(value: bytes) -> bool:
     """Not a word, not words joined: digits among letters, signs, or capitals without rhyme."""
-    if re.fullmatch(rb"[A-Za-z]+", value):
-        humps = len(re.findall(rb"[a-z][A-Z]", value)) + len(re.findall(rb"[A-Z]{2,}", value))
-        return len(value) >= 8 and humps * 4 >= len(value)
+    if value.isalpha():
+        return len(value) >= 8 and _has_odd_capitals(value)
     joined = rb"_*[A-Za-z]+(?:[_.:/-]+[A-Za-z]+\d{0,2})*[_.]*|[a-z]+\d{0,2}(?:_[a-z0-9]+)+"
-    return not re.fullmatch(joined, value)
+    if not re.fullmatch(joined, value):
+        return True
+    return any(
+        len(word) >= JOINED_RANDOM_CHARS_MIN and _has_odd_capitals(word) for word in re.findall(rb"[A-Za-z]+", value)
+    )
+
+
+def _has_odd_capitals(word: bytes) -> bool:
+    humps = len(re.findall(rb"[a-z][A-Z]", word)) + len(re.findall(rb"[A-Z]{2,}", word))
+    return humps * 4 >= len(word)
