@@ -32,14 +32,14 @@ def busy_processes(number: int) -> Iterator[None]:
 
 @pytest.mark.release
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("busy", QUIET + [pytest.param(BUSY, id="busy")])
+@pytest.mark.parametrize("busy", [*QUIET, pytest.param(BUSY, id="busy")])
 def test_every_run_of_the_gate_passes(busy: int, record_property: Callable[[str, object], None]) -> None:
     """The whole test command, as a change must pass it; none of its tests is given a second try."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("ACODE_", "PYTEST_"))}
     began = time.monotonic()
     with busy_processes(busy):
         ended = subprocess.run(
-            [sys.executable, "dev.py", "test"],
+            ["python3", "dev.py", "test"],
             cwd=ROOT,
             env={**env, "CI": "true"},
             check=False,
