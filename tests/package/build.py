@@ -46,7 +46,9 @@ def bill_of_materials(source: Path, built_at: str) -> str:
         if one["bom-ref"] != root
     ]
     for one in bill["components"]:
-        del one["externalReferences"]  # every file of every platform with its hash: uv.lock has them, and they are 700 KB
+        del one[
+            "externalReferences"
+        ]  # every file of every platform with its hash: uv.lock has them, and they are 700 KB
     # uv counts tools of the developers among the project's dependencies if anything else needs them too.
     lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
     named = {plain_name(line) for line in lines}
@@ -62,7 +64,17 @@ def bill_of_materials(source: Path, built_at: str) -> str:
 
 def exported(source: Path, *options: str) -> dict[str, Any]:
     """The lock file as uv tells it, without a look at the index."""
-    command = ["-m", "uv", "--offline", "--quiet", "export", "--frozen", "--no-default-groups", "--python", sys.executable]
+    command = [
+        "-m",
+        "uv",
+        "--offline",
+        "--quiet",
+        "export",
+        "--frozen",
+        "--no-default-groups",
+        "--python",
+        sys.executable,
+    ]
     told = subprocess.run(
         [sys.executable, *command, "--format", "cyclonedx1.5", "--preview-features", "sbom-export", *options],
         cwd=source,
