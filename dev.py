@@ -7,7 +7,7 @@
     python3 dev.py test agents [ARGS] the trials with real agents, from where they were stopped; --model: a real one too
     python3 dev.py versions           the fast subset of the tests with every other Python that is here
     python3 dev.py package            build, install with every Python here, lowest dependencies, types, workflows
-    python3 dev.py build DIR          wheel and source archive, the same bytes for the same commit
+    python3 dev.py build DIR          wheel, source archive and SBOM, the same bytes for the same commit
     python3 dev.py quick              the static checks that `test` begins with
     python3 dev.py check              lint, format, types on three platforms, layers, dependencies, dead code
     python3 dev.py sweep [ARGS]       the long release sweeps; ARGS go to pytest
@@ -181,11 +181,9 @@ def package(args: list[str]) -> int:
 
 
 def build(args: list[str]) -> int:
-    """The time in the archives is the commit's, so that a second build has the same bytes."""
-    asked = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, check=False, text=True, capture_output=True)
-    os.environ.setdefault("SOURCE_DATE_EPOCH", asked.stdout.strip() or "1767225600")
+    """Wheel, source archive and bill of materials, made by tests/package/build.py."""
     place = Path(args[0] if args else "dist").resolve()
-    return Environment.ready("package")("-m", "hatchling", "build", "-d", str(place))
+    return Environment.ready("package")("-m", "tests.package.build", str(place))
 
 
 def version(_args: list[str]) -> int:

@@ -202,6 +202,11 @@ TREATED: Mapping[str, Mapping[str, Treatment]] = {
             "tests/integrations/test_telemetry.py::test_resumes_are_counted_and_the_log_file_names_the_trace"
         ),
     },
+    "docs/guide/upgrade.md": {
+        "pip uninstall acode": Parsed("removes what is installed"),
+        "pip install acode-cli": Elsewhere(f"{PACKAGE}test_pip_installs_it_without_the_help_of_any_other_tool"),
+        "acode doctor": Elsewhere(f"{CLONED}test_every_extra_of_the_documents_can_be_installed"),
+    },
     "docs/guide/when-it-stops.md": {
         "acode session logs abe95e86": Executed(),
         "acode session logs abe95e86 ship.deploy -f": Executed(),

@@ -210,10 +210,16 @@ def test_the_lock_file_belongs_to_this_project_file() -> None:
     assert locked == wanted, "run: uv lock"
 
 
-def test_the_package_and_its_project_file_agree_on_the_version() -> None:
+def test_the_package_its_project_file_lock_file_and_changelog_agree_on_the_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
     assert acode.__version__ == project["version"] == (cited and cited[1])
+    locked = re.search(
+        rf'^name = "{project["name"]}"\nversion = "(.+)"$', (ROOT / "uv.lock").read_text("utf-8"), re.MULTILINE
+    )
+    assert locked is not None and locked[1] == project["version"]
+    told = re.search(r"^## (\S+) \((.+)\)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert told is not None and (told[2] == "unreleased" or told[1] == project["version"])
 
 
 # Hints.

@@ -24,7 +24,7 @@ def plan() -> str:
 
 
 def type_tutorial(terminal: TypedTerminal, place: Path) -> dict[str, str]:
-    """What each command printed. acode is installed already; the kill is aimed at this acode and at no other one."""
+    """What each command printed. acode is installed already; the tutorial's kill finds this acode and no other one."""
     typed = commands()
     assert typed[0] == INSTALL and KILL in typed
     shown: dict[str, str] = {}
@@ -34,7 +34,7 @@ def type_tutorial(terminal: TypedTerminal, place: Path) -> dict[str, str]:
         if line == "acode run plan.yml":
             terminal.type(line)
             terminal.wait_for(r"● Task 2, Step 1: Count")
-            terminal.kill_command()
+            terminal.kill_all_named(KILL.split('"')[1])
             terminal.wait_for("Killed")
             continue
         shown[line] = terminal.run(line)

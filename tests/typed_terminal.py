@@ -45,11 +45,22 @@ class TypedTerminal:
             time.sleep(0.1)
         return self.screen().rstrip().rsplit(PROMPT, 2)[-2]
 
-    def kill_command(self) -> None:
-        """kill -9 of what the shell runs now, and of nothing else."""
-        children = Path(f"/proc/{self.shell_pid}/task/{self.shell_pid}/children").read_text(encoding="ascii").split()
-        assert len(children) == 1, f"the shell runs {children}"
-        os.kill(int(children[0]), signal.SIGKILL)
+    def kill_all_named(self, pattern: str) -> None:
+        """As `pkill -9 -f` finds them, but below this shell alone: another user's acode is not meant."""
+        found = [pid for pid in processes_below(self.shell_pid) if re.search(pattern, command_line(pid))]
+        assert found, f"no process is called {pattern}"
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+
+
+def processes_below(pid: int) -> list[int]:
+    """Its children first, and theirs."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    return [one for child in map(int, listed) for one in (child, *processes_below(child))]
+
+
+def command_line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
 
 
 def tmux(socket: Path, *words: str) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dev import ROOT
+from tests.package import build as release
 
-BUILT_AT = "1767225600"  # SOURCE_DATE_EPOCH: any fixed time does
 CLEARED = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "UV_PROJECT_ENVIRONMENT")
 
 
@@ -36,9 +36,10 @@ def tool(name: str) -> Path:
 
 
 def build(source: Path, into: Path) -> dict[str, Path]:
-    """Wheel and sdist, by the suffix of their names."""
-    call(tool("hatchling"), "build", "-d", into, cwd=source, env={"SOURCE_DATE_EPOCH": BUILT_AT})
-    return {path.suffix: path for path in into.iterdir() if path.suffix in (".whl", ".gz")}
+    """Wheel, sdist and bill of materials, by the suffix of their names."""
+    tool("hatchling")
+    release.build(source, into, built_at=release.BUILT_AT)
+    return {path.suffix: path for path in into.iterdir() if path.suffix in (".whl", ".gz", ".json")}
 
 
 def new_environment(place: Path, python: str, *requirements: str | Path) -> Path:

@@ -1,4 +1,7 @@
-"""One session with rows of two versions: begun by acode 0.1, continued by this one, shared, and continued elsewhere."""
+"""One session with rows of two versions: begun by acode 0.1, continued by this one, shared, and continued elsewhere.
+
+The other way round, an older acode beside a newer one, is played with rows that are newer than this one's.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import json
 import shutil
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import acode
+from acode.events import ENVELOPE_VERSION
 from acode.store import session_index
 from tests.golden.make_v7 import KILLED
 from tests.golden.test_golden_sessions import HERE, SECRET
@@ -80,3 +85,40 @@ def test_a_session_with_rows_of_two_versions_is_shared_and_continued_on_a_fresh_
     assert_level(fresh, database, session_id)
     assert fresh.log(session_id)[: len(mixed)] == mixed
     assert fresh("session", "verify", session_id).exit_code == 0
+
+
+PLAN = """
+title: Two files
+tasks:
+  - title: Write them
+    steps:
+      - write: {path: a.txt, content: "a\\n"}
+      - write: {path: b.txt, content: "b\\n"}
+"""
+NEWER = """
+UPDATE acode_events SET body = convert_to(replace(convert_from(body, 'UTF8'), %s, %s), 'UTF8') WHERE seq > %s
+"""
+
+
+def test_a_session_that_a_newer_acode_continued_is_refused_with_the_hint_to_upgrade(
+    tmp_path: Path, database: str
+) -> None:
+    """As the machines of a fleet are upgraded one by one. Nobody is told that the shared copy was tampered with."""
+    first = Machine(tmp_path / "first", url_of(database))
+    session_id = first.run(PLAN)
+    assert first("sync", "now").exit_code == 0
+    versions_now = f'"v":{ENVELOPE_VERSION}', f'"v":{ENVELOPE_VERSION + 1}'
+    with psycopg.connect(database) as connection:
+        connection.execute(NEWER, (*versions_now, 4))
+
+    second = Machine(tmp_path / "second", url_of(database))
+    assert session_id[-8:] in second("session", "list", "--remote").stdout, "the list needs no rows"
+    for command in (["pull", session_id], ["resume", session_id, "--remote", "--yes"]):
+        refused = second(*command)
+        assert refused.exit_code == 20 and "was continued by a newer acode, nothing was brought here" in refused.stderr
+        assert "[ACODE-DB-003]" in refused.stderr and "hint: Upgrade acode." in refused.stderr
+        assert "Somebody has changed" not in refused.stderr
+    assert "No sessions here" in second("session", "list", "--all").stderr
+    other = second.run(PLAN)
+    assert second("sync", "now").exit_code == 0
+    assert_level(second, database, other)

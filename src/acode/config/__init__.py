@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -18,7 +18,7 @@ from acode.config.layer_merge import executing, merge
 from acode.config.layers import Layer, from_environment, from_file, from_flags, strange_variables
 from acode.config.places import CONFIG_NAME, state_dir, user_config_dir, workspace_config_path
 from acode.config.rules import DRIVER_NAMES, DRIVERS, RULES
-from acode.config.settings import Driver, Fleet, Hooks, Section, Settings, Sync
+from acode.config.settings import Driver, Fleet, Hooks, Section, Settings
 from acode.config.trust import is_trusted, trust
 from acode.errors import BadConfig
 from acode.yamlfile import Source, decode_text, did_you_mean, parse, read_bytes, shown
@@ -40,6 +40,13 @@ __all__ = [
 
 CONFIG_BYTES_MAX = 65_536
 SectionT = TypeVar("SectionT", bound=Section)
+# At their defaults these do not count in the digest, or the configuration of every session of 0.1 would seem changed.
+SINCE_0_1: Final = {
+    "sync": ("release",),
+    "notify": ("on",),
+    "hooks": Hooks.__struct_fields__,
+    "fleet": Fleet.__struct_fields__,
+}
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,12 +82,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         url = self.settings.sync.url
         public = msgspec.structs.replace(self.settings.sync, url=without_password(url) if url else None)
         plain = msgspec.to_builtins(msgspec.structs.replace(self.settings, sync=public))
-        if plain["sync"]["release"] == Sync().release:  # or for older sessions the configuration would seem changed
-            del plain["sync"]["release"]
-        if self.settings.hooks == Hooks():
-            del plain["hooks"]
-        if self.settings.fleet == Fleet():
-            del plain["fleet"]
+        default = msgspec.to_builtins(Settings())
+        for section, names in SINCE_0_1.items():
+            for name in names:
+                if plain[section][name] == default[section][name]:
+                    del plain[section][name]
+            if not plain[section]:
+                del plain[section]
         return digest(plain)
 
 

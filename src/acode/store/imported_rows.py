@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from acode.errors import VERIFY, AcodeError, BlobDamaged, ChainBroken, KeyMissing, StaysAtHome, UnreadableEvent
+from acode.errors import (
+    VERIFY,
+    AcodeError,
+    BlobDamaged,
+    ChainBroken,
+    KeyMissing,
+    NewerSchema,
+    StaysAtHome,
+    UnreadableEvent,
+)
 from acode.events import decode
 from acode.hints import Command, Hint
 from acode.store import database, session_index, sync_cursor
@@ -132,6 +141,12 @@ def refuse_unproved(store: Store, session_id: str) -> None:
 
 
 def unproved(session_id: str, problem: Problem) -> AcodeError:
+    if problem.code == NewerSchema.code:
+        return NewerSchema(
+            f"session {session_id[-8:]} of the shared copy was continued by a newer acode, nothing was brought here:"
+            f" {problem.message}",
+            seq=problem.seq,
+        )
     return ChainBroken(
         f"session {session_id[-8:]} of the shared copy cannot be proved, nothing was brought here: {problem.message}",
         hint=Hint("Somebody has changed the shared copy, or the machine that wrote it. Look there: {}", VERIFY),
