@@ -217,8 +217,8 @@ def checked(checks: list[tuple[str, list[str]]]) -> int:
 def sweep(args: list[str]) -> int:
     """With --hours or --figures in portions that a kill does not lose; otherwise what pytest is told."""
     if {"--hours", "--figures"} & {word.partition("=")[0] for word in args}:
-        Environment.ready().become("-m", "tests.sweep", *args)
-    Environment.ready().become("-m", "pytest", "-m", "release", "--timeout", "0", *args)
+        Environment.ready("sweep").become("-m", "tests.sweep", *args)
+    Environment.ready("sweep").become("-m", "pytest", "-m", "release", "--timeout", "0", *args)
 
 
 def coverage(_args: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""One target under atheris: python tests/fuzz/atheris_run.py NAME [-max_total_time=60] [CORPUS]."""
+"""One target under atheris: python tests/fuzz/atheris_run.py NAME [-max_total_time=60]; its corpus stays here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ with atheris.instrument_imports(include=["acode"]):
 
 def main() -> None:
     name, options = sys.argv[1], sys.argv[2:]
-    corpus = Path(tempfile.mkdtemp(prefix=f"acode-fuzz-{name}-"))
+    corpus = Path(tempfile.mkdtemp(prefix=f"{name}-", dir="."))
     for number, seed in enumerate(targets.TARGETS[name][1]):
         (corpus / str(number)).write_bytes(seed)
     atheris.Setup([sys.argv[0], *options, str(corpus)], lambda data: targets.attempt(name, data))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import random
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,7 +67,12 @@ def test_a_mutated_seed_gives_an_answer_or_a_named_error(name: str) -> None:
 @pytest.mark.release
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is not installed")
 @pytest.mark.parametrize("name", TARGETS)
-def test_atheris_finds_nothing_but_named_errors(name: str, tmp_path: Path) -> None:
+def test_atheris_finds_nothing_but_named_errors(
+    name: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     command = [sys.executable, str(HERE / "atheris_run.py"), name, f"-max_total_time={RELEASE_S}", "-rss_limit_mb=4096"]
     ended = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, errors="replace")
     assert ended.returncode == 0, ended.stderr[-4000:]
+    done = re.search(r"Done (\d+) runs", ended.stderr)
+    assert done is not None, ended.stderr[-4000:]
+    record_property("figures", {"fuzz executions": int(done.group(1))})
