@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from acode.library.rollback import rollback
     from acode.library.session import Session
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _PLACES = {
     **dict.fromkeys(("current", "durable", "step"), "acode.library.decorators"),
