@@ -227,7 +227,7 @@ def coverage(_args: list[str]) -> int:
 
 
 def bench(args: list[str]) -> int:
-    if {"peers", "at_once", "kills", "curve", "fleet"} & set(args):
+    if {"peers", "at_once", "kills", "curve", "fleet", "scenarios"} & set(args):
         os.environ.update(peers_variables())
     Environment.ready().become(str(ROOT / "benchmarks" / "run.py"), *args)
 

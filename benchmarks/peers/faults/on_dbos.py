@@ -1,0 +1,85 @@
+"""DBOS on PostgreSQL, with an id for each executor, a version for the code and the workflow's id as its key.
+
+A process that is started again recovers the pending workflows of its executor; that of another one is recovered when
+it is asked to, as DBOS's recovery endpoint does. A workflow that has failed is continued by a fork from the failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from dbos import DBOS, DBOSClient, SetWorkflowID
+
+from benchmarks.peers.faults.program import Program, Work
+from benchmarks.peers.program import Place
+
+WORKFLOW = "job"
+ANSWER_S_MAX = 600
+
+
+def url_of(place: Place) -> str:
+    return place.dsn.replace("postgresql://", "postgresql+psycopg://")
+
+
+def run(place: Place, program: Program, work: Work) -> str:
+    DBOS(
+        config={
+            "name": "scenario",
+            "system_database_url": url_of(place),
+            "run_admin_server": False,
+            "log_level": "ERROR",
+            "application_version": program.version,
+            "executor_id": program.executor,
+        }
+    )
+    steps = workflow_of(program, work)
+    DBOS.launch()
+    if program.take_over:
+        DBOS._recover_pending_workflows([program.take_over])
+    found = DBOS.get_workflow_status(WORKFLOW)
+    if found is None:
+        with SetWorkflowID(WORKFLOW):
+            DBOS.start_workflow(steps)
+    elif found.status == "PENDING" and found.app_version != program.version:
+        return f"{found.status} for a process of version {found.app_version}"
+    elif found.status == "ERROR":
+        forked: Any = DBOS.fork_workflow(WORKFLOW, first_failed())
+        forked.get_result()
+        return "completed"
+    DBOS.retrieve_workflow(WORKFLOW).get_result()
+    return "completed"
+
+
+def first_failed() -> int:
+    steps = DBOS.list_workflow_steps(WORKFLOW)
+    return min(step["function_id"] for step in steps if step["error"] is not None)
+
+
+def workflow_of(program: Program, work: Work) -> Any:
+    pool = ThreadPoolExecutor(8)
+
+    @DBOS.step(name="work")
+    async def step(n: int) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(pool, work, n)
+
+    @DBOS.workflow(name="steps", max_recovery_attempts=program.attempts_max)
+    async def steps() -> None:
+        for item in program.items:
+            if item == "ask":
+                await DBOS.recv_async("answer", timeout_seconds=ANSWER_S_MAX)
+            elif isinstance(item, list):
+                # All of them are awaited, so that one that fails does not end the others.
+                for ended in await asyncio.gather(*(step(n) for n in item), return_exceptions=True):
+                    if isinstance(ended, BaseException):
+                        raise ended
+            else:
+                await step(item)
+
+    return steps
+
+
+def answer(place: Place, program: Program, work: Work) -> str:
+    DBOSClient(system_database_url=url_of(place)).send(WORKFLOW, "yes", "answer")
+    return "completed"
