@@ -37,6 +37,9 @@ def run(place: Place, program: Program, work: Work) -> str:
                         ctx.step(f"step-{n}", lambda n=n: work(n))
 
         task = app.spawn("steps", {}, max_attempts=program.attempts_max, idempotency_key="job")["task_id"]
+        found = app.fetch_task_result(task)
+        if program.again and found is not None and found.state == "failed":
+            app.retry_task(task)
         while True:
             found = app.fetch_task_result(task)
             state = "" if found is None else found.state

@@ -7,16 +7,19 @@ it is asked to, as DBOS's recovery endpoint does. A workflow that has failed is 
 from __future__ import annotations
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dbos import DBOS, DBOSClient, SetWorkflowID
+from sqlalchemy.exc import DBAPIError
 
 from benchmarks.peers.faults.program import Program, Work
 from benchmarks.peers.program import Place
 
 WORKFLOW = "job"
 ANSWER_S_MAX = 600
+AWAY_S = 0.5
 
 
 def url_of(place: Place) -> str:
@@ -44,12 +47,31 @@ def run(place: Place, program: Program, work: Work) -> str:
             DBOS.start_workflow(steps)
     elif found.status == "PENDING" and found.app_version != program.version:
         return f"{found.status} for a process of version {found.app_version}"
-    elif found.status == "ERROR":
+    elif found.status == "ERROR" and program.again:
         forked: Any = DBOS.fork_workflow(WORKFLOW, first_failed())
         forked.get_result()
         return "completed"
-    DBOS.retrieve_workflow(WORKFLOW).get_result()
-    return "completed"
+    return wait_for_the_result()
+
+
+def wait_for_the_result() -> str:
+    """Waiting fails when the database is away; the workflow itself goes on and must not be ended by that."""
+    while True:
+        try:
+            DBOS.retrieve_workflow(WORKFLOW).get_result()
+            return "completed"
+        except DBAPIError:
+            time.sleep(AWAY_S)
+            if status() in ("ERROR", "CANCELLED"):
+                raise
+
+
+def status() -> str:
+    try:
+        found = DBOS.get_workflow_status(WORKFLOW)
+    except DBAPIError:
+        return "unknown"
+    return "" if found is None else found.status
 
 
 def first_failed() -> int:

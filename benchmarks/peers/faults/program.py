@@ -1,8 +1,9 @@
 """The process of one engine in a scenario: `python -m benchmarks.peers.faults.program JSON`, talking in lines of JSON.
 
-It runs the one workflow of its place, whose steps leave their numbers in a ledger outside. At the places that it was
-told it says that it has arrived and waits for a line, so that the fault comes exactly there. The last line says how it
-ended: completed, waits (for an answer, or for something else that it names), or refused, with the name of the error.
+It says that it is up, and runs the one workflow of its place, whose steps leave their numbers in a ledger outside. At
+the places that it was told it says that it has arrived and waits for a line, so that the fault comes exactly there. The
+last line says how it ended: completed, waits (for an answer, or for something else that it names), or refused, with the
+name of the error.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Program:
     take_over: str = ""  # the process whose work this one is told to continue
     claim_s: int = 2  # for engines whose workers claim their work for a time
     attempts_max: int = 5  # for engines that give up
+    again: bool = False  # a person asks for another try of a workflow that has failed
     on_change: str = "raise"  # for engines that notice other code
 
 
@@ -44,7 +46,6 @@ class Work:
     def __call__(self, n: int) -> Any:
         self._stop(f"before {n}")
         if f"fail {n}" in self._stops:
-            self._stops.remove(f"fail {n}")
             raise RuntimeError(f"step {n} has failed")
         fd = os.open(self._ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
@@ -57,6 +58,7 @@ class Work:
 
     def _stop(self, where: str) -> None:
         if where in self._stops:
+            self._stops.remove(where)  # an engine that tries again in the same process is not stopped again
             self._talk.say(at=where)
             sys.stdin.readline()
 
@@ -75,6 +77,7 @@ def main(argv: list[str]) -> None:
     asked = json.loads(argv[0])
     talk = Talk()
     engine: Any = importlib.import_module(f"benchmarks.peers.faults.{asked['module']}")
+    talk.say(up=True)
     place = Place(**{**asked["place"], "path": Path(asked["place"]["path"])})
     work = Work(talk, place.path / "ledger", asked["stops"])
     try:

@@ -7,7 +7,7 @@ import queue
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,25 @@ class Live:
     process: Process
     heard: queue.Queue[dict[str, Any]] = field(default_factory=queue.Queue)
     ending: dict[str, Any] | None = None
+    reader: threading.Thread | None = None
 
     def start(self) -> None:
+        """Started, with its engine loaded: what it does from now on does not wait for a busy machine."""
         self.process.start()
-        threading.Thread(target=self._read, daemon=True).start()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        said = self._next(END_S_MAX)
+        self.ending = said if said is None or "ended" in said else None
+
+    def close(self) -> None:
+        self.process.kill()
+        if self.reader is not None:
+            self.reader.join()
+        child = self.process.child
+        for pipe in (child.stdin, child.stdout) if child is not None else ():
+            with suppress(BrokenPipeError):
+                if pipe is not None:
+                    pipe.close()
 
     def _read(self) -> None:
         try:
@@ -106,8 +121,8 @@ class Stage:
             asked=asked,
             program="benchmarks.peers.faults.program",
         )
-        self.stack.callback(process.kill)
         live = Live(process=process)
+        self.stack.callback(live.close)
         live.start()
         return live
 
