@@ -12,6 +12,8 @@ from typing import Annotated, Any, TypedDict
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
+from psycopg.rows import dict_row
+from psycopg_pool import ConnectionPool
 
 from benchmarks.peers.faults.program import Program, Work
 from benchmarks.peers.program import Place
@@ -22,7 +24,10 @@ class State(TypedDict):
 
 
 def run(place: Place, program: Program, work: Work, given: Any = None) -> str:
-    with PostgresSaver.from_conn_string(place.dsn) as saver:
+    connection = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
+    # A pool that looks whether a connection is alive before it hands it out waits for a server that is away.
+    with ConnectionPool(place.dsn, kwargs=connection, check=ConnectionPool.check_connection) as pool:
+        saver = PostgresSaver(pool)
         saver.setup()
         graph = graph_of(program, work).compile(checkpointer=saver)
         config: Any = {"configurable": {"thread_id": "job"}}

@@ -168,7 +168,7 @@ def played(name: str, contender: Contender, postgres: Server | None) -> Verdict:
 
 def measure(contenders: Sequence[Contender] = ENGINES) -> dict[str, Any]:
     figures: dict[str, Any] = {"left_out": {}, "scenarios": {}}
-    with postgres_or_none() as postgres:
+    with postgres_or_none(by_tcp=True) as postgres:
         figures["versions"] = versions(postgres)
         for name in SCENARIOS:
             row = figures["scenarios"][name] = {}
