@@ -39,7 +39,9 @@ def run(place: Place, count: int, work: Work) -> dict[str, str]:
         except acode.OutcomeUnknown as unknown:
             decide(place, unknown, work)
         except Escalated:
-            force = "killed on purpose"  # three kills in a row before any of the steps had ended: a person says go on
+            force = (
+                "killed on purpose"  # three kills in a row before any of the steps had ended: a person lets it continue
+            )
         except Undecided as several:
             for unknown in several.args:
                 decide(place, unknown, work)

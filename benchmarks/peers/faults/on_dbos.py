@@ -55,7 +55,7 @@ def run(place: Place, program: Program, work: Work) -> str:
 
 
 def wait_for_the_result() -> str:
-    """Waiting fails when the database is away; the workflow itself goes on and must not be ended by that."""
+    """Waiting fails when the database is away; the workflow itself continues and must not be ended by that."""
     while True:
         try:
             DBOS.retrieve_workflow(WORKFLOW).get_result()

@@ -73,7 +73,7 @@ def dies_every_time(on: Stage) -> Verdict:
     for _ in range(DEATHS_MAX):
         if not on.killed_at("after 2", items=FIVE, attempts_max=3):
             return on.judge(FIVE, on.finish(items=FIVE, attempts_max=3))
-    return on.judge(FIVE, {"ended": "waits", "text": f"{DEATHS_MAX} deaths, and it would go on"})
+    return on.judge(FIVE, {"ended": "waits", "text": f"{DEATHS_MAX} deaths, and it would continue"})
 
 
 def database_killed(on: Stage) -> Verdict:
