@@ -36,7 +36,7 @@ def run(place: Place, program: Program, work: Work) -> str:
                     for n in item if isinstance(item, list) else [item]:
                         ctx.step(f"step-{n}", lambda n=n: work(n))
 
-        task = app.spawn("steps", {}, max_attempts=program.attempts_max, idempotency_key="job")["task_id"]
+        task = task_of(app, program)
         found = app.fetch_task_result(task)
         if program.again and found is not None and found.state == "failed":
             app.retry_task(task)
@@ -51,6 +51,11 @@ def run(place: Place, program: Program, work: Work) -> str:
                 return "an event"
             app.work_batch(worker_id=program.executor, claim_timeout=program.claim_s)
             time.sleep(0.05)
+
+
+def task_of(app: Absurd, program: Program) -> str:
+    """The same one each time: its key is known."""
+    return app.spawn("steps", {}, queue=QUEUE, max_attempts=program.attempts_max, idempotency_key="job")["task_id"]
 
 
 @contextmanager
@@ -71,4 +76,10 @@ def answer(place: Place, program: Program, work: Work) -> str:
     with client(place) as app:
         app.emit_event("answer", "yes")
     (place.path / "answered").touch()  # a worker of a service would stay; this one must know whether to wait
+    return "completed"
+
+
+def stop(place: Place, program: Program, work: Work) -> str:
+    with client(place) as app:
+        app.cancel_task(task_of(app, program))
     return "completed"

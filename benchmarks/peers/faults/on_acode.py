@@ -45,11 +45,19 @@ def workspace_of(place: Place) -> Path:
 
 
 def answer(place: Place, program: Program, work: Work) -> str:
-    """As a person does it, at the command line."""
+    return at_the_command_line(place, "approve")
+
+
+def stop(place: Place, program: Program, work: Work) -> str:
+    return at_the_command_line(place, "pause")
+
+
+def at_the_command_line(place: Place, what: str) -> str:
+    """As a person does it."""
     command = [sys.executable, "-m", "acode", "-C", os.fspath(workspace_of(place)), "session"]
     listed = subprocess.run([*command, "list", "--json"], check=True, capture_output=True, text=True)
     (row,) = json.loads(listed.stdout)
-    subprocess.run([*command, "approve", row["short_id"]], check=True, capture_output=True, text=True)
+    subprocess.run([*command, what, row["short_id"]], check=True, capture_output=True, text=True)
     return "completed"
 
 

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dbos import DBOS, DBOSClient, SetWorkflowID
+from dbos._error import DBOSAwaitedWorkflowCancelledError
 from sqlalchemy.exc import DBAPIError
 
 from benchmarks.peers.faults.program import Program, Work
@@ -20,6 +21,7 @@ from benchmarks.peers.program import Place
 WORKFLOW = "job"
 ANSWER_S_MAX = 600
 AWAY_S = 0.5
+STEP_S_MAX = 30
 
 
 def url_of(place: Place) -> str:
@@ -51,6 +53,8 @@ def run(place: Place, program: Program, work: Work) -> str:
         forked: Any = DBOS.fork_workflow(WORKFLOW, first_failed())
         forked.get_result()
         return "completed"
+    elif found.status == "CANCELLED" and program.again:
+        DBOS.resume_workflow(WORKFLOW)
     return wait_for_the_result()
 
 
@@ -60,6 +64,9 @@ def wait_for_the_result() -> str:
         try:
             DBOS.retrieve_workflow(WORKFLOW).get_result()
             return "completed"
+        except DBOSAwaitedWorkflowCancelledError:
+            DBOS.destroy(workflow_completion_timeout_sec=STEP_S_MAX)  # the step under way may end, as in a service
+            raise
         except DBAPIError:
             time.sleep(AWAY_S)
             if status() in ("ERROR", "CANCELLED"):
@@ -104,4 +111,9 @@ def workflow_of(program: Program, work: Work) -> Any:
 
 def answer(place: Place, program: Program, work: Work) -> str:
     DBOSClient(system_database_url=url_of(place)).send(WORKFLOW, "yes", "answer")
+    return "completed"
+
+
+def stop(place: Place, program: Program, work: Work) -> str:
+    DBOSClient(system_database_url=url_of(place)).cancel_workflow(WORKFLOW)
     return "completed"

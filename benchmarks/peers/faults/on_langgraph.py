@@ -43,6 +43,10 @@ def answer(place: Place, program: Program, work: Work) -> str:
     return run(place, program, work, Command(resume="yes"))
 
 
+def stop(place: Place, program: Program, work: Work) -> str:
+    return "a way to stop a graph from another process; its server product has one"
+
+
 def graph_of(program: Program, work: Work) -> Any:
     def node(n: int) -> Any:
         return lambda state: {"results": [work(n)]}

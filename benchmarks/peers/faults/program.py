@@ -33,7 +33,7 @@ class Program:
     take_over: str = ""  # the process whose work this one is told to continue
     claim_s: int = 2  # for engines whose workers claim their work for a time
     attempts_max: int = 5  # for engines that give up
-    again: bool = False  # a person asks for another try of a workflow that has failed
+    again: bool = False  # a person asks for another try of a workflow that has failed or was stopped
     on_change: str = "raise"  # for engines that notice other code
 
 
@@ -72,6 +72,9 @@ class Engine(Protocol):
     def answer(self, place: Place, program: Program, work: Work) -> str:
         """Answer its question from a process that did not begin it."""
 
+    def stop(self, place: Place, program: Program, work: Work) -> str:
+        """Stop it, to be resumed later, from a process that did not begin it; what it waits for if there is no way."""
+
 
 def main(argv: list[str]) -> None:
     asked = json.loads(argv[0])
@@ -86,7 +89,7 @@ def main(argv: list[str]) -> None:
         else:
             ended = getattr(engine, asked["do"])(place, Program(**asked["program"]), work)
         talk.say(ended="completed" if ended == "completed" else "waits", text=ended)
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         step = getattr(error, "details", {}).get("step")
         talk.say(ended="refused", by=type(error).__name__, text=str(error)[:TEXT_MAX], step=step)
     # Threads of an engine that will not end must not keep a finished scenario waiting.

@@ -139,6 +139,21 @@ def answered_while_nothing_runs(on: Stage) -> Verdict:
     return on.judge(items, on.finish(items=items))
 
 
+def stopped_and_resumed(on: Stage) -> Verdict:
+    """A person stops the workflow from another process while a step is under way, and lets it continue later."""
+    live = on.start("before 2", items=FIVE)
+    live.until("before 2")
+    ended = on.start(do="stop", items=FIVE).end()
+    live.process.go()
+    if ended is None or ended["ended"] != "completed":
+        live.end()
+        return on.judge(FIVE, ended)
+    on.note_refusal(live.end())
+    if {"3", "4"} & set(on.ledger.split()):
+        return on.judge(FIVE, {"ended": "waits", "text": "it did not stop"})
+    return on.judge(FIVE, on.finish(items=FIVE, again=True))
+
+
 SCENARIOS: dict[str, Callable[[Stage], Verdict]] = {
     one.__name__.replace("_", " "): one
     for one in (
@@ -153,6 +168,7 @@ SCENARIOS: dict[str, Callable[[Stage], Verdict]] = {
         result_cannot_be_stored,
         code_was_changed,
         answered_while_nothing_runs,
+        stopped_and_resumed,
     )
 }
 
