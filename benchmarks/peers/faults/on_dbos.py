@@ -39,7 +39,8 @@ def run(place: Place, program: Program, work: Work) -> str:
             "executor_id": program.executor,
         }
     )
-    steps = workflow_of(program, work)
+    several = any(isinstance(item, list) for item in program.items)
+    steps = steps_at_once(program, work) if several else one_by_one(program, work)
     DBOS.launch()
     if program.take_over:
         DBOS._recover_pending_workflows([program.take_over])
@@ -86,7 +87,23 @@ def first_failed() -> int:
     return min(step["function_id"] for step in steps if step["error"] is not None)
 
 
-def workflow_of(program: Program, work: Work) -> Any:
+def one_by_one(program: Program, work: Work) -> Any:
+    @DBOS.step(name="work")
+    def step(n: int) -> Any:
+        return work(n)
+
+    @DBOS.workflow(name="steps", max_recovery_attempts=program.attempts_max)
+    def steps() -> None:
+        for item in program.items:
+            if item == "ask":
+                DBOS.recv("answer", timeout_seconds=ANSWER_S_MAX)
+            elif isinstance(item, int):
+                step(item)
+
+    return steps
+
+
+def steps_at_once(program: Program, work: Work) -> Any:
     pool = ThreadPoolExecutor(8)
 
     @DBOS.step(name="work")
@@ -96,14 +113,12 @@ def workflow_of(program: Program, work: Work) -> Any:
     @DBOS.workflow(name="steps", max_recovery_attempts=program.attempts_max)
     async def steps() -> None:
         for item in program.items:
-            if item == "ask":
-                await DBOS.recv_async("answer", timeout_seconds=ANSWER_S_MAX)
-            elif isinstance(item, list):
+            if isinstance(item, list):
                 # All of them are awaited, so that one that fails does not end the others.
                 for ended in await asyncio.gather(*(step(n) for n in item), return_exceptions=True):
                     if isinstance(ended, BaseException):
                         raise ended
-            else:
+            elif isinstance(item, int):
                 await step(item)
 
     return steps
