@@ -83,8 +83,10 @@ def status() -> str:
 
 
 def first_failed() -> int:
+    """The first step with an error, or the one behind those that are recorded: its result could not be."""
     steps = DBOS.list_workflow_steps(WORKFLOW)
-    return min(step["function_id"] for step in steps if step["error"] is not None)
+    failed = [step["function_id"] for step in steps if step["error"] is not None]
+    return min(failed, default=len(steps) + 1)
 
 
 def one_by_one(program: Program, work: Work) -> Any:

@@ -44,7 +44,7 @@ def answer(place: Place, program: Program, work: Work) -> str:
 
 
 def stop(place: Place, program: Program, work: Work) -> str:
-    return "a way to stop a graph from another process; its server product has one"
+    return "a way to stop it from another process"  # its server product has one
 
 
 def graph_of(program: Program, work: Work) -> Any:
