@@ -227,7 +227,7 @@ def coverage(_args: list[str]) -> int:
 
 
 def bench(args: list[str]) -> int:
-    if {"peers", "at_once", "kills", "curve", "fleet"} & set(args):
+    if {"peers", "at_once", "kills", "curve", "fleet", "scenarios"} & set(args):
         os.environ.update(peers_variables())
     Environment.ready().become(str(ROOT / "benchmarks" / "run.py"), *args)
 
@@ -437,7 +437,7 @@ def what_to_install(place: Path, group: str) -> list[str]:
     """pip's arguments: the project's own requirements, held to the versions of the lock file."""
     requirements, pins = place / "requirements.txt", place / "constraints.txt"
     requirements.write_text("\n".join(wanted_packages(group)) + "\n", encoding="utf-8")
-    pins.write_text("\n".join(locked_versions(group)) + "\n", encoding="utf-8")
+    pins.write_text("\n".join(locked_versions()) + "\n", encoding="utf-8")
     return ["-r", str(requirements), "-c", str(pins)]
 
 
@@ -458,10 +458,10 @@ def wanted_packages(group: str) -> list[str]:
     return wanted
 
 
-def locked_versions(group: str) -> list[str]:
-    """One pin per package; one locked twice, for different platforms, and a group that is not, are left to pip."""
+def locked_versions() -> list[str]:
+    """One pin per package; one that is locked twice, for different platforms or groups, is left to pip."""
     lock = ROOT / "uv.lock"
-    packages = read_toml(lock)["package"] if lock.exists() and f"\n{group} = [" in lock.read_text("utf-8") else []
+    packages = read_toml(lock)["package"] if lock.exists() else []
     versions: dict[str, set[str]] = {}
     for package in packages:
         if "registry" in package["source"]:

@@ -1,4 +1,5 @@
-"""The kill table: `python3 dev.py kills [NAME ...] [--kills N]`, where NAME is `engines`, one of them, or an agent.
+"""The kill table: `python3 dev.py kills [NAME ...] [--kills N]`, where NAME is `engines`, `at-once` (those
+engines that are killed with 16 steps under way), one of them, or an agent.
 
 One row for each engine and, without acode and with it, for each agent. An engine takes part by a module
 `benchmarks/peers/on_NAME.py`, an agent by `tests/agents/on_NAME.py`, about thirty lines each. How they are killed and
@@ -35,13 +36,14 @@ HEAD = ("| who | kills | effects twice | missing | repeated without a recorded d
 def main(argv: Sequence[str]) -> int:
     engines = {slug(one.name): one for one in engine_kills.ENTERED}
     parser = argparse.ArgumentParser(prog="python3 dev.py kills", description=__doc__.split("\n\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"engines, {', '.join([*engines, *AGENTS])}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"engines, at-once, {', '.join([*engines, *AGENTS])}")
     parser.add_argument("--kills", type=int, default=20, help="of each agent; an engine is killed 20 times")
     args = parser.parse_args(argv)
-    unknown = set(args.names) - {"engines", *engines, *AGENTS}
+    unknown = set(args.names) - {"engines", "at-once", *engines, *AGENTS}
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
-    chosen = [one for name, one in engines.items() if not args.names or {name, "engines"} & set(args.names)]
+    groups = {name: {name, "engines", *(["at-once"] if one.at_once > 1 else [])} for name, one in engines.items()}
+    chosen = [one for name, one in engines.items() if not args.names or groups[name] & set(args.names)]
     figures: dict[str, Any] = {"at": datetime.now(UTC).isoformat(timespec="seconds")}
     print("\n".join(HEAD), flush=True)
     for contender in chosen:

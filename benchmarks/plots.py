@@ -167,7 +167,11 @@ def speed_picture(figures: dict[str, Any], day: str) -> str:
 
 def kills_picture(figures: dict[str, Any], day: str) -> str:
     note = f"120 steps with an effect outside, the process killed 20 times by SIGKILL; 0 missing everywhere; {day}"
-    rows = {name: found for name, found in figures.items() if isinstance(found, dict) and "duplicates" in found}
+    rows = {
+        name: found
+        for name, found in figures.items()
+        if isinstance(found, dict) and "duplicates" in found and "at once" not in name  # another number of steps
+    }
     if any(found["missing"] for found in rows.values()):
         note = note.replace("; 0 missing everywhere", "")
     made = [Bar(name=name, value=found["duplicates"], color=color_of(name)) for name, found in rows.items()]

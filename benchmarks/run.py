@@ -10,6 +10,7 @@
     python3 dev.py bench at_once         many steps at once,
     python3 dev.py bench kills           what is repeated after twenty kills,
     python3 dev.py bench curve           recovery against the length of the record,
+    python3 dev.py bench scenarios       the faults that other engines publish or test, for them and for acode,
     python3 dev.py bench fleet           and a fleet beside its queue engine alone and DBOS's queue
     python3 dev.py bench pictures        draw docs/images/ from the last results
 
@@ -38,6 +39,7 @@ BESIDE_PEERS = {
     "kills": "benchmarks.peers.kills",
     "curve": "benchmarks.peers.recovery",
     "fleet": "benchmarks.peers.fleet",
+    "scenarios": "benchmarks.peers.faults.scenarios",
 }
 
 # Requirement, what is measured, where the figure stands, its target and its maximum.

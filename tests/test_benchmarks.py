@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 from benchmarks import against
 from benchmarks.peers import kills
+from benchmarks.peers.faults.verdict import Verdict, counted, undecided
 from benchmarks.peers.figures import nearest, quartiles, ratios, summary
 from benchmarks.peers.syncs import syncs_between
 from benchmarks.plots import Bar, bars, labels_apart, lines
@@ -62,6 +63,32 @@ def test_everybody_is_killed_at_the_same_moments() -> None:
     assert moments == kills.drawn(kills.SEED)
     assert len(moments) == kills.KILLS
     assert all(0 < kill.lines < kills.STEPS - 1 and 0 <= kill.after_s <= kills.AFTER_S_MAX for kill in moments)
+
+
+def test_sixteen_at_once_are_killed_as_often_as_one_by_one() -> None:
+    moments = kills.drawn(kills.SEED, kills.STEPS_AT_ONCE)
+    assert len(moments) == kills.KILLS and max(kill.lines for kill in moments) < kills.STEPS_AT_ONCE - 1
+    assert {kills.steps_of(one) for one in kills.SIXTEEN} == {kills.STEPS_AT_ONCE}
+    assert {one.at_once for one in kills.SIXTEEN} == {kills.AT_ONCE}
+
+
+def test_a_verdict_tells_what_is_missing_repeated_undecided_and_hung() -> None:
+    assert counted("0\n1\n1\n3\n", [0, [1, 2], "ask", 3]) == (1, 1)
+    assert undecided(1, {}) is None
+    assert undecided(1, {"repeated_with_a_decision": 1, "repeated_without_a_decision": 0}) == 0
+    assert undecided(2, {"repeated_with_a_decision": 1, "repeated_without_a_decision": 0}) == 1
+    good = Verdict(lost=0, repeated=0, undecided=0, ended="completed", asked=1)
+    assert good.broken == [] and good.shown == "once; a person was asked"
+    decided = Verdict(lost=0, repeated=1, undecided=0, ended="completed")
+    assert decided.broken == [] and decided.shown == "1 repeated, decided on record"
+    for bad in (
+        Verdict(lost=1, repeated=0, undecided=0, ended="completed"),
+        Verdict(lost=0, repeated=1, undecided=1, ended="completed"),
+        Verdict(lost=5, repeated=0, undecided=0, ended="hung"),
+    ):
+        assert bad.broken != []
+    refused = Verdict(lost=2, repeated=0, undecided=0, ended="refused", text="Escalated")
+    assert refused.broken == [] and refused.shown == "refused: Escalated"
 
 
 def test_names_of_lines_do_not_cover_each_other_and_keep_their_order() -> None:

@@ -31,6 +31,7 @@ class Contender:
     server: str = ""  # postgres, restate or temporal
     ours: bool = False  # runs in acode's environment
     steps_max: int = 1_000_000
+    at_once: int = 1  # steps under way at a time
 
     @property
     def peer(self) -> bool:
@@ -72,13 +73,14 @@ class Process:
     path: Path
     running: Running
     asked: dict[str, Any]
+    program: str = "benchmarks.peers.program"
     began: float = 0.0
     child: subprocess.Popen[str] | None = None
     said: list[dict[str, Any]] = field(default_factory=list)
 
     def start(self, *wrapper: str) -> None:
         python, variables = interpreter(self.contender)
-        command = [*wrapper, python, "-m", "benchmarks.peers.program", json.dumps(self.asked)]
+        command = [*wrapper, python, "-m", self.program, json.dumps(self.asked)]
         env = {**os.environ, "PYTHONUNBUFFERED": "1", **variables}
         env.pop("PYTHONDONTWRITEBYTECODE", None)  # without its bytecode cache every program starts twice as slowly
         self.began = time.time()
@@ -190,7 +192,13 @@ def set_up(contender: Contender, postgres: Server | None) -> Iterator[tuple[Path
 def process(
     contender: Contender, path: Path, running: Running, count: int, work: tuple[str, dict[str, Any]]
 ) -> Process:
-    place = {"path": str(path), "variant": contender.variant, "dsn": running.dsn, "servers": running.ports}
+    place = {
+        "path": str(path),
+        "variant": contender.variant,
+        "dsn": running.dsn,
+        "servers": running.ports,
+        "at_once": contender.at_once,
+    }
     asked = {"module": contender.module, "place": place, "count": count, "work": work}
     return Process(contender=contender, path=path, running=running, asked=asked)
 

@@ -5,8 +5,12 @@ Recovery is what DBOS does when it is launched again: it looks for the pending w
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from typing import Any
 
 from dbos import DBOS, SetWorkflowID
 
@@ -32,6 +36,17 @@ def run(place: Place, count: int, work: Work) -> dict[str, str]:
         }
     )
 
+    steps = many_at_once(place, work) if place.at_once > 1 else one_by_one(work)
+    DBOS.launch()
+    if DBOS.get_workflow_status(WORKFLOW) is None:
+        with SetWorkflowID(WORKFLOW):
+            DBOS.start_workflow(steps, count)
+    # Started again it would run beside the one that the launch recovers, and do every step of its own.
+    DBOS.retrieve_workflow(WORKFLOW).get_result()
+    return in_force()
+
+
+def one_by_one(work: Work) -> Callable[[int], Any]:
     @DBOS.step(name="work")
     def step(n: int) -> str:
         return work(n)
@@ -41,13 +56,23 @@ def run(place: Place, count: int, work: Work) -> dict[str, str]:
         for n in range(total):
             step(n)
 
-    DBOS.launch()
-    if DBOS.get_workflow_status(WORKFLOW) is None:
-        with SetWorkflowID(WORKFLOW):
-            DBOS.start_workflow(steps, count)
-    # Started again it would run beside the one that the launch recovers, and do every step of its own.
-    DBOS.retrieve_workflow(WORKFLOW).get_result()
-    return in_force()
+    return steps
+
+
+def many_at_once(place: Place, work: Work) -> Callable[[int], Any]:
+    """The steps of a batch begin in the same order each time, as DBOS asks of a workflow."""
+    pool = ThreadPoolExecutor(place.at_once)
+
+    @DBOS.step(name="work")
+    async def step(n: int) -> str:
+        return await asyncio.get_running_loop().run_in_executor(pool, work, n)
+
+    @DBOS.workflow(name="steps")
+    async def steps(total: int) -> None:
+        for batch in place.batches(total):
+            await asyncio.gather(*(step(n) for n in batch))
+
+    return steps
 
 
 def in_force() -> dict[str, str]:

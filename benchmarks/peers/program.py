@@ -7,10 +7,12 @@ number in a ledger outside, or die. The engines differ only in how they come to 
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TextIO
@@ -26,6 +28,13 @@ class Place:
     variant: str = ""
     dsn: str = ""
     servers: dict[str, int] | None = None  # ports by their purpose
+    at_once: int = 1  # steps under way at a time
+
+    def batches(self, count: int) -> Iterator[list[int]]:
+        """The steps, as many at a time as are done at once; the next ones begin when all of these have ended."""
+        numbers = iter(range(count))
+        while batch := list(itertools.islice(numbers, self.at_once)):
+            yield batch
 
 
 class Work(Protocol):

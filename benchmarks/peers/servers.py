@@ -51,11 +51,15 @@ class Running:
 
 
 @contextmanager
-def postgres() -> Iterator[Server]:
+def postgres(*, by_tcp: bool = False) -> Iterator[Server]:
+    """by_tcp: reached as over a network; engines know a refused connection by what the client says of it."""
     programs = find_programs()
     if programs is None:
         raise NotHere("no PostgreSQL, neither in the system nor in a wheel")
-    with temporary_server(programs, **DURABLE) as server:
+    settings = DURABLE
+    if by_tcp:
+        settings = {**DURABLE, "listen_addresses": "127.0.0.1", "port": str(free_ports("postgres")["postgres"])}
+    with temporary_server(programs, **settings) as server:
         yield server
 
 
@@ -64,7 +68,10 @@ def database(server: Server) -> Iterator[Running]:
     with server.database() as dsn:
         assert server.process is not None
         name = dsn.split("dbname=")[1].split()[0]
-        yield Running(pid=server.process.pid, dsn=f"postgresql://postgres@/{name}?host={quote(str(server.place))}")
+        port = server.settings.get("port")
+        by_socket = f"postgresql://postgres@/{name}?host={quote(str(server.place))}"
+        by_tcp = f"postgresql://postgres@127.0.0.1:{port}/{name}"
+        yield Running(pid=server.process.pid, dsn=by_tcp if port else by_socket)
 
 
 def database_bytes(dsn: str) -> int:

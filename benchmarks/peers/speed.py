@@ -58,10 +58,10 @@ def measure() -> dict[str, Any]:
 
 
 @contextmanager
-def postgres_or_none() -> Iterator[Server | None]:
+def postgres_or_none(*, by_tcp: bool = False) -> Iterator[Server | None]:
     with ExitStack() as stack:
         try:
-            server = stack.enter_context(servers.postgres())
+            server = stack.enter_context(servers.postgres(by_tcp=by_tcp))
         except NotHere:
             server = None
         yield server

@@ -209,6 +209,36 @@ def test_a_pause_that_was_asked_for_is_obeyed_whatever_signals_are_ignored(
     assert acode("resume", "--last").exit_code == 0, "an old request pauses no later run"
 
 
+HEARING_PROGRAM = """
+import acode, time
+from pathlib import Path
+
+def slow():
+    print("under way", flush=True)
+    while not Path("go.txt").exists():
+        time.sleep(0.01)
+    return "done"
+
+with acode.session("k") as session:
+    session.step("slow", slow)
+    session.step("after", Path("after.txt").touch)
+"""
+
+
+def test_a_pause_waits_for_the_function_of_a_program_that_would_be_interrupted_by_a_signal(
+    acode: Acode, workspace: Path
+) -> None:
+    """A SIGINT would raise KeyboardInterrupt inside the function, and nobody would know whether it took effect."""
+    running = acode.process(program=("-c", HEARING_PROGRAM))
+    running.wait_for_line("under way")
+    pause(acode)
+    (workspace / "go.txt").write_text("go\n")
+    running.finish()
+    assert [kind for kind, step in history(acode) if step == "slow"] == ["step_started", "step_completed"]
+    assert not (workspace / "after.txt").exists()
+    assert acode("status", "--json").json["state"] == "PAUSED"
+
+
 def test_a_pause_is_obeyed_while_a_retry_waits(acode: Acode, workspace: Path) -> None:
     running = acode.process("run", save(workspace, RETRIES), "--json", program=DEAF)
     running.wait_for_line("step_retry")

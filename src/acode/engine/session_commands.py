@@ -187,7 +187,9 @@ def pause(world: World, text: str) -> tuple[Session, int | None]:
         if sys.platform == "win32":
             raise SessionLocked(f"session {short(session_id)} runs as pid {seen.holder.pid}: press Ctrl+C there")
         locks.ask_to_pause(world.agent_dir / "locks", session_id, generation, seen.holder)
-        os.kill(seen.holder.pid, signal.SIGINT)  # so that it says at once what it waits for; it may ignore it
+        if not session.steps_from.in_own_process:
+            # So that it says at once what it waits for; it may ignore it. A program would be interrupted in its step.
+            os.kill(seen.holder.pid, signal.SIGINT)
         return session, seen.holder.pid
     with held(world, session_id, brief=True) as run:
         warn_of_commands(run)

@@ -17,6 +17,7 @@ class StepSource(msgspec.Struct, frozen=True, kw_only=True):
     follows_model: bool = False  # a model decides what comes next: people follow tasks, and steps lie inside them
     carries_run: bool = False  # the tasks are those of another tool's run, which is resumed under its own id
     told_of_ends: bool = False  # who asked for a command is told how it ended: one that failed has been run
+    in_own_process: bool = False  # its process is not acode's: a signal interrupts a step there, and asks for nothing
     observed: bool = False  # another agent acts, and acode only records: it executes, repeats and rolls back nothing
 
     @property
@@ -36,8 +37,8 @@ class StepSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PLAN = StepSource(kind="plan")
-PROGRAM = StepSource(kind="library", asked=True)
+PROGRAM = StepSource(kind="library", asked=True, in_own_process=True)
 AGENT = StepSource(kind="agent", asked=True, follows_model=True, told_of_ends=True)
 FOREIGN_RUN = StepSource(kind="foreign", carries_run=True)
-OBSERVED_AGENT = StepSource(kind="observed", asked=True, told_of_ends=True, observed=True)
+OBSERVED_AGENT = StepSource(kind="observed", asked=True, told_of_ends=True, in_own_process=True, observed=True)
 SOURCES = {source.kind: source for source in (PLAN, PROGRAM, AGENT, FOREIGN_RUN, OBSERVED_AGENT)}
