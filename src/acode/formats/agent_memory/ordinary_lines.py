@@ -56,7 +56,7 @@ def read_ordinary(block: bytes, lines: int) -> Ordinary | None:
 def _one_on_each_line(block: bytes, lines: int) -> bool:
     """Whether so many objects, which were decoded from as many lines, stand on one line each.
 
-    The decoder takes an object that goes on in the next line, and a second one on the same. But no string holds the end
+    The decoder takes an object that ends in a later line, and a second one on the same. But no string holds the end
     of a line, and within an object a comma stands between the end of one and the beginning of another: where these two
     meet at the end of a line, the next line begins a new object. Where they do at every end, each line is one.
     """
