@@ -1,8 +1,8 @@
 """All benchmarks in one command; JSON on stdout, a table with targets on stderr.
 
     python3 dev.py bench                 acode alone (some minutes: it builds a session of a million events)
-    python3 dev.py bench steps           one of: cold_start, commands, concurrency, formats, hooks, library, page,
-                                         recovery, redaction, sessions, steps, storage, sync,
+    python3 dev.py bench steps           one of: cold_start, commands, concurrency, formats, hooks, library, long_log,
+                                         page, recovery, redaction, sessions, steps, storage, sync,
                                          validation
     python3 dev.py bench against COMMIT  steps of this acode beside those of another commit, 0.1 where none is named
     python3 dev.py bench requirements    the seeds' performance requirements, recorded in benchmarks/records/

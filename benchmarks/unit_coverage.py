@@ -25,7 +25,7 @@ from benchmarks.requirements import RECORDS, ROOT, digest_of
 
 COMMAND = "python3 dev.py coverage"
 PERCENT_MIN = 90.0
-AGENT_MEMORY = ("diagnosis", "dialect", "graph", "prompts", "values", "event_fold")
+AGENT_MEMORY = ("diagnosis", "dialect", "graph", "prompts", "values", "event_fold", "ordinary_lines")
 ARC = (
     *("artifacts", "phase_record", "diagnose", "facts", "findings", "freshness", "frontmatter", "migrations"),
     *("orphans", "permission", "phases", "repair", "suspended", "checkpoint"),

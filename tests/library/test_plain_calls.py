@@ -131,6 +131,86 @@ def test_a_step_in_one_piece_leaves_the_bytes_and_the_state_of_one_at_length(pro
             assert run(program) == in_one_piece
 
 
+def refuse(*args: Any) -> None:
+    pytest.fail("done again")
+
+
+def left_and_resumed(before: list[Call], after: list[Call]) -> tuple[list[str], list[bytes]]:
+    """What a program saw that was left behind `before`, asked for it again and continued; and the rows of its steps."""
+    found = None
+    with tempfile.TemporaryDirectory() as workspace:
+        with suppress(Left), acode.session("k", workspace=workspace) as session:
+            for call in before:
+                perform(session, call)
+            raise Left
+        with suppress(Left), acode.session("k", workspace=workspace) as session:
+            for call in before:
+                session.step(call.name, refuse, *call.args)
+            seen = [perform(session, call) for call in after]
+            held = session._run
+            assert held.session == folded(held.store, held.session.session_id)
+            rows = [body for _, body, _ in held.store.rows(held.session.session_id, 0, 10_000)]
+            found = seen, [timeless(row) for row in rows if b'"type":"step_' in row]
+            raise Left
+    assert found is not None
+    return found
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.integers(1, 3), st.lists(calls(1), min_size=1, max_size=4))
+@example(1, [Call("pay", (1, "a"), {}, "paid", idempotent=True), Call("read", (), {}, 3), Call("pay", (), {}, 4)])
+@example(2, [Call("pay", (), {}, 1, fails=True), Call("pay", (), {}, 2), Call("read", (), {}, 3)])
+@example(1, [Call("read", (), {}, 0, inner=(Call("pay", (1,), {}, 1),)), Call("pay", (2,), {}, "x" * 70_000)])
+def test_the_steps_of_a_resumed_program_are_the_same_in_one_piece(known: int, program: list[Call]) -> None:
+    before = [Call("look", (number,), {}, number) for number in range(known)]
+    with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ACODE_HOME", home)
+        in_one_piece = left_and_resumed(before, program)
+        with at_length():
+            assert left_and_resumed(before, program) == in_one_piece
+
+
+def test_new_steps_of_a_resumed_program_are_performed_in_one_piece(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the second one: with the first the program has asked for all that is on record."""
+    with suppress(Left), acode.session("k") as session:
+        for number in range(3):
+            session.step(f"look-{number}", str, number)
+        raise Left
+    names = list[str]()
+    right = acode.Session._do_at_length
+
+    def noted(self: acode.Session, name: str, *args: Any, **named: Any) -> Any:
+        names.append(name)
+        return right(self, name, *args, **named)
+
+    monkeypatch.setattr(acode.Session, "_do_at_length", noted)
+    with acode.session("k") as session:
+        for number in range(3):
+            session.step(f"look-{number}", str, number)
+        for number in range(3):
+            assert session.step(f"pay-{number}", lambda amount: amount, number) == number
+    assert names == ["look-0", "look-1", "look-2", "pay-0"]
+
+
+def test_a_step_is_not_taken_for_new_before_all_on_record_was_asked_for(place: Place) -> None:
+    """It was renamed: it would be done twice."""
+    paid = list[int]()
+
+    def pay(amount: int) -> None:
+        paid.append(amount)
+
+    with suppress(Left), acode.session("k") as session:
+        session.step("look", lambda: 1)
+        session.step("pay", pay, 7)
+        raise Left
+    with pytest.raises(acode.NonDeterminism), acode.session("k") as session:
+        session.step("look", lambda: 1)
+        session.step("pay-now", pay, 7)
+    assert paid == [7]
+
+
 def test_most_calls_are_performed_in_one_piece(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the comparison above would compare nothing."""
     monkeypatch.setattr(acode.Session, "_do_at_length", lambda *args, **kwargs: pytest.fail("at length"))

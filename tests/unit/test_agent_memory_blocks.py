@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -52,6 +53,24 @@ HOSTILE = [
     b'{"type":"task_started","task_id":"T1","timestamp":"2026-01-15T10:00:30Z"}',
     b'{"type":"","event_id":"e","timestamp":"2026-01-15T10:00:30Z"}',
     b"\xff\xfe",
+    b'{"type":"task_started","task_id":"T1","event_id":"bytes","actor":"\xff","timestamp":"2026-01-15T10:00:30Z"}',
+    b'{"type":"task_started","task_id":"T1","event_id":"raw","details":"\xff","timestamp":"2026-01-15T10:00:30Z"}',
+    b'{"type":"task_started","task_id":"T1","event_id":"half","details":"\\ud800","timestamp":"2026-01-15T10:00:30Z"}',
+    b'{"type":"task_started","task_id":"T1","event_id":"much","to_phase":1e999,"timestamp":"2026-01-15T10:00:30Z"}',
+    b'{"type":"task_started","task_id":"T1","event_id":"odd and much","actor":7,"x":1e999}',
+    b'{"type":"task_failed","task_id":"T1","event_id":"deep","details":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+    (
+        b'{"type":"task_failed","type":"task_blocked","task_id":"T2","task_id":"T1","event_id":"a","event_id":"twice",'
+        b'"timestamp":"2026-01-15T10:00:30Z"}'
+    ),
+    b'{"type":"task_started","task_id":"T1","event_id":"no such day","timestamp":"2026-02-30T10:00:30Z"}',
+    b'{"type":"task_started","task_id":"T1","event_id":"no such hour","timestamp":"2026-01-15T24:00:30Z"}',
+    b'{"type":"task_started","task_id":"T1","event_id":"no such minute","timestamp":"2026-01-15T10:60:30Z"}',
+    b'{"type":"task_started","task_id":"T1","event_id":"no such second","timestamp":"2026-01-15T10:00:60Z"}',
+    b'{"type":"task_started","task_id":"T1","event_id":"lines","timestamp":"2026-01-15T10:00:30Z\\n"}',
+    b'{"type":"task_started","task_id":"T1","event_id":"digits","timestamp":"2026-01-15T10:00:30.1234567Z"}',
+    b'{"type":"task_started","task_id":"T1","event_id":"' + b"i" * 200 + b'","timestamp":"2026-01-15T10:00:30Z"}',
+    b'{"type":"task_started","task_id":"T1","event_id":"return","timestamp":"2026-01-15T10:00:30Z"}\r',
     None,
 ]
 LIMITS = {"DUPLICATES_TRACKED_MAX": 12, "TASKS_MAX": 2, "SPELLINGS_KEPT_MAX": 5}
@@ -86,10 +105,23 @@ def one_by_one(files: dict[str, list[list[bytes | None]]]) -> RunEvents:
     return fold.run_events()
 
 
+def joined(lines: list[bytes | None]) -> Iterator[bytes | None]:
+    """Blocks as a file is read in: the lines that are not over the limit together, each with its end."""
+    block = b""
+    for line in lines:
+        if line is not None:
+            block += line + b"\n"
+            continue
+        yield from [block] if block else []
+        yield None
+        block = b""
+    yield from [block] if block else []
+
+
 def at_once(files: dict[str, list[list[bytes | None]]]) -> RunEvents:
     fold = EventFold()
     for actor, blocks in files.items():
-        fold.fold_blocks(f"events/{actor}/a.jsonl", actor, [(block, True) for block in blocks])
+        fold.fold_blocks(f"events/{actor}/a.jsonl", actor, [(part, True) for block in blocks for part in joined(block)])
     return fold.run_events()
 
 
@@ -154,3 +186,58 @@ def test_a_hostile_line_is_told_of_in_the_middle_of_a_block_too(line: bytes | No
     before: list[bytes | None] = [json.dumps(said("task_started", m, "T1", event_id=f"e{m}")).encode() for m in minutes]
     files = {"executor": [[*before[:20], line, *before[20:]]]}
     assert at_once(files) == one_by_one(files)
+
+
+def ordinary_line(number: int, task: str = "T1", kind: str = "task_started") -> bytes:
+    stamp = f"2026-01-15T10:{number // 60:02d}:{number % 60:02d}Z"
+    return json.dumps({"type": kind, "event_id": f"e{number}", "timestamp": stamp, "task_id": task}).encode()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        [ordinary_line(21)[:-20], ordinary_line(21)[-20:], ordinary_line(22) + ordinary_line(23)],
+        [ordinary_line(21) + b" " + ordinary_line(22), b""],
+        [b'{"x":[{}', b',{}],"type":"task_started"}', ordinary_line(22) + ordinary_line(23)],
+        [b'{"details":{}', b"}" + ordinary_line(22), ordinary_line(23)],
+        [b'{"details":"}', b'{"}', ordinary_line(22) + ordinary_line(23)],
+    ],
+    ids=["split between tokens", "two on a line", "in an array", "after an object", "in a string"],
+)
+def test_as_many_objects_as_lines_are_not_taken_for_one_on_each(odd: list[bytes]) -> None:
+    lines: list[bytes | None] = [*map(ordinary_line, range(20)), *odd, *map(ordinary_line, range(24, 40))]
+    files = {"executor": [lines]}
+    assert at_once(files) == one_by_one(files)
+    assert at_once(files).lines_skipped > 0
+
+
+@pytest.mark.parametrize("limits", [{}, {"KEPT_EVENTS_MAX": 2}, {"KEPT_BYTES_MAX": 300}], ids=str)
+def test_the_latest_of_a_task_counts_wherever_the_blocks_are_cut(
+    limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a block begins before the end of the last one, or at the same time."""
+    monkeypatch.setattr(event_fold, "LINES_AT_ONCE_MIN", 1)
+    for name, value in limits.items():
+        monkeypatch.setattr(event_fold, name, value)
+    kinds = ["task_started", "task_verified", "task_failed"]
+    whole: list[bytes | None] = [
+        ordinary_line(n // 2 if n < 120 else n // 3, f"T{n % 7}", kinds[n % 3]) for n in range(200)
+    ]
+    plain = one_by_one({"executor": [whole]})
+    for size in (1, 2, 7, 50, 119, 200):
+        blocks = [whole[at : at + size] for at in range(0, len(whole), size)]
+        assert at_once({"executor": blocks}) == plain
+
+
+def test_a_file_that_cannot_be_read_to_its_end_says_what_was_read_of_it() -> None:
+    lines: list[bytes | None] = [*map(ordinary_line, range(40))]
+
+    def torn() -> Iterator[tuple[bytes | None, bool]]:
+        for block in joined(lines):
+            yield block, True
+        raise OSError("the disk")
+
+    fold = EventFold()
+    with pytest.raises(OSError, match="the disk"):
+        fold.fold_blocks("events/executor/a.jsonl", "executor", torn())
+    assert fold.run_events() == one_by_one({"executor": [lines]})

@@ -67,6 +67,7 @@ class Record:
         self._on_change = on_change
         self._known_before = run.session.steps_done
         self._nested_before = run.session.steps_done - run.session.tasks_done
+        self._counts_top_only = self._nested_before == 0 and not run.session.steps_from.follows_model
         self._finished = Finished(run.store, run.session.session_id, run.journal.unindexed)
         self._works: dict[str, Work | None] | None = None
 
@@ -75,13 +76,20 @@ class Record:
         """Whether no step was on record when this run of the program began."""
         return self._known_before == 0
 
+    @property
+    def is_all_found(self) -> bool:
+        """Whether this run of the program has asked for every step that was on record: each that it asks for now, at
+        the top of the session, is another one."""
+        return self._counts_top_only and self.finished_top == self.run.journal.session.tasks_done
+
     def is_new(self, step: str, scope: Scope) -> bool:
-        """Whether nothing can be on record of it: the session has not ended, began with this run of its program, and
-        knows no such step. Then there is nothing to look up, to compare or to refuse."""
+        """Whether nothing can be on record of it: the session has not ended, began with this run of its program or has
+        given it all that was on record, and knows no such step. Then there is nothing to look up, to compare or to
+        refuse."""
         session = self.run.journal.session
         records = session.records
         return (
-            self._known_before == 0
+            (self._known_before == 0 or (not scope.path and self.is_all_found))
             and not scope.repeated
             and records is not None
             and step not in records.steps

@@ -42,7 +42,8 @@ class StepRequests:
     def __init__(self, run: Held, *, on_change: OnChange) -> None:
         self.run = run
         self.record: Record = Record(run, on_change)
-        self.plain: PlainSteps | None = plain_steps_of(run) if self.record.is_fresh else None
+        self._replays = not self.record.is_fresh  # until the program has asked for all that is on record
+        self.plain: PlainSteps | None = None if self._replays else plain_steps_of(run)
         self.top: Scope = Scope()
         self.found: int = 0  # steps that were on record
         self.closed: bool = False
@@ -92,6 +93,8 @@ class StepRequests:
                     return Begun(taken.id, scope, completed=completed, result=record.unpack(completed))
                 self._raise_caught(question)
                 self._refuse_unrunnable(taken.id)
+            if self._replays and record.is_all_found:
+                self._replays, self.plain = False, plain_steps_of(run)
             step = Step(id=taken.id, action=action(), idempotent=how.idempotent)
             if how.timeout_s is not None or how.undo is not None:
                 undo = how.undo if isinstance(how.undo, (str, tuple)) else None

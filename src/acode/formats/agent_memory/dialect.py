@@ -7,9 +7,7 @@ where the details stand; an odd type of a single field never loses the rest of t
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from operator import le
 from typing import Any, Literal
 
 import msgspec
@@ -28,7 +26,7 @@ _DAY_S = 86_400
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _FILE_TIME = re.compile(r"(\d{8})-(\d{4})(?:\d{2})?(?:\D.*)?")
 _EPOCH_MILLISECONDS_FROM = 100_000_000_000
-_LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 KINDS: dict[str, Kind] = {
     "task-created": "created",
@@ -71,8 +69,8 @@ _FILE_OF_CREATION = {
 }
 
 
-class LineEvent(msgspec.Struct, gc=False):
-    """An event as the line has it. `details` stays raw: most events are never asked for theirs."""
+class LineHead(msgspec.Struct, gc=False):
+    """An event as the line has it, without its details: what most lines of a long log are asked for."""
 
     type: str | None = None
     event_type: str | None = None
@@ -83,11 +81,21 @@ class LineEvent(msgspec.Struct, gc=False):
     to_phase: int | str | None = None
     phase: int | str | None = None
     trigger: str | None = None
-    details: msgspec.Raw = msgspec.Raw()
 
     @property
     def spelled(self) -> str:
         return self.event_type or self.type or ""
+
+    @property
+    def key(self) -> tuple[str | None, str | None]:
+        """Of most events only the latest with the same one counts."""
+        return self.event_type or self.type, self.task_id
+
+
+class LineEvent(LineHead, gc=False):
+    """The whole event. `details` stays raw: most events are never asked for theirs."""
+
+    details: msgspec.Raw = msgspec.Raw()
 
 
 _strict = msgspec.json.Decoder(LineEvent)
@@ -107,35 +115,6 @@ def parse(line: bytes) -> LineEvent | Unreadable | None:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         pass  # a blank line, a byte order mark, or whatever else one line in a thousand is
     return _parse_closely(line)
-
-
-class Block(msgspec.Struct, gc=False):
-    """Events of lines that follow each other, with their times, ids and types; none is earlier than the one before."""
-
-    events: list[LineEvent]
-    moments: list[datetime]
-    event_ids: list[str]
-    spellings: list[str]
-    first_us: int
-    last_us: int
-
-
-def read_in_order(lines: Sequence[bytes | None]) -> Block | None:
-    """The events on these lines; None unless every line holds one that `parse` takes at the first attempt, with an id,
-    and with a time with a zone that is not before that of the line before it."""
-    try:
-        events: list[Any] = [*map(_strict.decode, lines)]  # type: ignore[arg-type]  # a line over the limit raises
-        moments = [datetime.fromisoformat(said.timestamp) for said in events]
-        in_order = bool(moments) and all(map(le, moments, moments[1:]))  # times with and without a zone raise
-    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
-        return None
-    event_ids, spellings = [said.event_id for said in events], [said.event_type or said.type for said in events]
-    if not (in_order and all(event_ids) and all(spellings)) or moments[0].tzinfo is None:
-        return None
-    first_us, last_us = since_epoch(moments[0]), since_epoch(moments[-1])
-    if first_us < 0 or last_us > _LAST_US:
-        return None
-    return Block(events, moments, event_ids, spellings, first_us, last_us)
 
 
 def _parse_closely(line: bytes) -> LineEvent | Unreadable | None:
@@ -253,7 +232,7 @@ def time_us(value: str | int | float | None) -> int | None:
             at_us = since_epoch(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         return None
-    return at_us if 0 <= at_us <= _LAST_US else None
+    return at_us if 0 <= at_us <= LAST_US else None
 
 
 def file_time_us(name: str) -> int | None:

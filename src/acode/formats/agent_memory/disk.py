@@ -11,6 +11,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from io import BytesIO
 from types import TracebackType
 from typing import Self
 
@@ -20,7 +21,7 @@ from acode.disk.open_directory import OpenDirectory, descriptor_of, is_link
 from acode.errors import UnsafePath
 from acode.formats.agent_memory.values import NAME_CHARS_MAX
 
-READ_CHUNK_BYTES = 256 * 1024
+READ_CHUNK_BYTES = 128 * 1024
 FOLDER_ENTRIES_MAX = 100_000
 
 
@@ -127,32 +128,47 @@ class OpenFile:
 def lines(file: OpenFile, *, line_bytes_max: int) -> Iterator[tuple[bytes | None, bool]]:
     """Each line without its end, and whether it had one. A line over the limit is None and is never held in memory."""
     for block, ended in blocks_of_lines(file, line_bytes_max=line_bytes_max):
-        for line in block:
-            yield line, ended
+        if block is None:
+            yield None, ended
+            continue
+        for line in lines_of(block):
+            yield line.removesuffix(b"\n"), ended
 
 
-def blocks_of_lines(file: OpenFile, *, line_bytes_max: int) -> Iterator[tuple[list[bytes | None], bool]]:
-    """The same, with all lines that were read at once in one list."""
+def blocks_of_lines(file: OpenFile, *, line_bytes_max: int) -> Iterator[tuple[bytes | None, bool]]:
+    """The same with many lines at a time: as many whole ones as were read at once, each with its end."""
     held: list[bytes] = []
     held_bytes = 0
     for chunk in file.chunks():
-        block: list[bytes | None] = [*chunk.split(b"\n")]
-        rest = block.pop() or b""
-        if block and held_bytes:
-            first = block.pop(0) or b""
-            yield [None if held_bytes + len(first) > line_bytes_max else b"".join((*held, first))], True
+        start, end = 0, chunk.rfind(b"\n") + 1
+        if end:
+            first_bytes = held_bytes + chunk.find(b"\n")
+            if first_bytes > line_bytes_max:
+                yield None, True
+                held, start = [], chunk.find(b"\n") + 1
+            yield from _within_limit(b"".join((*held, memoryview(chunk)[start:end])), line_bytes_max)
             held, held_bytes = [], 0
-        if len(chunk) > line_bytes_max:
-            block = [None if line is None or len(line) > line_bytes_max else line for line in block]
-        if block:
-            yield block, True
+        rest = chunk[end:]
         held_bytes += len(rest)
         if held_bytes > line_bytes_max:
             held = []
         elif rest:
             held.append(rest)
     if held_bytes:
-        yield [None if held_bytes > line_bytes_max else b"".join(held)], False
+        yield None if held_bytes > line_bytes_max else b"".join(held), False
+
+
+def _within_limit(block: bytes, line_bytes_max: int) -> Iterator[tuple[bytes | None, bool]]:
+    if len(block) > line_bytes_max:
+        for line in BytesIO(block):
+            yield None if len(line) > line_bytes_max + 1 else line, True
+    elif block:
+        yield block, True
+
+
+def lines_of(block: bytes) -> list[bytes]:
+    """The lines of a block, each with its end."""
+    return BytesIO(block).readlines() or [block]
 
 
 def _check_name(name: str) -> None:

@@ -7,9 +7,13 @@ the result is the one that sorting everything first would give. Must never look 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from itertools import takewhile
 
 from acode.formats.agent_memory import dialect
+from acode.formats.agent_memory.disk import lines_of
+from acode.formats.agent_memory.ordinary_lines import Ordinary, read_ordinary
 from acode.formats.agent_memory.values import (
     CORE_ARTIFACTS,
     DUPLICATES_TRACKED_MAX,
@@ -39,9 +43,11 @@ UNKNOWN_TYPES_SHOWN_MAX = 10
 SPELLINGS_KEPT_MAX = 1_000  # of types that mean nothing here
 TOLD_BY_NAME = ("task-", *dialect.OF_NEWER_VERSIONS)
 LINES_AT_ONCE_MIN = 16
-LATEST_COUNTS = dialect.TASK_KINDS - {
-    "created"
-}  # of these only a task's latest decides; each creation may have a title
+TRACKED_ID_CHARS_MAX = 64
+KEPT_EVENTS_MAX = 20_000  # of a file, until a later one of the same task and type replaces them
+KEPT_BYTES_MAX = 16 * 1024 * 1024
+LATEST_COUNTS = dialect.TASK_KINDS - {"created"}
+"""Of these only a task's latest decides; each creation may have a title."""
 _ENDINGS: dict[str, Ending] = {"run-failed": "failed", "run-cancelled": "cancelled"}
 
 
@@ -56,6 +62,10 @@ class _Part:
         self.place: Order = (named_us or BEFORE_ALL_TIME_US, "", actor, file, 0)
         self.untimed = 0
         self.first_untimed = 0
+        self.kept: dict[tuple[str | None, str | None], tuple[int, bytes]] = {}
+        """By spelling of the type and by task: number and text of the last ordinary line, which is not folded yet."""
+        self.kept_bytes = 0
+        self.kept_until_us = BEFORE_ALL_TIME_US
 
 
 class EventFold:
@@ -73,8 +83,10 @@ class EventFold:
         self._ending: Ending = "completed"
         self._made: set[str] = set()
         self._kinds: dict[str, tuple[str, dialect.Kind]] = {}
-        self._untold: set[str] = set()  # spellings of types that nothing follows from
-        self._seen: set[int] = set()
+        self._untold: set[str | None] = set()  # spellings of types that nothing follows from
+        self._newest_task_us = BEFORE_ALL_TIME_US  # no task's first event is later
+        self._seen: set[str | int] = set()  # ids, and hashes of long ids and of lines without one
+        self._long_ids_seen = False
         self._unknown_task_types: set[str] = set()
         self._completed_by_others: set[str] = set()
         self._last_activity_us: int | None = None
@@ -94,17 +106,26 @@ class EventFold:
         self, file: str, folder_actor: str, lines: Iterable[tuple[bytes | None, bool]], first_line: int = 1
     ) -> None:
         """All lines of one event file, as (bytes, ended with a newline); None stands for a line over the limit."""
-        self.fold_blocks(file, folder_actor, (([line], ended) for line, ended in lines), first_line)
+        self.fold_blocks(file, folder_actor, lines, first_line)
 
     def fold_blocks(
-        self, file: str, folder_actor: str, blocks: Iterable[tuple[list[bytes | None], bool]], first_line: int = 1
+        self, file: str, folder_actor: str, blocks: Iterable[tuple[bytes | None, bool]], first_line: int = 1
     ) -> None:
         """The same with many lines at a time. What they say does not depend on how they are cut into blocks."""
         part = _Part(file, folder_actor)
-        for lines, ended in blocks:
-            if not (len(lines) >= LINES_AT_ONCE_MIN and self._fold_at_once(part, lines, first_line)):
-                self._fold_one_by_one(part, lines, ended, first_line)
-            first_line += len(lines)
+        try:
+            for block, ended in blocks:
+                if block is None:
+                    self._skip(file, first_line, "longer than an event may be" if ended else "a torn last line")
+                    first_line += 1
+                    continue
+                lines = lines_of(block)
+                at_once = len(lines) >= LINES_AT_ONCE_MIN and self._fold_at_once(part, block, lines, first_line)
+                if not at_once:
+                    self._fold_one_by_one(part, lines, ended, first_line)
+                first_line += len(lines)
+        finally:
+            self._fold_kept(part)  # also where the rest of the file cannot be read
         if part.untimed:
             many = "s" if part.untimed > 1 else ""
             self.warn(
@@ -112,11 +133,11 @@ class EventFold:
                 " each takes its place after the line before it"
             )
 
-    def _fold_one_by_one(self, part: _Part, lines: list[bytes | None], ended: bool, first_line: int) -> None:
+    def _fold_one_by_one(self, part: _Part, lines: list[bytes], ended: bool, first_line: int) -> None:
         file, folder_actor, ours, place = part.file, part.actor, part.ours, part.place
         parse, time_us = dialect.parse, dialect.time_us  # a log has millions of lines
         for number, line in enumerate(lines, start=first_line):
-            said = dialect.Unreadable("longer than an event may be") if line is None else parse(line)
+            said = parse(line)
             if said is None:
                 continue
             if isinstance(said, dialect.Unreadable):
@@ -133,62 +154,94 @@ class EventFold:
                 if self._last_activity_us is None or at_us > self._last_activity_us:
                     self._last_activity_us = at_us
             place = order
-            self._count(said.event_id, line or b"")
+            self._count(said.event_id, line)
             self._fold_event(said, order, at_us, ours=ours)
         part.place = place
 
-    def _fold_at_once(self, part: _Part, lines: list[bytes | None], first_line: int) -> bool:
-        """Fold ordinary lines together: an event on each, with an id, and none earlier than the one before it.
+    def _fold_at_once(self, part: _Part, block: bytes, lines: list[bytes], first_line: int) -> bool:
+        """Fold ordinary lines together. Then an event that a later one of the same task and type follows decides
+        nothing: it is counted, and the latest are kept until the end of the file. The others are folded now.
 
-        Then an event that a later one of the same task and type follows in the block decides nothing, and only the
-        others are looked at closely. False: some line is not ordinary, and nothing was folded.
+        False: some line is not ordinary, and nothing was folded.
         """
-        block = dialect.read_in_order(lines)
-        if block is None:
+        read = read_ordinary(block, len(lines))
+        if read is None:
             return False
-        self._count_all(block.event_ids)
-        actor, tasks, untold, moments = part.actor, self._tasks, self._untold, block.moments
-        latest: dict[str, dict[str | None, int]] = {}  # by spelling of the type and by task
-
-        def fold(at: int) -> None:
-            said, at_us = block.events[at], dialect.since_epoch(moments[at])
-            order = (at_us, block.event_ids[at], said.actor or actor, part.file, first_line + at)
-            self._fold_event(said, order, at_us, ours=part.ours)
-
-        for at, (spelled, said) in enumerate(zip(block.spellings, block.events, strict=True)):
-            if spelled in untold:
-                continue
-            here = latest.get(spelled)
-            if here is None:
-                if (self._kinds.get(spelled) or self._kind(spelled))[1] not in LATEST_COUNTS:
-                    fold(at)
-                    continue
-                here = latest[spelled] = {}
-            task = said.task_id
-            before = here.get(task)
-            if before is None:
-                if task not in tasks or block.first_us <= tasks[task]["first"][0][0]:
-                    fold(at)  # it may be the first of its task, or there is no such task
-                if task not in tasks:
-                    continue
-            elif moments[before] == moments[at]:  # which of them is later is not decided by the time
-                fold(before)
-                fold(at)
-            here[task] = at
-        for here in latest.values():
-            for at in here.values():
-                fold(at)
-        end = len(block.events) - 1
+        latest = {(head.event_type or head.type, head.task_id): at for at, head in enumerate(read.heads)}
+        spellings = {spelled for spelled, _ in latest}
+        if not all(spellings):
+            return False
+        self._count_all(read.event_ids)
+        if read.first_us < part.kept_until_us:
+            self._fold_kept(part)
+        spellings -= self._untold
+        replaceable = {spelled for spelled in spellings if self._latest_counts(spelled)}
+        latest = {key: at for key, at in latest.items() if key[0] in replaceable}
+        for at in self._not_replaceable(read, {task for _, task in latest}, spellings - replaceable, replaceable):
+            self._fold_ordinary(part, first_line + at, lines[at])
+        for at in _ties(read, latest.values()):
+            spelled, task = read.heads[at].key
+            if spelled in replaceable and task in self._tasks:
+                self._fold_ordinary(part, first_line + at, lines[at])
+        part.kept.update((key, (first_line + at, lines[at])) for key, at in latest.items())
+        part.kept_bytes += sum(len(lines[at]) for at in latest.values())
+        part.kept_until_us = read.last_us
+        if len(part.kept) > KEPT_EVENTS_MAX or part.kept_bytes > KEPT_BYTES_MAX:
+            self._fold_kept(part)
+        last = read.heads[-1]
         part.place = (
-            block.last_us,
-            block.event_ids[end],
-            block.events[end].actor or actor,
+            read.last_us,
+            read.event_ids[-1],
+            last.actor or part.actor,
             part.file,
-            first_line + end,
+            first_line + len(lines) - 1,
         )
-        if self._last_activity_us is None or block.last_us > self._last_activity_us:
-            self._last_activity_us = block.last_us
+        if self._last_activity_us is None or read.last_us > self._last_activity_us:
+            self._last_activity_us = read.last_us
         return True
+
+    def _not_replaceable(
+        self, read: Ordinary, tasks: set[str | None], each: set[str | None], replaceable: set[str | None]
+    ) -> list[int]:
+        """The events, in order, that a later one does not replace: of types of which each counts, of no task, and the
+        first of a task that may begin here.
+        """
+        known = self._tasks
+        unknown = {task for task in tasks if task not in known}
+        new: set[str | None] = {task for task in unknown if task is not None and task == dialect.usable_id(task)}
+        if len(known) + len(new) > TASKS_MAX:
+            new = set()
+        none = unknown - new
+        if read.first_us <= self._newest_task_us:
+            new |= {task for task in tasks - unknown if read.first_us <= known[task or ""]["first"][0][0]}
+        found = set[int]()
+        if each or none:
+            found.update(
+                at
+                for at, head in enumerate(read.heads)
+                if (spelled := head.event_type or head.type) in each
+                or (head.task_id in none and spelled in replaceable)
+            )
+        if new:
+            found.update(_first_events(read, new, replaceable))
+        return sorted(found)
+
+    def _fold_kept(self, part: _Part) -> None:
+        for (_, task), (number, line) in part.kept.items():
+            if task in self._tasks:  # one of a task that is none was folded as it came
+                self._fold_ordinary(part, number, line)
+        part.kept.clear()
+        part.kept_bytes = 0
+
+    def _latest_counts(self, spelled: str | None) -> bool:
+        return (self._kinds.get(spelled or "") or self._kind(spelled or ""))[1] in LATEST_COUNTS
+
+    def _fold_ordinary(self, part: _Part, number: int, line: bytes) -> None:
+        said = dialect.parse(line)
+        assert isinstance(said, dialect.LineEvent)  # or it had not been ordinary
+        at_us = dialect.time_us(said.timestamp)
+        order = (at_us or 0, said.event_id or "", said.actor or part.actor, part.file, number)
+        self._fold_event(said, order, at_us, ours=part.ours)
 
     def _fold_event(self, said: dialect.LineEvent, order: Order, at_us: int | None, *, ours: bool) -> None:
         spelled = said.event_type or said.type or ""
@@ -202,7 +255,9 @@ class EventFold:
 
     def _count(self, event_id: str | None, line: bytes) -> None:
         self.events_read += 1
-        key, seen = hash(event_id or line.strip()), self._seen
+        key, seen = event_id or hash(line.strip()), self._seen
+        if isinstance(key, str) and len(key) > TRACKED_ID_CHARS_MAX:
+            key, self._long_ids_seen = hash(key), True
         if key in seen:
             self.duplicates += 1
         elif len(seen) < DUPLICATES_TRACKED_MAX:
@@ -211,16 +266,19 @@ class EventFold:
     def _count_all(self, event_ids: list[str]) -> None:
         """The same for events that all have an id."""
         seen, room = self._seen, DUPLICATES_TRACKED_MAX - len(self._seen)
-        if 0 < room < len(event_ids):
+        if 0 < room < len(event_ids) or (
+            (room > 0 or self._long_ids_seen) and max(map(len, event_ids)) > TRACKED_ID_CHARS_MAX
+        ):
             for event_id in event_ids:
                 self._count(event_id, b"")
             return
         self.events_read += len(event_ids)
         if room <= 0:
-            self.duplicates += sum(map(seen.__contains__, map(hash, event_ids)))
+            if not seen.isdisjoint(event_ids):
+                self.duplicates += sum(map(seen.__contains__, event_ids))
             return
         known = len(seen)
-        seen.update(map(hash, event_ids))
+        seen.update(event_ids)
         self.duplicates += known + len(event_ids) - len(seen)
 
     def _kind(self, spelled: str) -> tuple[str, dialect.Kind]:
@@ -267,6 +325,7 @@ class EventFold:
                 self._tasks_refused += 1
                 return
             marks = self._tasks[task] = {"first": point}
+            self._newest_task_us = max(self._newest_task_us, order[0])
         elif order < marks["first"][0]:
             marks["first"] = point
         known = marks.get(kind)
@@ -382,6 +441,31 @@ class EventFold:
             blocked=mark("blocked"),
             failure=self._failures.get(task, (None, ""))[1],
         )
+
+
+def _first_events(read: Ordinary, tasks: set[str | None], spellings: set[str | None]) -> Iterator[int]:
+    """The first event of each of these tasks with such a type, and the others of the task at the same time."""
+    heads, moments = read.heads, read.moments
+    first: dict[str | None, str | datetime] = {}
+    for at in [at for at, head in enumerate(heads) if head.task_id in tasks]:
+        head, moment = heads[at], moments[at]
+        if (head.event_type or head.type) in spellings and first.setdefault(head.task_id, moment) == moment:
+            yield at
+
+
+def _ties(read: Ordinary, latest: Iterable[int]) -> Iterator[int]:
+    """Events at the same time, of which their lines do not say which is later: the others of the same type and task as
+    one of the latest, and all at the end, where the next block may have more.
+    """
+    heads, moments = read.heads, read.moments
+    end = len(moments) - 1
+    yield from takewhile(lambda at: moments[at] == moments[end], range(end, -1, -1))
+    for last in latest:
+        at = last - 1
+        while at >= 0 and moments[at] == moments[last]:
+            if heads[at].key == heads[last].key:
+                yield from (at, last)
+            at -= 1
 
 
 def _phase_mark(said: dialect.LineEvent, phase: int, point: Point, *, ours: bool) -> PhaseMark:
