@@ -113,15 +113,15 @@ def test(args: list[str]) -> int:
     if args:
         python.become("-m", "pytest", *default_marks, *args)
     integrate = Environment.ready("integrations").quietly
-    say("lint, types and layers; beside them the tests with LangGraph, in an environment of its own ...")
+    say("lint, types and layers; beside them the tests with LangGraph, in their own environment, then all others ...")
     with ThreadPoolExecutor() as beside:
+        checks = beside.submit(failed_checks, python, CHECKS_BEFORE_TESTS)
         integrated = beside.submit(integrate, *alone("integrations"))
         # This compiles the tests once; each worker would do it for itself, all at the same time.
-        beside.submit(python.quietly, "-m", "pytest", "--collect-only", "-qq", *default_marks)
-        failed = failed_checks(python, CHECKS_BEFORE_TESTS)
-    print(integrated.result().stdout, end="", flush=True)
-    failed += ["tests with LangGraph"] if integrated.result().returncode else []
-    status = python("-m", "pytest", *TOGETHER, *default_marks)
+        python.quietly("-m", "pytest", "--collect-only", "-qq", *default_marks)
+        print(integrated.result().stdout, end="", flush=True)
+        status = python("-m", "pytest", *TOGETHER, *default_marks)
+    failed = checks.result() + (["tests with LangGraph"] if integrated.result().returncode else [])
     if failed and status == 0:
         say(f"the tests passed, but these failed: {', '.join(failed)}")
         return 1

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from acode.engine.session_list import rows
+from acode.engine.workspace_store import opened
 from acode.engine.world import Nobody, StopSwitch
 from acode.events import types as ev
 from acode.plan import Action
@@ -119,10 +121,24 @@ def test_two_steps_on_one_sqlite_file_are_applied_one_after_the_other(life: Life
 
 def test_a_failure_lets_the_others_end_their_step_and_begins_no_other(life: Life) -> None:
     slow = f'run: "touch ../b.here; while [ ! -e ../a.failed ]; do sleep 0.02; done; {note("b")}"'
-    fails = f'run: "{meet("a", "b")}; touch ../a.failed; exit 3"'
+    fails = f'run: "{meet("a", "b")}; exit 3"'
+
+    def a_failed() -> bool:
+        with opened(life.world(), look_only=True) as store:
+            (running,) = store.session_ids()
+            return any(isinstance(one.event, ev.StepFailed) for one, _, _ in store.events(running))
+
+    def let_b_end() -> None:
+        until((life.place / "b.here").exists)
+        until(a_failed)
+        (life.place / "a.failed").touch()
+
+    watching = threading.Thread(target=let_b_end)
+    watching.start()
     result = life.run(
         plan(task("a", fails), task("b", slow, f'run: "{note("late")}"'), task("c", "run: 'true'"), parallel=2)
     )
+    watching.join()
     assert (result.exit_code, result.state, result.reason_code) == (1, State.PAUSED, "step_failed")
     assert result.error is not None and result.error.details["step"] == "a.1"
     assert life.effects() == {"b": 1}
