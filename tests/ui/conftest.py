@@ -21,6 +21,8 @@ expect.set_options(timeout=WAIT_S_MAX * 1000)  # a busy machine is no failure; a
 ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
+    # The list below its address bar is a page of its own for each window, and costs more than the page under test.
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup",
 ]
 
 
