@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 
 import psutil
 import psycopg
 import pytest
 
 from acode.events import types as ev
+from acode.fleet.worker import RETRY_S
 from tests.fleets import Fleet, processes_of_sessions
+from tests.postgres import Server
 
 # Connections of this database on which a worker has just found no job, and waits for one.
 LISTENERS = """
@@ -66,6 +69,20 @@ def test_an_idle_worker_whose_line_breaks_again_and_again_stays_and_takes_the_ne
     ended = worker.finish()
     assert ended.exit_code == 0
     assert "trying again" in ended.stderr
+
+
+def test_an_idle_worker_asks_a_server_that_is_away_once_a_second(fleet: Fleet, postgres_server: Server) -> None:
+    worker = fleet.host("one").work()
+    with psycopg.connect(fleet.dsn, autocommit=True) as connection:
+        fleet.until(lambda: connection.execute(LISTENERS).rowcount > 0)
+    postgres_server.kill()
+    began = time.monotonic()
+    worker.wait_for_line("trying again")
+    time.sleep(2 * RETRY_S)
+    worker.signal(signal.SIGTERM)
+    told = worker.finish().stderr.count("trying again")
+    postgres_server.restart()
+    assert 1 <= told <= (time.monotonic() - began) / RETRY_S + 1
 
 
 def test_a_worker_killed_with_its_commands_is_taken_over_and_the_unknown_step_waits_for_a_person(fleet: Fleet) -> None:

@@ -89,7 +89,7 @@ class Worker:
                     raise  # time cures no setting and installs no package
                 except (ServerFailure, Contradiction, AcodeError) as error:
                     self._say(f"The server cannot be used: {self._world.redactor.text(str(error))}; trying again")
-                    self._pause(RETRY_S)
+                    self._wait_to_retry()
             self._hand_back()
         finally:
             self._renewal.close()
@@ -233,7 +233,12 @@ class Worker:
         for attempt in attempts:
             attempt.stop()
 
+    def _wait_to_retry(self) -> None:
+        with self._turn:
+            self._turn.wait_for(lambda: self._draining, RETRY_S)
+
     def _pause(self, seconds: float) -> None:
+        """Until there is room for another session."""
         with self._turn:
             self._turn.wait_for(lambda: self._draining or len(self._running) < self._station.slots, seconds)
 
