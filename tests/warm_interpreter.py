@@ -39,14 +39,7 @@ def load() -> None:
     for module in pkgutil.iter_modules(acode.cli.__path__, "acode.cli."):
         if module.name not in UNLOADED:
             importlib.import_module(module.name)
-    for name in (
-        "acode",
-        "acode.engine.async_commits",
-        "acode.library.session",
-        "acode.sync",
-        "ruamel.yaml",
-        "http.server",
-    ):
+    for name in OTHERS:
         importlib.import_module(name)
 
 

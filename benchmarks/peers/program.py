@@ -99,6 +99,16 @@ class Turns:
         return False
 
 
+def add_to_ledger(path: Path, n: int) -> None:
+    """On the disk when this returns, so that no kill of the caller loses it."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(fd, f"{n}\n".encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 class Ledger:
     """Appends its number to a file outside and syncs it, in the middle of a step that takes a while."""
 
@@ -109,12 +119,7 @@ class Ledger:
 
     def __call__(self, n: int) -> str:
         time.sleep(self._pause_s)
-        fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            os.write(fd, f"{n}\n".encode())
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        add_to_ledger(self._path, n)
         time.sleep(self._pause_s)
         return PAYLOAD
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from benchmarks.peers.program import Place, Talk
+from benchmarks.peers.program import Place, Talk, add_to_ledger
 
 TEXT_MAX = 400
 Item = int | list[int] | Literal["ask"]
@@ -47,12 +47,7 @@ class Work:
         self._stop(f"before {n}")
         if f"fail {n}" in self._stops:
             raise RuntimeError(f"step {n} has failed")
-        fd = os.open(self._ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            os.write(fd, f"{n}\n".encode())
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        add_to_ledger(self._ledger, n)
         self._stop(f"after {n}")
         return threading.Lock() if f"no value {n}" in self._stops else f"result {n}"
 
