@@ -3,13 +3,13 @@
 
     python3 dev.py run                run examples/hello in a fresh workspace
     python3 dev.py run -- ARGS        any acode command line
-    python3 dev.py test [ARGS]        checks, then the tests; with ARGS only pytest ARGS
+    python3 dev.py test [ARGS]        the tests; with ARGS only pytest ARGS
     python3 dev.py test agents [ARGS] the trials with real agents, from where they were stopped; --model: a real one too
     python3 dev.py versions           the fast subset of the tests with every other Python that is here
     python3 dev.py package            build, install with every Python here, lowest dependencies, types, workflows
     python3 dev.py build DIR          wheel, source archive and SBOM, the same bytes for the same commit
-    python3 dev.py quick              the static checks that `test` begins with
-    python3 dev.py check              lint, format, types on three platforms, layers, dependencies, dead code
+    python3 dev.py quick              the static checks of a commit: lint, format, types, layers
+    python3 dev.py check              all of them: types on three platforms, dependencies and dead code too
     python3 dev.py sweep [ARGS]       the long release sweeps; ARGS go to pytest
     python3 dev.py sweep --hours N    what fits, from where it stopped; --figures: the totals into docs/proof/
     python3 dev.py coverage           how much of the code for unit tests they execute; below 90 % fails
@@ -113,17 +113,15 @@ def test(args: list[str]) -> int:
     if args:
         python.become("-m", "pytest", *default_marks, *args)
     integrate = Environment.ready("integrations").quietly
-    say("lint, types and layers; beside them the tests with LangGraph, in their own environment, then all others ...")
+    say("the tests with LangGraph, in their own environment, then all others ...")
     with ThreadPoolExecutor() as beside:
-        checks = beside.submit(failed_checks, python, CHECKS_BEFORE_TESTS)
         integrated = beside.submit(integrate, *alone("integrations"))
         # This compiles the tests once; each worker would do it for itself, all at the same time.
         python.quietly("-m", "pytest", "--collect-only", "-qq", *default_marks)
         print(integrated.result().stdout, end="", flush=True)
-        status = python("-m", "pytest", *TOGETHER, *default_marks)
-    failed = checks.result() + (["tests with LangGraph"] if integrated.result().returncode else [])
-    if failed and status == 0:
-        say(f"the tests passed, but these failed: {', '.join(failed)}")
+    status = python("-m", "pytest", *TOGETHER, *default_marks)
+    if integrated.result().returncode and status == 0:
+        say("the tests passed, but those with LangGraph failed")
         return 1
     return status
 
@@ -201,11 +199,11 @@ def version_of(python: str) -> str:
 
 
 def quick(_args: list[str]) -> int:
-    return checked(CHECKS_BEFORE_TESTS)
+    return checked(CHECKS_OF_A_COMMIT)
 
 
 def check(_args: list[str]) -> int:
-    return checked(CHECKS_BEFORE_TESTS + CHECKS_FOR_RELEASE)
+    return checked(CHECKS_OF_A_COMMIT + CHECKS_FOR_RELEASE)
 
 
 def checked(checks: list[tuple[str, list[str]]]) -> int:
@@ -280,7 +278,7 @@ def picture(args: list[str]) -> int:
 MYPY = ["-m", "mypy", "--no-error-summary"]
 WINDOWS = ["--platform", "win32", "--disable-error-code", "attr-defined", "--no-warn-unused-ignores"]
 LINT_IMPORTS = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
-CHECKS_BEFORE_TESTS: list[tuple[str, list[str]]] = [
+CHECKS_OF_A_COMMIT: list[tuple[str, list[str]]] = [
     ("ruff check", ["-m", "ruff", "check", "--quiet"]),
     ("ruff format", ["-m", "ruff", "format", "--check", "--quiet"]),
     ("mypy", [*MYPY, "--cache-dir", ".dev/mypy"]),

@@ -14,14 +14,13 @@ import pytest
 from hypothesis import settings
 
 from tests.driver import Acode
+from tests.memory import memory
 
 pytest_plugins = ["tests.postgres", "tests.fixtures"]
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 CLEARED_PREFIXES = ("ACODE_", "XDG_", "OTEL_", "GIT_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 KEPT = ("ACODE_TEST_PG_DSN",)
-MEMORY, MEMORY_BYTES_MIN = "/dev/shm", 4 * 1024**3
-
 
 # Why a test may be skipped where CI is set; every other skip is a failure there.
 SKIPPED_IN_CI = {
@@ -89,14 +88,8 @@ def without_silent_skip(report: Report) -> Report:
 
 
 def use_memory() -> None:
-    """Thousands of small files are made and synced: in memory, where there is room for that, nobody waits for a disk.
-
-    No test pulls the plug. What a disk may lose then is told by a model of it, see `tests/crash/harness/power.py`.
-    """
-    if sys.platform == "linux" and os.access(MEMORY, os.W_OK):
-        about = os.statvfs(MEMORY)
-        if about.f_bavail * about.f_frsize >= MEMORY_BYTES_MIN and not about.f_flag & os.ST_NOEXEC:
-            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
+    if place := memory():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", place)
 
 
 def give_examples_their_time() -> None:

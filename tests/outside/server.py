@@ -28,6 +28,7 @@ import acode.store
 from acode.cli import main
 from tests.crash.harness.ptracer import Ended, trace
 from tests.crash.harness.syscalls import NUMBERS
+from tests.warm_interpreter import compile_patterns
 
 LOOK_EVERY_S = 0.0005
 STARTED = b'"event":"step_started"'
@@ -107,10 +108,11 @@ def plant(name: str) -> None:
 
 
 def load_everything() -> None:
-    """Modules that acode loads when they are needed are loaded once, here."""
+    """Modules that acode loads when they are needed are loaded once, here, and its patterns compiled."""
     for package in (acode.cli, acode.engine, acode.steps, acode.store, acode.library, acode.formats):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(found.name)
+    compile_patterns()
 
 
 def serve() -> None:

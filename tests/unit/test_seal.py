@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 import resource
@@ -192,21 +193,25 @@ def test_what_is_no_key_is_not_imported(state: Path, text: str) -> None:
     assert not state.exists()
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def tiny_files() -> Iterator[None]:
-    """No file may grow beyond a hundred bytes: a write takes a part, and the next one fails."""
+    """No file may grow beyond a hundred bytes: a write takes a part, and the next one fails.
+
+    Not a fixture: pytest may write its own report to a file, and does so before a fixture ends.
+    """
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    signal.signal(signal.SIGXFSZ, old)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, old)
 
 
-@pytest.mark.usefixtures("tiny_files")
 def test_a_write_that_takes_only_a_part_does_not_replace_a_whole_key_file(state: Path) -> None:
     first = load_keyring(state, NONE)
-    with pytest.raises(NotWritable):
+    with tiny_files(), pytest.raises(NotWritable):
         seal.rotate_key(state)
     assert load_keyring(state, NONE) == first
     assert [path.name for path in state.iterdir()] == ["keys"]

@@ -141,7 +141,7 @@ def load() -> None:
 
     for name in LOADED:
         importlib.import_module(name)
-    redactor([]).text("its rules are made with the first text")
+    redactor([]).text("password=made-with-the-first-text")  # all rules: those of a text, and those of a keeper's stream
     gc.collect()
     gc.freeze()  # what is never looked at again is not copied by a fork
 

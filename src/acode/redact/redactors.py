@@ -5,6 +5,7 @@ from __future__ import annotations
 from binascii import b2a_base64
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from heapq import merge
 
 from acode.redact.evidence import (
     CODE_WORDS,
@@ -16,7 +17,7 @@ from acode.redact.evidence import (
     keys_on_one_line,
     opens_key,
 )
-from acode.redact.rules import Rules, rules
+from acode.redact.rules import Look, Rules, rules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` alone would double the time that a keeper takes to start
@@ -50,10 +51,11 @@ class Redactor:
         self._prepare(values)
 
     def _prepare(self, values: tuple[bytes, ...]) -> None:
-        self._values = self.rules.needles(values) if values else None
         self._known = values
-        self._look = self.rules.look(values, strict=self._strict)
-        self.__dict__.pop("_clue", None)
+        # Searched for apart from the rules: to compile those takes as long as a short command, for each set of values.
+        own = (self.rules.needles(values) if values else None, self.rules.strict if self._strict else None)
+        self._own = tuple(one for one in own if one is not None)
+        self.__dict__.pop("_look", None)
         self.held_bytes_min: int = max((SECRET_BYTES_MAX, *map(len, values)))
         self.held_bytes_max: int = max(HELD_BYTES_MAX, 2 * self.held_bytes_min)
 
@@ -66,15 +68,20 @@ class Redactor:
             self._prepare(tuple(sorted(printed, key=lambda one: (-len(one), one))))  # the longest first
 
     @cached_property
-    def _clue(self) -> Any:
-        return self.rules.clue(self._known, strict=self._strict)
+    def _look(self) -> Look:
+        """Whether a short text has a clue. A keeper, which reads a stream, never compiles this one."""
+        quick, own = self.rules.look, self._own
+        return (lambda data: quick(data) or any(one.search(data) for one in own)) if own else quick
+
+    def _has_clue(self, data: bytes) -> bool:
+        return any(one.search(data) for one in (self.rules.clue, *self._own))
 
     def text(self, s: str) -> str:
         if len(s) < VALUE_CHARS_MIN:  # no rule and no value is that short
             return s
         data = s.encode("utf-8", "surrogatepass")
         # The quick look keeps to one table of states, and could run out of memory over a text without end.
-        if not (self._look if len(data) <= LOOK_BYTES_MAX else self._clue.search)(data):
+        if not (self._look if len(data) <= LOOK_BYTES_MAX else self._has_clue)(data):
             return s
         stream = self.stream()
         return (stream.feed(data) + stream.finish()).decode("utf-8", "surrogatepass")
@@ -94,9 +101,7 @@ class Redactor:
 
     def lines_with_a_clue(self, data: bytes, position: int) -> Iterator[tuple[int, int]]:
         """(start, end) of each line from `position` on that deserves a closer look, without its end."""
-        for match in self._clue.finditer(data, position):
-            # The first byte of a clue may be the line break before it; the rest is always in one line.
-            hit = match.end() - 1
+        for hit in merge(*(_hits(one, data, position) for one in (self.rules.clue, *self._own))):
             if hit >= position:
                 start = max(data.rfind(b"\n", position, hit), data.rfind(b"\r", position, hit), position - 1) + 1
                 end = line_end(data, hit)
@@ -105,7 +110,7 @@ class Redactor:
 
     def spans(self, line: bytes) -> list[Span]:
         """Every secret in one line, in order, none overlapping another."""
-        if not self._clue.search(line):
+        if not self._has_clue(line):
             return []
         window = self.rules.window_bytes
         found = find(self.rules, line) if window is None or len(line) <= window else self._in_windows(line, window)
@@ -126,12 +131,16 @@ class Redactor:
                 yield at + outer, at + start, reaches
 
     def _general(self, line: bytes) -> Iterator[Span]:
-        for rule in (self._values, self.rules.strict if self._strict else None):
-            if rule is not None:
-                yield from ((match.start(), match.start(), match.end()) for match in rule.finditer(line))
+        for rule in self._own:
+            yield from ((match.start(), match.start(), match.end()) for match in rule.finditer(line))
 
     def mask_line(self, line: bytes) -> bytes:
         return _masked(line, self.spans(line))
+
+
+def _hits(clue: Any, data: bytes, position: int) -> Iterator[int]:
+    """The last byte of each clue: the first one may be the line break before it; the rest is always in one line."""
+    return (match.end() - 1 for match in clue.finditer(data, position))
 
 
 class Stream:

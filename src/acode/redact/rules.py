@@ -337,23 +337,15 @@ class Rules:
     def needles(self, values: tuple[bytes, ...]) -> Any:
         return self._compiler(b"|".join(map(re.escape, values)))
 
-    def clue(self, values: tuple[bytes, ...], *, strict: bool) -> Any:
+    @cached_property
+    def clue(self) -> Any:
         """One search for everything: most lines have not even a clue in them."""
-        return self._compiler(self._everything(values, strict))
-
-    def look(self, values: tuple[bytes, ...], *, strict: bool) -> Look:
-        """Whether there is a clue at all, without saying where: a step's short texts are looked at by the thousand."""
-        if values or strict:
-            return self._looker(self._everything(values, strict))
-        return self._look_for_no_value
+        return self._compiler(self._clue)
 
     @cached_property
-    def _look_for_no_value(self) -> Look:
-        """Compiling takes milliseconds, and a program may open many sessions. No session's values are kept here."""
-        return self._looker(self._everything((), strict=False))
-
-    def _everything(self, values: tuple[bytes, ...], strict: bool) -> bytes:
-        return b"|".join((self._clue, *map(re.escape, values), *([STRICT.encode()] if strict else [])))
+    def look(self) -> Look:
+        """Whether there is a clue at all, without saying where: a step's short texts are looked at by the thousand."""
+        return self._looker(self._clue)
 
 
 def _scoped(pattern: str) -> str:

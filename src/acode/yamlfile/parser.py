@@ -14,15 +14,16 @@ from acode.yamlfile.scalars import checked_text, plain_value
 NESTING_DEPTH_MAX = 20
 
 # Characters that YAML 1.2 does not allow in a stream: control characters, surrogates, no characters at all. Compiled on
-# first use, because that takes longer than the rest of the import and most starts have no file to parse.
+# first use: that takes longer than the rest of the import, and most files are ASCII, for which a short one will do.
 _FORBIDDEN = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+_FORBIDDEN_IN_ASCII = "[^\t\n\r\x20-\x7e]"
 _BYTE_ORDER_MARK = "\ufeff"
 
 
 def parse(text: str, source: Source) -> Node:
     """The one document in the text. An empty text is a document that says nothing."""
     text = text.removeprefix(_BYTE_ORDER_MARK)
-    if forbidden := re.search(_FORBIDDEN, text):
+    if forbidden := re.search(_FORBIDDEN_IN_ASCII if text.isascii() else _FORBIDDEN, text):
         character = f"U+{ord(forbidden[0]):04X}"
         raise source.problem(f"a file may not hold the character {character}", at=_mark_of(text, forbidden.start()))
     from ruamel.yaml import YAML

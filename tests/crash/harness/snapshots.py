@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from tests.crash.harness.ptracer import Ended, Stop, Work, trace
+from tests.memory import memory
 
 REBUILT_SUFFIX = "-shm"
 SYNCING = frozenset({"fsync", "fdatasync", "sync", "syncfs"})
@@ -237,9 +238,8 @@ def at_rest(root: Path) -> Snapshot:
 
 @contextlib.contextmanager
 def fast_directory() -> Iterator[Path]:
-    """A directory in memory where there is one: sweeps write thousands of small states, and no test pulls the plug."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    place = Path(tempfile.mkdtemp(prefix="acode-crash-", dir=memory))
+    """A directory in memory where there is one."""
+    place = Path(tempfile.mkdtemp(prefix="acode-crash-", dir=memory()))
     try:
         yield place
     finally:
