@@ -48,7 +48,7 @@ PYTHON_MIN, PYTHON_NEWEST = (3, 11), (3, 14)
 ENVIRONMENTS_KEPT_MAX = 12
 LOG_TAIL_LINES = 25
 # More workers than can work: many tests wait. Long tests come first (tests/conftest.py), and who is done helps others.
-WORKERS = min(os.cpu_count() or 1, 6) + 4
+WORKERS = min(os.cpu_count() or 1, 6) + 2
 TOGETHER = ["-n", str(WORKERS), "--dist", "worksteal", "--inline-snapshot=disable"]
 
 # Debian's python3 has neither pip nor ensurepip; this package holds pip as a wheel, which runs from its zip file.

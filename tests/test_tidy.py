@@ -1,6 +1,6 @@
 """Style as a test: sizes, names, banned calls, docs that name real commands, requirements that have a test.
 
-The layers are import-linter's work; it runs before the tests in `python3 dev.py test`.
+The layers are import-linter's work: `python3 dev.py quick`.
 """
 
 from __future__ import annotations

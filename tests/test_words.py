@@ -42,6 +42,7 @@ FIXED = re.compile(
     r"|needed to\s+go on:"
 )
 ANY = re.compile(rf"\b(?:{'|'.join(BANNED)})\b", re.IGNORECASE)
+BREAKS = re.compile(r"[\s#\"']+(?:[rbfu]{1,2}[\"']+)?")
 PHRASES = {re.compile(rf"\b(?:{phrase})\b", re.IGNORECASE): term for phrase, term in BANNED.items()}
 
 
@@ -90,7 +91,14 @@ def comments_of(source: str) -> Iterator[tuple[int, str]]:
         yield first, "\n".join(block)
 
 
+def unbroken(source: str) -> str:
+    """The source in one line, without what stands between two parts of a text: quotes, prefixes, comment signs."""
+    return BREAKS.sub(" ", source)
+
+
 def module_findings(source: str) -> Iterator[tuple[int, str]]:
+    if not ANY.search(unbroken(source)):  # most modules need not be parsed
+        return
     for line, text in texts_of(source):
         if " " in text.strip():  # others are names
             yield from ((line + within - 1, what) for within, what in findings(FIXED.sub("", text)))
