@@ -24,7 +24,7 @@ PARTS = 4
 def test_after_a_power_cut_nothing_acknowledged_is_lost_and_it_ends_the_same(prepare: Prepare, tell: Tell) -> None:
     total = Tally()
     for name in [name for name in STILL if name in ALONE][::2]:  # the calls of the others fail in the gate
-        every_op = 66 if name.startswith(("run", "program")) or CASES[name].sparse else 18
+        every_op = 99 if name.startswith(("run", "program")) or CASES[name].sparse else 27
         search = replace(GATE, every_op=every_op, every_state=8 if name in LONG or CASES[name].sparse else 1)
         total.add(power_sweep(prepare(CASES[name]), search))
     tell("power cuts", total)

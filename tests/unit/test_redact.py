@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acode.redact import Redactor, looks_secret, redactor
-from acode.redact.rules import fallback_rules
+from acode.redact.rules import _shortened, fallback_rules
 from tests.variants import first_of
 
 ALNUM = string.ascii_letters + string.digits
@@ -558,3 +558,15 @@ def test_variables_with_telling_names_look_secret(name: str) -> None:
 @pytest.mark.parametrize("name", [*OTHER_NAMES.split(), ""])
 def test_other_variables_do_not(name: str) -> None:
     assert not looks_secret(name)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shortened"),
+    [
+        ("[a-z]{3}x{0,16}", "[a-z]{3}x{0,16}"),
+        ("a{1,80}b{100,}c{52}", "a{1,}b{16,}c{16,}"),
+        (r"\\{0,3}[\"']", r"\\{0,3}[\"']"),
+    ],
+)
+def test_a_clue_allows_more_repetitions_than_its_rule_and_never_fewer(pattern: str, shortened: str) -> None:
+    assert _shortened(pattern) == shortened
