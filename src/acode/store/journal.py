@@ -56,6 +56,7 @@ ONE_TICK = timedelta(microseconds=1)
 
 Short = PlainStart | PlainEnd
 Execute = Callable[..., apsw.Cursor]
+Rows = tuple[str, Any]  # a statement, with the values of one row in a tuple, or those of many in a list
 Blob = tuple[str, bytes | None]  # purpose, and the bytes unless they were brought as a file already
 
 
@@ -106,11 +107,12 @@ class Journal:
         self._key_id = store.keyring.current
         self._key = store.keyring.key(self._key_id)
         self._first_key = store.keys_of(session.session_id).first_id if session else self._key_id
-        self._execute = store.db.cursor().execute  # one cursor for all appends: making one costs as much as its row
+        cursor = store.db.cursor()  # one for all appends: making one costs as much as its row
+        self._execute, self._execute_many = cursor.execute, cursor.executemany
         self._dead = False
         self._dead_disk = False  # a sync has failed
         self._begun = False  # whether the transaction is open already: the first event of a session needs its number
-        self._rows: list[tuple[str, tuple[Any, ...]]] = []  # what waits to be committed, in order
+        self._rows: list[Rows] = []  # what waits to be committed, in order
         self._files: list[str] = []  # and the blobs that get their places with it
         self._checkpoint_for: ev.Known | ev.Unknown | None = None
         self.turn: threading.RLock = threading.RLock()  # the log has one writer, however many steps are worked on
@@ -253,13 +255,13 @@ class Journal:
             self._fence(self.session.session_id, self._execute)
             raise self._fenced(self.session.session_id, None) from error  # its number is somebody else's
 
-    def _insert_together(self, rows: list[tuple[str, tuple[Any, ...]]], level: int) -> None:
+    def _insert_together(self, rows: list[Rows], level: int) -> None:
         if not self._begun:
             self._begin(level)
             self._enter()
         try:
             for query, values in rows:
-                self._execute(query, values)
+                (self._execute if type(values) is tuple else self._execute_many)(query, values)
         except apsw.ConstraintError as error:
             if query is INSERT_EVENT:  # somebody else has written this number already
                 raise self._fenced(self.session.session_id, None) from error
@@ -546,7 +548,7 @@ class Journal:
         self._indexing = sorted(self.unindexed.items())
         if session.steps_from.asked:
             number = self._base // SEQ_SPAN
-            self._rows += [(INSERT_FINISHED, (number, step, seq)) for step, seq in self._indexing]
+            self._rows.append((INSERT_FINISHED, [(number, step, seq) for step, seq in self._indexing]))
         self._tail = Tail(msgspec.structs.replace(checkpoint, size=len(body)), self.unindexed)
         self._checkpoint_for = None
 
