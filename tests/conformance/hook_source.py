@@ -37,6 +37,7 @@ class HookSource(Source):
         "gate": "the agent asks its own person",
         "gate of its own": "the agent asks its own person",
         "lock during the act": "the session is not held while the agent acts",
+        "pause": "acode does not run the agent, and says so",
         "failure ends": "the agent is told, and decides",
         "idempotent": "an agent declares nothing of its tools",
     }

@@ -59,6 +59,7 @@ class SplitSource(Source):
         "timeout": "the performer's own",
         "gate": "the performer asks its own person",
         "lock during the act": "the session is not held while the performer acts",
+        "pause": "the performer asks for its next step whenever it likes",
         "failure ends": "the performer is told, and decides",
         "damage": "a session is found by its id, never begun for a second time",
         "idempotent": "nothing is declared of a performer's tool",

@@ -263,6 +263,21 @@ def test_ctrl_c_is_obeyed_while_a_retry_waits(source: Source) -> None:
     assert len(source.effects()) == 2
 
 
+@every_source("pause")
+def test_a_pause_lets_the_step_in_flight_end_and_no_other_begin(source: Source) -> None:
+    go = source.place / "go"
+    line = f"{note('one')}; {wait_for(go)}; {note('ended')}"
+    source.arrange((Step(name="one", line=line), Step(name="two", line=note("two"))))
+    running = source.start()
+    wait_until(lambda: source.effects() == ["one"], what="the act")
+    assert source.command("session", "pause", source.session_id) == 0
+    go.touch()
+    assert source.finish(running) == 130
+    assert source.effects() == ["one", "ended"], "nothing is interrupted, and nothing begins"
+    assert source.resume() == 0
+    assert source.effects() == ["one", "ended", "two"]
+
+
 @every_source("retry")
 def test_a_pause_from_another_terminal_is_obeyed_while_a_retry_waits(source: Source) -> None:
     """Also where Ctrl+C is ignored, as in the background of a script."""

@@ -74,6 +74,19 @@ def test_a_written_file_is_kept_as_it_was_and_recorded_as_it_is(place: Place) ->
     assert target.read_text() == "before\n"
 
 
+def test_an_agent_at_work_cannot_be_paused_from_outside_and_one_that_is_gone_can(place: Place) -> None:
+    """A pause that nobody obeys must not be reported as one."""
+    with place.agent() as agent:
+        agent.hook("prompt", prompt="make it so")
+        agent.begin("sleep 60")
+        (row,) = place.rows()
+        refused = place.acode("session", "pause", row["short_id"])
+        assert refused.returncode == 16 and "acode observes it and cannot pause it" in refused.stderr
+        assert "session_paused" not in place.types()
+    paused = place.acode("session", "pause", row["short_id"])
+    assert paused.returncode == 0 and "no process runs it" in paused.stdout
+
+
 # What it prints.
 
 

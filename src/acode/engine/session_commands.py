@@ -20,6 +20,7 @@ from acode.engine.held_session import Held, held
 from acode.engine.lease_state import is_anothers
 from acode.engine.next_action import session_hint
 from acode.engine.rollback import let_be_done
+from acode.engine.session_list import is_at_work
 from acode.engine.settle import resolve as settle_by_person
 from acode.engine.survey import failed_steps, look_at, step_named
 from acode.engine.undo_command import answer_undo, is_being_undone
@@ -183,6 +184,12 @@ def pause(world: World, text: str) -> tuple[Session, int | None]:
         seen = locks.look(world.agent_dir / "locks", session_id, generation)
     if session.terminal:
         raise TerminalState(f"session {short(session_id)} has ended: {session.state}")
+    if session.performer is not None and is_at_work(session):  # it holds no lock, and takes no request
+        agent = f"{session.performer.name}, pid {session.performer.pid}"
+        raise SessionLocked(
+            f"session {short(session_id)} is that of {agent}: acode observes it and cannot pause it",
+            hint="Stop it in its own window: its session is paused when its turn ends.",
+        )
     if seen.held and seen.holder is not None and not seen.holder.brief and locks.alive(seen.holder):
         if sys.platform == "win32":
             raise SessionLocked(f"session {short(session_id)} runs as pid {seen.holder.pid}: press Ctrl+C there")

@@ -138,7 +138,7 @@ class StopSwitch:
         if self._since is not None or self.lost is not None:
             return True
         with self._turn:  # steps in several threads ask, and a request is found once
-            if self._since is None and self.lost is None and self.requested():
+            if not self.pressed and self.requested():
                 self._is_request = True
                 if self._since is None:  # its signal has not come yet
                     self._by_request = True
