@@ -57,7 +57,11 @@ def _as_run(found: memory.Found) -> Run:
 
 
 def stand(world: World, run: Run) -> Standing:
-    value = memory.read(run.path)
+    """A look, which uses and leaves a cache of what it has folded. What acts reads the whole run (`read_whole`): its
+    decisions rest on nothing but the log, and it needs the time for its work anyway.
+    """
+    cache = memory.FoldCache(world.state_dir / "cache" / SOURCE)
+    value = memory.read(run.path, cache=cache)
     findings = _diagnosed(world, value)
     refusals = (unread(run.run_id, value.unread),) if value.unread else ()
     action, completed = findings.next_action, findings.last_completed
