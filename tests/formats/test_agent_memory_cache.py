@@ -31,7 +31,7 @@ pieces = ordinary() | st.lists(st.sampled_from(HOSTILE), max_size=3)
 
 def cache_at(place: Path) -> FoldCache:
     """Of logs of any length."""
-    return FoldCache(place / "cache", log_bytes_min=1, new_bytes_min=1, share_of_log=1e6)
+    return FoldCache(place / "cache", log_bytes_min=1, new_bytes_min=1, new_share=0, share_of_log=1e6)
 
 
 class Log:
@@ -55,18 +55,24 @@ class Log:
             file.write(data[:end])
         self._not_written[path] = data[end:]
 
-    def spoil(self, name: str, how: str, at: int) -> None:
-        path = self.file(name)
-        data = path.read_bytes() if path.exists() else b""
+    def spoil(self, which: int, how: str, at: int) -> None:
+        """One of the files that are there."""
+        files = sorted(self.run.rglob("*.jsonl"))
+        if not files:
+            return
+        path = files[which % len(files)]
+        data = path.read_bytes()
         if how == "remove":
-            path.unlink(missing_ok=True)
-        elif how == "rename" and path.exists():
+            path.unlink()
+        elif how == "rename":
             path.rename(path.with_name("other.jsonl"))
         elif how == "shorten":
             path.write_bytes(data[: at % (len(data) + 1)])
         elif how == "change" and data:
             at %= len(data)
             path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        elif how == "swap lines":
+            path.write_bytes(b"".join(reversed(data.splitlines(keepends=True))))
 
 
 @contextmanager
@@ -82,7 +88,7 @@ def small_blocks(*, limited: bool = False) -> Iterator[pytest.MonkeyPatch]:
 
 appended = st.tuples(st.sampled_from(NAMES), pieces, st.sampled_from([0, 0, 0, 1, 7, 60]))
 spoiled = st.tuples(
-    st.sampled_from(NAMES), st.sampled_from(["remove", "rename", "shorten", "change"]), st.integers(0, 5_000)
+    st.integers(0, 5), st.sampled_from(["remove", "rename", "shorten", "change", "swap lines"]), st.integers(0, 5_000)
 )
 
 
@@ -168,6 +174,39 @@ def test_a_limit_that_a_later_file_reached_makes_the_look_start_over(
     log.append("executor/a.jsonl", [line(5, "T5")], 0)
     found = read(log.run, cache=cache)
     assert [task.id for task in found.run_events.tasks] == ["T1", "T5"] and found == read(log.run)
+
+
+@pytest.mark.parametrize("name", ["executor/a.jsonl", "verifier/a.jsonl"])
+def test_behind_a_limit_that_the_first_file_reached_every_file_is_continued(
+    log: Log, cache: FoldCache, folded: list[bytes], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(fold_state, "DUPLICATES_TRACKED_MAX", 10)
+    log.append("executor/a.jsonl", [line(number) for number in range(20)], 0)
+    log.append("verifier/a.jsonl", [line(number) for number in range(5, 25)], 0)
+    read(log.run, cache=cache)
+    folded.clear()
+    log.append(name, [line(3), line(30)], 0)
+    found = read(log.run, cache=cache)
+    assert len(folded) == 2
+    assert found == read(log.run) and found.run_events.duplicates == 6
+
+
+@pytest.mark.parametrize("how", ["change", "shorten", "swap lines", "rename", "remove"])
+def test_a_log_of_which_a_part_is_no_longer_the_same_is_folded_from_the_beginning(
+    log: Log, cache: FoldCache, folded: list[bytes], how: str
+) -> None:
+    log.append("executor/a.jsonl", [line(number, f"T{number % 3}") for number in range(20)], 0)
+    log.append("verifier/a.jsonl", [line(number, f"T{number % 5}", "task_failed") for number in range(20)], 0)
+    before = read(log.run, cache=cache)
+    folded.clear()
+    log.spoil(1, how, 1_058)  # a digit of an id
+    found = read(log.run, cache=cache)
+    assert len(folded) >= 20
+    assert found == read(log.run) and found != before
+
+
+def test_a_line_without_an_id_is_known_in_every_process() -> None:
+    assert fold_state.stable_hash(b"a line") == 16_749_982_549_589_919_280
 
 
 def test_a_secret_that_an_event_tells_is_in_no_cache(log: Log, cache: FoldCache) -> None:

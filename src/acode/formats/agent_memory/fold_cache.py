@@ -37,7 +37,10 @@ class FoldCache(msgspec.Struct, frozen=True):
     log_bytes_min: int = 4 * 1024 * 1024
     """A shorter log is folded at once."""
     new_bytes_min: int = 1024 * 1024
-    """A state that would save less than this is not written anew."""
+    new_share: float = 1 / 32
+    """A state is written anew for so many new bytes, and such a part of the log: writing it costs as much as folding
+    these.
+    """
     share_of_log: float = 0.25
     """A state that takes more than this of the bytes that it stands for is not kept."""
 
@@ -53,7 +56,8 @@ class FoldCache(msgspec.Struct, frozen=True):
         return decode_state(body) if digest == _checksum(body) else None
 
     def wants(self, *, log_bytes: int, new_bytes: int) -> bool:
-        return new_bytes >= self.new_bytes_min and log_bytes >= self.log_bytes_min
+        enough = max(self.new_bytes_min, log_bytes * self.new_share)
+        return log_bytes >= self.log_bytes_min and new_bytes >= enough
 
     def write(self, run_path: str, state: FoldState) -> None:
         """Whole or not at all, and without a sync: what a power cut leaves of it has another checksum."""
