@@ -57,8 +57,9 @@ def _as_run(found: memory.Found) -> Run:
 
 
 def stand(world: World, run: Run) -> Standing:
-    """A look, which uses and leaves a cache of what it has folded. What acts reads the whole run (`read_whole`): its
-    decisions rest on nothing but the log, and it needs the time for its work anyway.
+    """A look, which uses and leaves a cache of what it has folded. What acts folds the whole run (`read_whole`): its
+    decisions rest on the log alone. It takes from here only whether all files can be read, and every look reads them
+    to their ends.
     """
     cache = memory.FoldCache(world.state_dir / "cache" / SOURCE)
     value = memory.read(run.path, cache=cache)
