@@ -1,10 +1,10 @@
 """Where folded states are kept between looks: one private file per run, in the user's own directory.
 
 Never in the workspace, and never beside the run, which belongs to others. A file is believed if its checksum is right,
-which also covers the versions of acode and Python: other rules may fold the same lines otherwise. It carries no seal. A
-seal would need a key, and a look makes none; and it would protect nothing: only this user can write the file, and the
-log that it stands for is not sealed either. A file that is damaged, foreign or unreadable counts as none, and one that
-cannot be written is not written: nobody is told, because no answer depends on it.
+which also covers the versions of acode, of Python and of the decoder: others may read the same lines otherwise. It
+carries no seal. A seal would need a key, and a look makes none; and it would protect nothing: only this user can write
+the file, and the log that it stands for is not sealed either. A file that is damaged, foreign or unreadable counts as
+none, and one that cannot be written is not written: nobody is told, because no answer depends on it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from acode.disk.leftovers import forget_leftovers
 from acode.disk.open_directory import OpenDirectory, descriptor_of
 from acode.disk.own_files import is_ours_alone, open_own
 from acode.disk.private_files import make_private_directory, put_private
+from acode.errors import UnsafePath
 from acode.formats.agent_memory.fold_state import FoldState, decode_state, encode_state
 
 STATE_VERSION = 1
@@ -61,7 +62,7 @@ class FoldCache(msgspec.Struct, frozen=True):
 
     def write(self, run_path: str, state: FoldState) -> None:
         """Whole or not at all, and without a sync: what a power cut leaves of it has another checksum."""
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, UnsafePath):
             body = encode_state(state)
             if len(body) > min(state.folded_bytes * self.share_of_log, STATE_BYTES_MAX - _DIGEST_BYTES):
                 return
@@ -87,7 +88,7 @@ class FoldCache(msgspec.Struct, frozen=True):
 
 
 def _checksum(body: bytes | memoryview) -> bytes:
-    about = f"acode {acode.__version__}, Python {sys.version_info[:2]}, state {STATE_VERSION}\0"
-    digest = hashlib.sha256(about.encode())
+    versions = (acode.__version__, *sys.version_info[:2], msgspec.__version__, STATE_VERSION)
+    digest = hashlib.sha256(f"acode folded state {versions}\0".encode())
     digest.update(body)
     return digest.digest()
