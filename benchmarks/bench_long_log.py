@@ -1,7 +1,8 @@
 """`acode status` of agent-memory runs with a long log, beside 0.1: processor time of the whole command, in turns.
 
 Two runs of 440,000 events of 2,000 tasks in two files, 110 MB each. In one the tasks are worked on eight at a time, as
-agents do it; in the other every event may be of any task, which no run is like: most is read again then.
+agents do it; in the other every event may be of any task, which no run is like: most is read again then. A first look
+folds all of it; later ones continue from what the first one left, and read and hash the rest.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -32,41 +34,69 @@ def measure() -> dict[str, Any]:
     with place() as path, source_of(FIRST_RELEASE) as earlier:
         sources = {"now": str(ROOT / "src"), "then": earlier}
         runs = {
-            "eight_at_a_time": make_run(path / "workspace", "20260101-0000-eight-a1b2", TASKS_AT_ONCE),
-            "any_task": make_run(path / "workspace", "20260101-0000-any-c3d4", TASKS),
+            "eight_at_a_time": Log(path / "workspace", "20260101-0000-eight-a1b2", TASKS_AT_ONCE),
+            "any_task": Log(path / "workspace", "20260101-0000-any-c3d4", TASKS),
         }
         return {name: beside_each_other(path, run, sources) for name, run in runs.items()}
 
 
-def make_run(workspace: Path, name: str, at_once: int) -> str:
-    """Each of two actors writes half of the events, in order of time, some of them in the same second."""
-    chance, half = random.Random(7), EVENTS // 2  # the same log each time
-    for actor, kinds in ACTORS.items():
-        folder = workspace / ".agent-memory" / "runs" / name / "events" / actor
-        folder.mkdir(parents=True)
-        at = datetime(2026, 1, 1, tzinfo=UTC)
-        with (folder / "20260101-0000.jsonl").open("w", encoding="utf-8") as file:
-            for number in range(half):
-                at += timedelta(seconds=chance.choice((0, 1, 1, 2, 3)))
-                task = (number * TASKS // half + chance.randrange(at_once)) % TASKS
-                event = {
-                    "type": chance.choice(kinds),
-                    "event_id": f"{chance.getrandbits(128):032x}",
-                    "timestamp": f"{at:%Y-%m-%dT%H:%M:%SZ}",
-                    "actor": actor,
-                    "task_id": f"T{task:04d}",
-                    "details": {"note": NOTE[: chance.randrange(60, len(NOTE))]},
-                }
-                file.write(json.dumps(event) + "\n")
-    return name
+class Log:
+    """A run. Each of two actors writes half of the events, in order of time, some of them in the same second."""
+
+    def __init__(self, workspace: Path, name: str, at_once: int) -> None:
+        self.name = name
+        self._chance = random.Random(7)  # the same log each time
+        self._at_once = at_once
+        self._files = {
+            actor: workspace / ".agent-memory" / "runs" / name / "events" / actor / "20260101-0000.jsonl"
+            for actor in ACTORS
+        }
+        self._times = dict.fromkeys(ACTORS, datetime(2026, 1, 1, tzinfo=UTC))
+        self.append(EVENTS)
+
+    def append(self, events: int) -> None:
+        for actor, file in self._files.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("a", encoding="utf-8") as lines:
+                for number in range(events // 2):
+                    event = self._event(actor, number * TASKS // (events // 2))
+                    lines.write(json.dumps(event) + "\n")
+
+    def _event(self, actor: str, first_task: int) -> dict[str, Any]:
+        chance = self._chance
+        self._times[actor] += timedelta(seconds=chance.choice((0, 1, 1, 2, 3)))
+        task = (first_task + chance.randrange(self._at_once)) % TASKS
+        return {
+            "type": chance.choice(ACTORS[actor]),
+            "event_id": f"{chance.getrandbits(128):032x}",
+            "timestamp": f"{self._times[actor]:%Y-%m-%dT%H:%M:%SZ}",
+            "actor": actor,
+            "task_id": f"T{task:04d}",
+            "details": {"note": NOTE[: chance.randrange(60, len(NOTE))]},
+        }
 
 
-def beside_each_other(path: Path, run: str, sources: dict[str, str]) -> dict[str, Any]:
+def beside_each_other(path: Path, log: Log, sources: dict[str, str]) -> dict[str, Any]:
     for source in sources.values():  # each leaves its bytecode behind
-        of_status(path, run, source)
-    turns = [{name: of_status(path, run, source) for name, source in sources.items()} for _ in range(ROUNDS)]
-    figures = {f"{name}_s": round(statistics.median(turn[name] for turn in turns), 2) for name in sources}
-    return {**figures, "times_as_fast": round(statistics.median(turn["then"] / turn["now"] for turn in turns), 2)}
+        of_status(path, log.name, source)
+    turns = [one_turn(path, log, sources) for _ in range(ROUNDS)]
+    looks = list(turns[0])
+    figures = {f"{look}_s": round(statistics.median(turn[look] for turn in turns), 2) for look in looks}
+    ratios = {
+        f"{look}_times_as_fast": round(statistics.median(turn["then"] / turn[look] for turn in turns), 2)
+        for look in looks
+        if look != "then"
+    }
+    return {**figures, **ratios}
+
+
+def one_turn(path: Path, log: Log, sources: dict[str, str]) -> dict[str, float]:
+    """A look of 0.1; a first look, a second, and one after the log became a hundredth longer."""
+    then = of_status(path, log.name, sources["then"])
+    shutil.rmtree(path / "state" / "cache", ignore_errors=True)
+    first, again = (of_status(path, log.name, sources["now"]) for _ in range(2))
+    log.append(EVENTS // 100)
+    return {"then": then, "first": first, "again": again, "appended": of_status(path, log.name, sources["now"])}
 
 
 def of_status(path: Path, run: str, source: str) -> float:
@@ -79,7 +109,12 @@ def of_status(path: Path, run: str, source: str) -> float:
 
 
 def shown(figures: dict[str, Any]) -> list[str]:
+    looks = {"first": "first look", "again": "second look", "appended": "after 1 % more"}
     return [
-        f"{name}: {found['now_s']} s, in 0.1 {found['then_s']} s: {found['times_as_fast']} times as fast"
+        f"{name}: 0.1 {found['then_s']} s; "
+        + "; ".join(
+            f"{words} {found[f'{look}_s']} s, {found[f'{look}_times_as_fast']} times as fast"
+            for look, words in looks.items()
+        )
         for name, found in figures.items()
     ]

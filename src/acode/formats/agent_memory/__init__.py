@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from acode.formats.agent_memory.diagnosis import Findings, NextAction, as_json, diagnose, repair, report
 from acode.formats.agent_memory.discover import Ask, Found, FreshStart, Located, choose, locate
+from acode.formats.agent_memory.fold_cache import FoldCache
 from acode.formats.agent_memory.own_events import (
     Stamp,
     already_recorded,
@@ -32,6 +33,7 @@ from acode.formats.messages import resume_report, shown
 __all__ = [
     "Ask",
     "Findings",
+    "FoldCache",
     "Found",
     "FreshStart",
     "Located",

@@ -57,7 +57,12 @@ def _as_run(found: memory.Found) -> Run:
 
 
 def stand(world: World, run: Run) -> Standing:
-    value = memory.read(run.path)
+    """A look, which uses and leaves a cache of what it has folded. What acts folds the whole run (`read_whole`): its
+    decisions rest on the log alone. It takes from here only whether all files can be read, and every look reads them
+    to their ends.
+    """
+    cache = memory.FoldCache(world.state_dir / "cache" / SOURCE)
+    value = memory.read(run.path, cache=cache)
     findings = _diagnosed(world, value)
     refusals = (unread(run.run_id, value.unread),) if value.unread else ()
     action, completed = findings.next_action, findings.last_completed

@@ -19,10 +19,11 @@ from acode.errors import AcodeError, UnknownSession
 from acode.formats.agent_memory import diagnosis
 from acode.formats.agent_memory.dialect import file_time_us, moment
 from acode.formats.agent_memory.disk import Folder, OpenFile
+from acode.formats.agent_memory.event_files import Notes, event_files, opened_files
 from acode.formats.agent_memory.event_fold import EventFold
 from acode.formats.agent_memory.graph import count_tasks
 from acode.formats.agent_memory.phase_numbers import position
-from acode.formats.agent_memory.read_run import Notes, event_files, opened_files, read_folder
+from acode.formats.agent_memory.read_run import read_folder
 from acode.formats.agent_memory.values import EVENT_LINE_BYTES_MAX, GRAPH_BYTES_MAX, RUNS_MAX, Ending, RunEvents
 from acode.formats.messages import shown
 from acode.formats.unreadable import machine_refused

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from io import BytesIO
 from types import TracebackType
@@ -106,6 +106,15 @@ class OpenFile:
         os.lseek(self._descriptor, start, os.SEEK_SET)
         return self.head(bytes_max)
 
+    def part(self, start: int, length: int) -> bytes:
+        """These bytes of the file; `chunks` continues where it was."""
+        before = os.lseek(self._descriptor, 0, os.SEEK_CUR)
+        try:
+            os.lseek(self._descriptor, start, os.SEEK_SET)
+            return os.read(self._descriptor, length)
+        finally:
+            os.lseek(self._descriptor, before, os.SEEK_SET)
+
     def chunks(self, *, bytes_max: int | None = None) -> Iterator[bytes]:
         left = self.size_bytes if bytes_max is None else min(self.size_bytes, bytes_max)
         while left > 0:
@@ -127,24 +136,26 @@ class OpenFile:
 
 def lines(file: OpenFile, *, line_bytes_max: int) -> Iterator[tuple[bytes | None, bool]]:
     """Each line without its end, and whether it had one. A line over the limit is None and is never held in memory."""
-    for block, ended in blocks_of_lines(file, line_bytes_max=line_bytes_max):
-        if block is None:
+    for block, ended in blocks_of_lines(file.chunks(), line_bytes_max=line_bytes_max):
+        if isinstance(block, int):
             yield None, ended
             continue
         for line in lines_of(block):
             yield line.removesuffix(b"\n"), ended
 
 
-def blocks_of_lines(file: OpenFile, *, line_bytes_max: int) -> Iterator[tuple[bytes | None, bool]]:
-    """The same with many lines at a time: as many whole ones as were read at once, each with its end."""
+def blocks_of_lines(chunks: Iterable[bytes], *, line_bytes_max: int) -> Iterator[tuple[bytes | int, bool]]:
+    """The same with many lines at a time: as many whole ones as were read at once, each with its end. In place of a
+    line over the limit its length.
+    """
     held: list[bytes] = []
     held_bytes = 0
-    for chunk in file.chunks():
+    for chunk in chunks:
         start, end = 0, chunk.rfind(b"\n") + 1
         if end:
             first_bytes = held_bytes + chunk.find(b"\n")
             if first_bytes > line_bytes_max:
-                yield None, True
+                yield first_bytes + 1, True
                 held, start = [], chunk.find(b"\n") + 1
             yield from _within_limit(b"".join((*held, memoryview(chunk)[start:end])), line_bytes_max)
             held, held_bytes = [], 0
@@ -155,13 +166,13 @@ def blocks_of_lines(file: OpenFile, *, line_bytes_max: int) -> Iterator[tuple[by
         elif rest:
             held.append(rest)
     if held_bytes:
-        yield None if held_bytes > line_bytes_max else b"".join(held), False
+        yield held_bytes if held_bytes > line_bytes_max else b"".join(held), False
 
 
-def _within_limit(block: bytes, line_bytes_max: int) -> Iterator[tuple[bytes | None, bool]]:
+def _within_limit(block: bytes, line_bytes_max: int) -> Iterator[tuple[bytes | int, bool]]:
     if len(block) > line_bytes_max:
         for line in BytesIO(block):
-            yield None if len(line) > line_bytes_max + 1 else line, True
+            yield len(line) if len(line) > line_bytes_max + 1 else line, True
     elif block:
         yield block, True
 

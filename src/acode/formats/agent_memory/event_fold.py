@@ -3,20 +3,23 @@
 Every answer is a maximum over the sort key (timestamp, event id, actor, file, line). A maximum needs neither the events
 in memory nor the files in any order, so that a log of any length is read in memory bounded by the number of tasks, and
 the result is the one that sorting everything first would give. Must never look at the disk.
+
+For the same reason a fold can be continued where files were appended to (`EventFold.over` a `FoldState`): what the
+appended lines say is the same after the other files as before them. That holds up to the limits, which admit what comes
+first: `in_order` is False once lines came up against a limit that lines of a later file had reached.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from datetime import datetime
-from itertools import takewhile
+from collections.abc import Callable, Iterable, Mapping
+from itertools import accumulate
 
 from acode.formats.agent_memory import dialect
 from acode.formats.agent_memory.disk import lines_of
-from acode.formats.agent_memory.ordinary_lines import Ordinary, read_ordinary
+from acode.formats.agent_memory.fold_state import Counted, FileState, FoldState, Order, Point, Skipped, Span
+from acode.formats.agent_memory.ordinary_lines import Ordinary, first_events, read_ordinary, ties
 from acode.formats.agent_memory.values import (
     CORE_ARTIFACTS,
-    DUPLICATES_TRACKED_MAX,
     LAST_PHASE,
     OUR_ACTOR,
     PHASE_NUMBER_MAX,
@@ -33,9 +36,11 @@ from acode.formats.agent_memory.values import (
 )
 from acode.formats.messages import shown
 
-Order = tuple[int, str, str, str, int]
-Point = tuple[Order, str, "int | None"]
-"""Sort key, folded type, own time: what becomes a Mark if it is still the latest at the end."""
+Blocks = Iterable[tuple[bytes | int | None, bool]]
+"""Lines, and whether the last one ended; in place of a line over the limit its length, or None where nobody asks."""
+
+Texts = dict[str, tuple[Order, Span, str]]
+"""By task: which event, where its line stands, what it says."""
 
 BEFORE_ALL_TIME_US = -(2**62)
 FAILURE_CHARS_MAX = 2_000
@@ -43,7 +48,6 @@ UNKNOWN_TYPES_SHOWN_MAX = 10
 SPELLINGS_KEPT_MAX = 1_000  # of types that mean nothing here
 TOLD_BY_NAME = ("task-", *dialect.OF_NEWER_VERSIONS)
 LINES_AT_ONCE_MIN = 16
-TRACKED_ID_CHARS_MAX = 64
 KEPT_EVENTS_MAX = 20_000  # of a file, until a later one of the same task and type replaces them
 KEPT_BYTES_MAX = 16 * 1024 * 1024
 LATEST_COUNTS = dialect.TASK_KINDS - {"created"}
@@ -52,18 +56,15 @@ _ENDINGS: dict[str, Ending] = {"run-failed": "failed", "run-cancelled": "cancell
 
 
 class _Part:
-    """One event file while it is folded: where the last line stands in the order of events."""
+    """One event file while it is folded: its state, and the lines that are not folded yet."""
 
-    def __init__(self, file: str, actor: str) -> None:
-        self.file = file
+    def __init__(self, state: FileState, actor: str) -> None:
+        self.state = state
+        self.file = state.file
         self.actor = actor
         self.ours = actor == OUR_ACTOR
-        named_us = dialect.file_time_us(file.rsplit("/", 1)[-1])
-        self.place: Order = (named_us or BEFORE_ALL_TIME_US, "", actor, file, 0)
-        self.untimed = 0
-        self.first_untimed = 0
-        self.kept: dict[tuple[str | None, str | None], tuple[int, bytes]] = {}
-        """By spelling of the type and by task: number and text of the last ordinary line, which is not folded yet."""
+        self.kept: dict[tuple[str | None, str | None], tuple[int, int, bytes]] = {}
+        """By spelling of the type and by task: number, offset and text of the last ordinary line."""
         self.kept_bytes = 0
         self.kept_until_us = BEFORE_ALL_TIME_US
 
@@ -73,8 +74,8 @@ class EventFold:
 
     def __init__(self) -> None:
         self._tasks: dict[str, dict[str, Point]] = {}
-        self._titles: dict[str, tuple[Order, str]] = {}
-        self._failures: dict[str, tuple[Order, str]] = {}
+        self._titles: Texts = {}
+        self._failures: Texts = {}
         self._latest: dict[str, Point] = {}
         self._phases: dict[str, tuple[Point, PhaseMark]] = {}
         self._gates: dict[int, Point] = {}
@@ -85,80 +86,84 @@ class EventFold:
         self._kinds: dict[str, tuple[str, dialect.Kind]] = {}
         self._untold: set[str | None] = set()  # spellings of types that nothing follows from
         self._newest_task_us = BEFORE_ALL_TIME_US  # no task's first event is later
-        self._seen: set[str | int] = set()  # ids, and hashes of long ids and of lines without one
-        self._long_ids_seen = False
         self._unknown_task_types: set[str] = set()
         self._completed_by_others: set[str] = set()
         self._last_activity_us: int | None = None
-        self._warnings: list[str] = []
-        self._skipped_ranges: list[list[object]] = []
-        self.events_read = 0
-        self.duplicates = 0
-        self.lines_skipped = 0
-        self._untold_skips = 0
         self._tasks_refused = 0
+        self._counted = Counted()
+        self._skipped = Skipped()
+        self._files: dict[str, FileState] = {}  # in the order in which they are read from the beginning
+        self._positions: dict[str, int] = {}
+        self._farthest = ""  # the last file of which anything is folded
+        self._types_refused = 0
+        self._limited_from = [""] * len(self._limits())
+        self.in_order = True
+        self._texts_to_read: dict[str, list[tuple[Texts, str, Callable[[dialect.LineEvent], str]]]] = {}
 
-    def warn(self, message: str) -> None:
-        if len(self._warnings) < SKIPPED_RANGES_MAX:
-            self._warnings.append(shown(message, chars_max=500))
-
-    def fold_file(
-        self, file: str, folder_actor: str, lines: Iterable[tuple[bytes | None, bool]], first_line: int = 1
-    ) -> None:
+    def fold_file(self, file: str, folder_actor: str, lines: Blocks) -> None:
         """All lines of one event file, as (bytes, ended with a newline); None stands for a line over the limit."""
-        self.fold_blocks(file, folder_actor, lines, first_line)
+        self.fold_blocks(file, folder_actor, lines)
 
-    def fold_blocks(
-        self, file: str, folder_actor: str, blocks: Iterable[tuple[bytes | None, bool]], first_line: int = 1
-    ) -> None:
-        """The same with many lines at a time. What they say does not depend on how they are cut into blocks."""
-        part = _Part(file, folder_actor)
+    def fold_blocks(self, file: str, folder_actor: str, blocks: Blocks) -> None:
+        """The same with many lines at a time, or the lines that follow those of the file that are folded already.
+
+        What they say does not depend on how they are cut into blocks.
+        """
+        state = self._begin(file, folder_actor)
+        part, limits = _Part(state, folder_actor), self._limits()
         try:
             for block, ended in blocks:
-                if block is None:
-                    self._skip(file, first_line, "longer than an event may be" if ended else "a torn last line")
-                    first_line += 1
-                    continue
-                lines = lines_of(block)
-                at_once = len(lines) >= LINES_AT_ONCE_MIN and self._fold_at_once(part, block, lines, first_line)
-                if not at_once:
-                    self._fold_one_by_one(part, lines, ended, first_line)
-                first_line += len(lines)
+                if isinstance(block, bytes):
+                    lines = lines_of(block)
+                    if len(lines) < LINES_AT_ONCE_MIN or not self._fold_at_once(part, block, lines):
+                        self._fold_one_by_one(part, lines, ended)
+                    state.lines += len(lines)
+                    state.folded_bytes += len(block)
+                else:
+                    reason = "longer than an event may be" if ended else "a torn last line"
+                    self._skipped.skip(state, state.lines + 1, reason)
+                    state.lines += 1
+                    state.folded_bytes += block or 0
         finally:
             self._fold_kept(part)  # also where the rest of the file cannot be read
-        if part.untimed:
-            many = "s" if part.untimed > 1 else ""
-            self.warn(
-                f"{file} line {part.first_untimed}: {part.untimed} event{many} without a usable timestamp;"
-                " each takes its place after the line before it"
-            )
+            self._note_limits(file, limits)
 
-    def _fold_one_by_one(self, part: _Part, lines: list[bytes], ended: bool, first_line: int) -> None:
-        file, folder_actor, ours, place = part.file, part.actor, part.ours, part.place
+    def _begin(self, file: str, actor: str) -> FileState:
+        state = self._files.get(file)
+        if state is None:
+            named_us = dialect.file_time_us(file.rsplit("/", 1)[-1])
+            state = FileState(file, (named_us or BEFORE_ALL_TIME_US, "", actor, file, 0))
+            self._positions[file] = len(self._files)
+            self._files[file] = state
+        return state
+
+    def _fold_one_by_one(self, part: _Part, lines: list[bytes], ended: bool) -> None:
+        state, file, folder_actor, ours = part.state, part.file, part.actor, part.ours
+        place, after = state.place, state.folded_bytes
         parse, time_us = dialect.parse, dialect.time_us  # a log has millions of lines
-        for number, line in enumerate(lines, start=first_line):
-            said = parse(line)
+        for number, line in enumerate(lines, start=state.lines + 1):
+            said, after = parse(line), after + len(line)
             if said is None:
                 continue
             if isinstance(said, dialect.Unreadable):
-                self._skip(file, number, said.reason if ended else "a torn last line")
+                self._skipped.skip(state, number, said.reason if ended else "a torn last line")
                 continue
             at_us = time_us(said.timestamp)
             if at_us is None:
                 # Files are append-only: an event without a time of its own happened right after the line before it.
                 order = (place[0], place[1], place[2], file, number)
-                part.first_untimed = part.first_untimed or number
-                part.untimed += 1
+                state.first_untimed = state.first_untimed or number
+                state.untimed += 1
             else:
                 order = (at_us, said.event_id or "", said.actor or folder_actor, file, number)
                 if self._last_activity_us is None or at_us > self._last_activity_us:
                     self._last_activity_us = at_us
             place = order
-            self._count(said.event_id, line)
-            self._fold_event(said, order, at_us, ours=ours)
-        part.place = place
+            self._counted.count(said.event_id, line)
+            self._fold_event(said, order, at_us, (after - len(line), len(line)), ours=ours)
+        state.place = place
 
-    def _fold_at_once(self, part: _Part, block: bytes, lines: list[bytes], first_line: int) -> bool:
+    def _fold_at_once(self, part: _Part, block: bytes, lines: list[bytes]) -> bool:
         """Fold ordinary lines together. Then an event that a later one of the same task and type follows decides
         nothing: it is counted, and the latest are kept until the end of the file. The others are folded now.
 
@@ -171,25 +176,26 @@ class EventFold:
         spellings = {spelled for spelled, _ in latest}
         if not all(spellings):
             return False
-        self._count_all(read.event_ids)
+        self._counted.count_all(read.event_ids)
+        first_line, offsets = part.state.lines + 1, list(accumulate(map(len, lines), initial=part.state.folded_bytes))
         if read.first_us < part.kept_until_us:
             self._fold_kept(part)
         spellings -= self._untold
         replaceable = {spelled for spelled in spellings if self._latest_counts(spelled)}
         latest = {key: at for key, at in latest.items() if key[0] in replaceable}
         for at in self._not_replaceable(read, {task for _, task in latest}, spellings - replaceable, replaceable):
-            self._fold_ordinary(part, first_line + at, lines[at])
-        for at in _ties(read, latest.values()):
+            self._fold_ordinary(part, first_line + at, offsets[at], lines[at])
+        for at in ties(read, latest.values()):
             spelled, task = read.heads[at].key
             if spelled in replaceable and task in self._tasks:
-                self._fold_ordinary(part, first_line + at, lines[at])
-        part.kept.update((key, (first_line + at, lines[at])) for key, at in latest.items())
+                self._fold_ordinary(part, first_line + at, offsets[at], lines[at])
+        part.kept.update((key, (first_line + at, offsets[at], lines[at])) for key, at in latest.items())
         part.kept_bytes += sum(len(lines[at]) for at in latest.values())
         part.kept_until_us = read.last_us
         if len(part.kept) > KEPT_EVENTS_MAX or part.kept_bytes > KEPT_BYTES_MAX:
             self._fold_kept(part)
         last = read.heads[-1]
-        part.place = (
+        part.state.place = (
             read.last_us,
             read.event_ids[-1],
             last.actor or part.actor,
@@ -223,63 +229,35 @@ class EventFold:
                 or (head.task_id in none and spelled in replaceable)
             )
         if new:
-            found.update(_first_events(read, new, replaceable))
+            found.update(first_events(read, new, replaceable))
         return sorted(found)
 
     def _fold_kept(self, part: _Part) -> None:
-        for (_, task), (number, line) in part.kept.items():
+        for (_, task), (number, offset, line) in part.kept.items():
             if task in self._tasks:  # one of a task that is none was folded as it came
-                self._fold_ordinary(part, number, line)
+                self._fold_ordinary(part, number, offset, line)
         part.kept.clear()
         part.kept_bytes = 0
 
     def _latest_counts(self, spelled: str | None) -> bool:
         return (self._kinds.get(spelled or "") or self._kind(spelled or ""))[1] in LATEST_COUNTS
 
-    def _fold_ordinary(self, part: _Part, number: int, line: bytes) -> None:
+    def _fold_ordinary(self, part: _Part, number: int, offset: int, line: bytes) -> None:
         said = dialect.parse(line)
         assert isinstance(said, dialect.LineEvent)  # or it had not been ordinary
         at_us = dialect.time_us(said.timestamp)
         order = (at_us or 0, said.event_id or "", said.actor or part.actor, part.file, number)
-        self._fold_event(said, order, at_us, ours=part.ours)
+        self._fold_event(said, order, at_us, (offset, len(line)), ours=part.ours)
 
-    def _fold_event(self, said: dialect.LineEvent, order: Order, at_us: int | None, *, ours: bool) -> None:
+    def _fold_event(self, said: dialect.LineEvent, order: Order, at_us: int | None, span: Span, *, ours: bool) -> None:
         spelled = said.event_type or said.type or ""
         name, kind = self._kinds.get(spelled) or self._kind(spelled)
         if kind in dialect.TASK_KINDS:
-            self._fold_task(said, kind, (order, name, at_us), ours=ours)
+            self._fold_task(said, kind, (order, name, at_us), span, ours=ours)
         elif kind != "other":
             self._fold(said, kind, (order, name, at_us), ours=ours)
         elif name.startswith(TOLD_BY_NAME):
             self._note_unknown(name)
-
-    def _count(self, event_id: str | None, line: bytes) -> None:
-        self.events_read += 1
-        key, seen = event_id or hash(line.strip()), self._seen
-        if isinstance(key, str) and len(key) > TRACKED_ID_CHARS_MAX:
-            key, self._long_ids_seen = hash(key), True
-        if key in seen:
-            self.duplicates += 1
-        elif len(seen) < DUPLICATES_TRACKED_MAX:
-            seen.add(key)
-
-    def _count_all(self, event_ids: list[str]) -> None:
-        """The same for events that all have an id."""
-        seen, room = self._seen, DUPLICATES_TRACKED_MAX - len(self._seen)
-        if 0 < room < len(event_ids) or (
-            (room > 0 or self._long_ids_seen) and max(map(len, event_ids)) > TRACKED_ID_CHARS_MAX
-        ):
-            for event_id in event_ids:
-                self._count(event_id, b"")
-            return
-        self.events_read += len(event_ids)
-        if room <= 0:
-            if not seen.isdisjoint(event_ids):
-                self.duplicates += sum(map(seen.__contains__, event_ids))
-            return
-        known = len(seen)
-        seen.update(event_ids)
-        self.duplicates += known + len(event_ids) - len(seen)
 
     def _kind(self, spelled: str) -> tuple[str, dialect.Kind]:
         name = dialect.folded(spelled)
@@ -295,6 +273,8 @@ class EventFold:
             self._newer = True
         elif len(self._unknown_task_types) < UNKNOWN_TYPES_SHOWN_MAX:
             self._unknown_task_types.add(name)
+        elif name not in self._unknown_task_types:
+            self._types_refused += 1
 
     def _fold(self, said: dialect.LineEvent, kind: dialect.Kind, point: Point, *, ours: bool) -> None:
         name = point[1]
@@ -311,7 +291,7 @@ class EventFold:
             self._keep_latest("reopened", point)
             self._fold_approval(said, point, ours=ours)
 
-    def _fold_task(self, said: dialect.LineEvent, kind: str, point: Point, *, ours: bool) -> None:
+    def _fold_task(self, said: dialect.LineEvent, kind: str, point: Point, span: Span, *, ours: bool) -> None:
         task, order = said.task_id, point[0]
         marks = self._tasks.get(task) if task is not None else None
         if task is None or marks is None:  # one that is known already can be used as it stands
@@ -332,11 +312,10 @@ class EventFold:
         if known is None or order > known[0]:
             marks[kind] = point
         if kind == "created":
-            self._fold_title(task, said, order)
+            self._fold_title(task, said, order, span)
             return
         if kind == "failed" and (task not in self._failures or order > self._failures[task][0]):
-            text = bytes(said.details)[:FAILURE_CHARS_MAX].decode("utf-8", "replace")
-            self._failures[task] = (order, "" if text == "null" else text)
+            self._failures[task] = (order, span, _failure(said))
         if kind == "completed" and not ours:
             # Only the events of others count: acode's own completion must not cancel their later `verified`.
             self._completed_by_others.add(task)
@@ -344,10 +323,10 @@ class EventFold:
         if reopened is None or order > reopened[0]:
             self._latest["reopened"] = point
 
-    def _fold_title(self, task: str, said: dialect.LineEvent, order: Order) -> None:
-        title = dialect.details_of(said).get("title")
-        if isinstance(title, str) and title and (task not in self._titles or order > self._titles[task][0]):
-            self._titles[task] = (order, title[:500])
+    def _fold_title(self, task: str, said: dialect.LineEvent, order: Order, span: Span) -> None:
+        title = _title(said)
+        if title and (task not in self._titles or order > self._titles[task][0]):
+            self._titles[task] = (order, span, title)
 
     def _fold_approval(self, said: dialect.LineEvent, point: Point, *, ours: bool) -> None:
         """Which bytes are approved stands in acode's own events only."""
@@ -380,28 +359,23 @@ class EventFold:
             self._latest[what] = point
 
     def _skip(self, file: str, number: int, reason: str) -> None:
-        self.lines_skipped += 1
-        last = self._skipped_ranges[-1] if self._skipped_ranges else None
-        if last and last[0] == file and last[2] == number - 1 and last[3] == reason:
-            last[2] = number
-        elif len(self._skipped_ranges) < SKIPPED_RANGES_MAX:
-            self._skipped_ranges.append([file, number, number, reason])
-        else:
-            self._untold_skips += 1
+        self._skipped.skip(self._files[file], number, reason)
 
     def _all_warnings(self) -> tuple[str, ...]:
         told = []
-        for file, first, last, reason in self._skipped_ranges:
-            where = f"line {first}" if first == last else f"lines {first}-{last}"
-            told.append(shown(f"{file} {where}: {reason}; skipped", chars_max=500))
-        if self._untold_skips:
-            told.append(f"{self._untold_skips} more lines of the event files were skipped")
+        for state in self._files.values():
+            for first, last, reason in state.skipped:
+                where = f"line {first}" if first == last else f"lines {first}-{last}"
+                told.append(shown(f"{state.file} {where}: {reason}; skipped", chars_max=500))
+        if self._skipped.untold:
+            told.append(f"{self._skipped.untold} more lines of the event files were skipped")
         if self._tasks_refused:
             told.append(f"events of tasks beyond the first {TASKS_MAX} were not read ({self._tasks_refused} events)")
         if self._unknown_task_types:
             names = ", ".join(shown(name, chars_max=60) for name in sorted(self._unknown_task_types))
             told.append(f"events of unknown types change no task: {names}")
-        return (*told, *self._warnings)
+        untimed = [_untimed_warning(state) for state in self._files.values() if state.untimed]
+        return (*told, *untimed[:SKIPPED_RANGES_MAX])
 
     def run_events(self) -> RunEvents:
         ended = self._latest.get("ended")
@@ -420,9 +394,9 @@ class EventFold:
             end=EndMark(ending=self._ending, mark=_mark(ended)) if ended else None,
             reopened=_mark(reopened) if reopened else None,
             last_activity_us=self._last_activity_us,
-            events_read=self.events_read,
-            duplicates=self.duplicates,
-            lines_skipped=self.lines_skipped,
+            events_read=self._counted.events,
+            duplicates=self._counted.duplicates,
+            lines_skipped=self._skipped.lines,
             warnings=self._all_warnings(),
         )
 
@@ -432,40 +406,127 @@ class EventFold:
 
         return TaskRecord(
             id=task,
-            title=self._titles.get(task, (None, ""))[1],
+            title=self._titles[task][2] if task in self._titles else "",
             started=mark("started"),
             verified=mark("verified"),
             completed=mark("completed"),
             completed_by_others=task in self._completed_by_others,
             failed=mark("failed"),
             blocked=mark("blocked"),
-            failure=self._failures.get(task, (None, ""))[1],
+            failure=self._failures[task][2] if task in self._failures else "",
         )
 
+    # Continuing.
 
-def _first_events(read: Ordinary, tasks: set[str | None], spellings: set[str | None]) -> Iterator[int]:
-    """The first event of each of these tasks with such a type, and the others of the task at the same time."""
-    heads, moments = read.heads, read.moments
-    first: dict[str | None, str | datetime] = {}
-    for at in [at for at, head in enumerate(heads) if head.task_id in tasks]:
-        head, moment = heads[at], moments[at]
-        if (head.event_type or head.type) in spellings and first.setdefault(head.task_id, moment) == moment:
-            yield at
+    @classmethod
+    def over(cls, files: Iterable[tuple[str, str]], state: FoldState | None = None) -> EventFold:
+        """The fold of these files (name and actor, in the order of reading), as far as the state has it."""
+        fold = cls()
+        known = {file.file: file for file in state.files} if state is not None else {}
+        for position, (file, actor) in enumerate(files):
+            if file not in known:
+                fold._begin(file, actor)
+                continue
+            fold._files[file], fold._positions[file] = known[file], position
+            if known[file].lines:
+                fold._farthest = file
+        if state is not None:
+            fold._take(state)
+        return fold
+
+    def _take(self, state: FoldState) -> None:
+        self._tasks, self._latest, self._phases, self._gates = state.tasks, state.latest, state.phases, state.gates
+        for texts, text_of, known in (
+            (self._titles, _title, state.titles),
+            (self._failures, _failure, state.failures),
+        ):
+            for task, (order, span) in known.items():
+                texts[task] = (order, span, "")
+                self._texts_to_read.setdefault(order[3], []).append((texts, task, text_of))
+        self._newer, self._approval, self._ending, self._made = state.newer, state.approval, state.ending, state.made
+        self._newest_task_us, self._last_activity_us = state.newest_task_us, state.last_activity_us
+        self._unknown_task_types, self._completed_by_others = state.unknown_task_types, state.completed_by_others
+        self._tasks_refused, self._counted, self._skipped = state.tasks_refused, state.counted, state.skipped
+        self._limited_from = list(state.limited_from)
+
+    def state(self, digests: Mapping[str, bytes]) -> FoldState:
+        """The fold as it stands, to be encoded before it is continued; `digests`: of what was folded of each file."""
+        return FoldState(
+            files=list(self._files.values()),
+            digests=[digests[file] for file in self._files],
+            tasks=self._tasks,
+            titles={task: (order, span) for task, (order, span, _) in self._titles.items()},
+            failures={task: (order, span) for task, (order, span, _) in self._failures.items()},
+            latest=self._latest,
+            phases=self._phases,
+            gates=self._gates,
+            newer=self._newer,
+            approval=self._approval,
+            ending=self._ending,
+            made=self._made,
+            newest_task_us=self._newest_task_us,
+            unknown_task_types=self._unknown_task_types,
+            completed_by_others=self._completed_by_others,
+            last_activity_us=self._last_activity_us,
+            tasks_refused=self._tasks_refused,
+            counted=self._counted,
+            skipped=self._skipped,
+            limited_from=tuple(self._limited_from),
+        )
+
+    @property
+    def folded_bytes(self) -> int:
+        return sum(state.folded_bytes for state in self._files.values())
+
+    def read_texts(self, file: str, line_at: Callable[[Span], bytes]) -> bool:
+        """Read the titles and failures that the state left in this file's lines; False: there is no such line."""
+        for texts, task, text_of in self._texts_to_read.get(file, ()):
+            order, span, _ = texts[task]
+            said = dialect.parse(line_at(span))
+            if not isinstance(said, dialect.LineEvent):
+                return False
+            texts[task] = (order, span, text_of(said))
+        return True
+
+    def _limits(self) -> tuple[tuple[bool, int], ...]:
+        """For each limit whether it is reached, and a number that grows with all that may come up against it."""
+        tasks, types = len(self._tasks), len(self._unknown_task_types)
+        return (
+            (self._counted.full, self._counted.events),
+            (self._skipped.full, self._skipped.lines),
+            (tasks >= TASKS_MAX, tasks + self._tasks_refused),
+            (types >= UNKNOWN_TYPES_SHOWN_MAX, types + self._types_refused),
+        )
+
+    def _note_limits(self, file: str, before: tuple[tuple[bool, int], ...]) -> None:
+        positions = self._positions
+        if not self._farthest or positions[file] > positions[self._farthest]:
+            self._farthest = file
+        for at, ((_, had), (reached, has)) in enumerate(zip(before, self._limits(), strict=True)):
+            if not reached:
+                continue
+            self._limited_from[at] = self._limited_from[at] or self._farthest
+            if has != had and positions[self._limited_from[at]] > positions[file]:
+                self.in_order = False
 
 
-def _ties(read: Ordinary, latest: Iterable[int]) -> Iterator[int]:
-    """Events at the same time, of which their lines do not say which is later: the others of the same type and task as
-    one of the latest, and all at the end, where the next block may have more.
-    """
-    heads, moments = read.heads, read.moments
-    end = len(moments) - 1
-    yield from takewhile(lambda at: moments[at] == moments[end], range(end, -1, -1))
-    for last in latest:
-        at = last - 1
-        while at >= 0 and moments[at] == moments[last]:
-            if heads[at].key == heads[last].key:
-                yield from (at, last)
-            at -= 1
+def _title(said: dialect.LineEvent) -> str:
+    title = dialect.details_of(said).get("title")
+    return title[:500] if isinstance(title, str) else ""
+
+
+def _failure(said: dialect.LineEvent) -> str:
+    text = bytes(said.details)[:FAILURE_CHARS_MAX].decode("utf-8", "replace")
+    return "" if text == "null" else text
+
+
+def _untimed_warning(state: FileState) -> str:
+    many = "s" if state.untimed > 1 else ""
+    return shown(
+        f"{state.file} line {state.first_untimed}: {state.untimed} event{many} without a usable timestamp;"
+        " each takes its place after the line before it",
+        chars_max=500,
+    )
 
 
 def _phase_mark(said: dialect.LineEvent, phase: int, point: Point, *, ours: bool) -> PhaseMark:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from itertools import takewhile
 
 import msgspec
 
@@ -51,6 +53,31 @@ def read_ordinary(block: bytes, lines: int) -> Ordinary | None:
     if not (all(event_ids) and first_us >= 0 and last_us <= LAST_US):
         return None
     return Ordinary(heads, event_ids, moments, first_us, last_us)
+
+
+def first_events(read: Ordinary, tasks: set[str | None], spellings: set[str | None]) -> Iterator[int]:
+    """The first event of each of these tasks with such a type, and the others of the task at the same time."""
+    heads, moments = read.heads, read.moments
+    first: dict[str | None, str | datetime] = {}
+    for at in [at for at, head in enumerate(heads) if head.task_id in tasks]:
+        head, moment = heads[at], moments[at]
+        if (head.event_type or head.type) in spellings and first.setdefault(head.task_id, moment) == moment:
+            yield at
+
+
+def ties(read: Ordinary, latest: Iterable[int]) -> Iterator[int]:
+    """Events at the same time, of which their lines do not say which is later: the others of the same type and task as
+    one of the latest, and all at the end, where the next block may have more.
+    """
+    heads, moments = read.heads, read.moments
+    end = len(moments) - 1
+    yield from takewhile(lambda at: moments[at] == moments[end], range(end, -1, -1))
+    for last in latest:
+        at = last - 1
+        while at >= 0 and moments[at] == moments[last]:
+            if heads[at].key == heads[last].key:
+                yield from (at, last)
+            at -= 1
 
 
 def _one_on_each_line(block: bytes, lines: int) -> bool:

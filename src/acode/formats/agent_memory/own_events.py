@@ -21,8 +21,8 @@ from acode.errors import DiskFull, EventTooLarge, NotWritable, UnsafePath, Write
 from acode.formats.agent_memory.diagnosis import Findings, NextAction, rfc3339, task_states
 from acode.formats.agent_memory.dialect import folded
 from acode.formats.agent_memory.disk import Folder, lines
+from acode.formats.agent_memory.event_files import EVENTS_FOLDER
 from acode.formats.agent_memory.phase_numbers import Numbering, number_of
-from acode.formats.agent_memory.read_run import EVENTS_FOLDER
 from acode.formats.agent_memory.values import EVENT_LINE_BYTES_MAX, LAST_PHASE, OUR_ACTOR, STAGE_SLUGS, Run
 
 OwnEvent = dict[str, Any]

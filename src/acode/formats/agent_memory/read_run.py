@@ -5,24 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack
 
 import msgspec
 
-from acode.errors import AcodeError, FileTooLarge, UnknownSession, UnsafePath
-from acode.formats.agent_memory.disk import Entry, Folder, OpenFile, blocks_of_lines
-from acode.formats.agent_memory.event_fold import EventFold
+from acode.errors import AcodeError, UnknownSession, UnsafePath
+from acode.formats.agent_memory.disk import Entry, Folder, OpenFile
+from acode.formats.agent_memory.event_files import Notes, event_files, why
+from acode.formats.agent_memory.fold_cache import FoldCache
+from acode.formats.agent_memory.fold_files import fold_events
 from acode.formats.agent_memory.graph import parse_graph
 from acode.formats.agent_memory.phase_numbers import parse_state
 from acode.formats.agent_memory.values import (
     APPROVED_ARTIFACTS,
     ARTIFACT_BYTES_MAX,
     CORE_ARTIFACTS,
-    EVENT_BYTES_PER_RUN_MAX,
-    EVENT_FILES_PER_RUN_MAX,
-    EVENT_FOLDER_DEPTH_MAX,
-    EVENT_LINE_BYTES_MAX,
     GRAPH_BYTES_MAX,
     Artifact,
     Graph,
@@ -30,56 +26,24 @@ from acode.formats.agent_memory.values import (
     WorkflowState,
 )
 from acode.formats.messages import shown
-from acode.formats.unreadable import machine_refused, needed, reason
+from acode.formats.unreadable import needed
 
-EVENTS_FOLDER = "events"
 STATE_BYTES_MAX = 1024 * 1024
 CONTRACT_BYTES_MAX = 64 * 1024
-WARNINGS_MAX = 300
 _NEWER_STATE_FILE = "workflow-state.json"
 
 
-class EventFile(msgspec.Struct, frozen=True):
-    """An event file found: where it lies below the run's folder, and which actor's folder it is in."""
+def read(path: str | os.PathLike[str], *, cache: FoldCache | None = None) -> Run:
+    """The run in this folder. The value names the parts that cannot be read; no folder at all is an error.
 
-    folders: tuple[str, ...]
-    name: str
-
-    @property
-    def actor(self) -> str:
-        return self.folders[0] if self.folders else ""
-
-    @property
-    def shown_as(self) -> str:
-        return "/".join((EVENTS_FOLDER, *self.folders, self.name))
-
-
-class Notes:
-    """The parts of a run that could not be used, and those that the machine refused: these may hold anything."""
-
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-        self.unread: list[str] = []
-
-    def warn(self, text: str) -> None:
-        if len(self.warnings) < WARNINGS_MAX:
-            self.warnings.append(text)
-
-    def cannot_read(self, what: str, error: Exception) -> None:
-        text = shown(f"{what} cannot be read: {_why(error)}", chars_max=500)
-        self.warn(text)
-        if machine_refused(error) and len(self.unread) < WARNINGS_MAX:
-            self.unread.append(text)
-
-
-def read(path: str | os.PathLike[str]) -> Run:
-    """The run in this folder. The value names the parts that cannot be read; no folder at all is an error."""
+    With a cache, event lines that were folded before are hashed and not folded again; the value is the same.
+    """
     path = os.fspath(path)
     try:
         with needed(shown(path, chars_max=500)), Folder.at(path) as folder:
-            return read_folder(folder)
+            return read_folder(folder, cache)
     except (OSError, ValueError) as error:
-        raise UnknownSession(f"no run can be read at {shown(path, chars_max=500)}: {_why(error)}") from error
+        raise UnknownSession(f"no run can be read at {shown(path, chars_max=500)}: {why(error)}") from error
 
 
 def read_task_contract(path: str | os.PathLike[str], task_id: str) -> str | None:
@@ -101,7 +65,7 @@ def read_task_contract(path: str | os.PathLike[str], task_id: str) -> str | None
         return None
 
 
-def read_folder(folder: Folder) -> Run:
+def read_folder(folder: Folder, cache: FoldCache | None = None) -> Run:
     """The run in a folder that is already open."""
     entries = {entry.name: entry for entry in folder.entries()}
     notes = Notes()
@@ -112,8 +76,7 @@ def read_folder(folder: Folder) -> Run:
         if artifact is not None:
             artifacts[name] = artifact
     graph = _graph(artifacts, notes)
-    fold = EventFold()
-    fold_all(folder, event_files(folder, notes), fold, notes, touched_us)
+    fold = fold_events(folder, event_files(folder, notes), notes, touched_us, cache)
     return Run(
         run_id=os.path.basename(os.path.abspath(folder.path)),
         path=folder.path,
@@ -169,7 +132,7 @@ def _workflow(folder: Folder, entry: Entry | None, notes: Notes) -> WorkflowStat
             return parse_state(file.head(STATE_BYTES_MAX), file.touched_us)
     except (OSError, AcodeError) as error:
         notes.cannot_read(entry.name, error)
-        return WorkflowState(problem=_why(error))
+        return WorkflowState(problem=why(error))
 
 
 def _graph(artifacts: dict[str, Artifact], notes: Notes) -> Graph | None:
@@ -189,87 +152,3 @@ def _graph(artifacts: dict[str, Artifact], notes: Notes) -> Graph | None:
     for warning in graph.warnings:
         notes.warn(warning)
     return graph
-
-
-def event_files(run: Folder, notes: Notes) -> tuple[EventFile, ...]:
-    """Every events/**/*.jsonl, in a fixed order. Links are named in a warning, never entered."""
-    files: list[EventFile] = []
-    try:
-        with run.below(EVENTS_FOLDER) as events:
-            _collect(events, (), files, notes)
-    except FileNotFoundError:
-        pass
-    except (OSError, AcodeError) as error:
-        notes.cannot_read(f"{EVENTS_FOLDER}/", error)
-    if len(files) >= EVENT_FILES_PER_RUN_MAX:
-        raise FileTooLarge(f"{shown(run.path, chars_max=500)} has {EVENT_FILES_PER_RUN_MAX} event files or more")
-    return tuple(files)
-
-
-def _collect(folder: Folder, above: tuple[str, ...], files: list[EventFile], notes: Notes) -> None:
-    unread = 0
-    for entry in folder.entries():
-        where = shown("/".join((EVENTS_FOLDER, *above, entry.name)), chars_max=500)
-        if len(files) >= EVENT_FILES_PER_RUN_MAX:
-            return
-        if entry.is_link:
-            notes.warn(f"{where} is a link; links are not followed")
-        elif entry.is_folder and len(above) >= EVENT_FOLDER_DEPTH_MAX:
-            notes.warn(f"{where} lies too deep; it is not read")
-        elif entry.is_folder:
-            try:
-                with folder.below(entry.name) as inner:
-                    _collect(inner, (*above, entry.name), files, notes)
-            except (OSError, AcodeError) as error:
-                notes.cannot_read(where, error)
-        elif entry.is_file and entry.name.endswith(".jsonl"):
-            files.append(EventFile(above, entry.name))
-        elif not entry.name.startswith("."):
-            unread += 1
-    if unread:
-        here = shown("/".join((EVENTS_FOLDER, *above)), chars_max=500)
-        notes.warn(f"{here}/ holds {unread} other file{'s' if unread > 1 else ''} than .jsonl; not read")
-
-
-def fold_all(run: Folder, files: tuple[EventFile, ...], fold: EventFold, notes: Notes, touched_us: list[int]) -> None:
-    """Stream every event file into the telling. Half a log could say the opposite of it: too much is an error."""
-    left = EVENT_BYTES_PER_RUN_MAX
-    for item, file in opened_files(run, files, notes):
-        left -= file.size_bytes
-        if left < 0:
-            where = shown(run.path, chars_max=500)
-            raise FileTooLarge(f"the event files of {where} are over {EVENT_BYTES_PER_RUN_MAX} bytes")
-        touched_us.append(file.touched_us)
-        try:
-            blocks = blocks_of_lines(file, line_bytes_max=EVENT_LINE_BYTES_MAX)
-            fold.fold_blocks(item.shown_as, item.actor, blocks)
-        except OSError as error:
-            notes.cannot_read(item.shown_as, error)
-
-
-def opened_files(run: Folder, files: tuple[EventFile, ...], notes: Notes) -> Iterator[tuple[EventFile, OpenFile]]:
-    """Each event file, open; each folder is opened once, reached component by component below the run."""
-    groups: dict[tuple[str, ...], list[EventFile]] = {}
-    for item in files:
-        groups.setdefault(item.folders, []).append(item)
-    for folders, group in groups.items():
-        with ExitStack() as opened:
-            try:
-                here = run
-                for name in (EVENTS_FOLDER, *folders):
-                    here = opened.enter_context(here.below(name))
-            except (OSError, UnsafePath) as error:
-                notes.cannot_read("/".join((EVENTS_FOLDER, *folders)), error)
-                continue
-            for item in group:
-                try:
-                    file = here.open_file(item.name)
-                except (OSError, UnsafePath) as error:
-                    notes.cannot_read(item.shown_as, error)
-                    continue
-                with file:
-                    yield item, file
-
-
-def _why(error: Exception) -> str:
-    return reason(error) if isinstance(error, OSError) else shown(str(error), chars_max=300)
