@@ -35,7 +35,7 @@ def test_after_a_power_cut_nothing_acknowledged_is_lost_and_it_ends_the_same(pre
 @METADATA
 def test_after_a_power_cut_a_command_has_its_effect_once(prepare: Prepare, tell: Tell, metadata: Metadata) -> None:
     """Its keeper and the command itself write to the disk that loses what they have not synced."""
-    search = replace(GATE, metadata=metadata, every_op=29, every_state=23)
+    search = replace(GATE, metadata=metadata, every_op=41, every_state=23)
     total = power_sweep(prepare(POWERED), search)
     tell(f"power cuts around a command, {metadata} names", total)
     assert total.violations == []
