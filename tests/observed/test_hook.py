@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 
+from acode.engine.preview import preview
+from acode.engine.world import Options
 from acode.events import types as ev
+from acode.ui.answers import asked_now
 from tests.observed.agents import EVENTS, Place, payload, wait_until
 from tests.variants import first_of
+from tests.worlds import world
 
 AGENTS = tuple(EVENTS)
 
@@ -83,6 +87,7 @@ def test_an_agent_at_work_cannot_be_paused_from_outside_and_one_that_is_gone_can
         refused = place.acode("session", "pause", row["short_id"])
         assert refused.returncode == 16 and "acode observes it and cannot pause it" in refused.stderr
         assert "session_paused" not in place.types()
+        assert asked_now(preview(world(place.base), row["session_id"], Options())) == [], "nor does the page offer it"
     paused = place.acode("session", "pause", row["short_id"])
     assert paused.returncode == 0 and "no process runs it" in paused.stdout
 

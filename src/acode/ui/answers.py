@@ -13,6 +13,7 @@ import msgspec
 
 from acode.engine import session_commands
 from acode.engine.preview import Preview
+from acode.engine.session_list import is_at_work
 from acode.engine.world import World
 from acode.errors import Stale, Usage
 from acode.plan import Action
@@ -47,6 +48,8 @@ def asked_now(found: Preview) -> list[Asked]:
     """What can be answered of this session now, the most urgent first."""
     session = found.session
     if session.terminal:
+        return []
+    if is_at_work(session):  # an agent that acode observes, and that takes no request
         return []
     if found.lock.held:
         holder = found.lock.holder
