@@ -62,7 +62,6 @@ def envelope(
         v=ENVELOPE_VERSION,
         session_id=session_id,
         seq=seq,
-        event_id=event_id_of(session_id, seq, when),
         at=when,
         actor=actor,
         key_id="k",

@@ -102,7 +102,11 @@ def without(function: Callable[..., Any], line: str, instead: str = "pass") -> t
 
 
 RECORD_START = "run.record(*before, *awake(run), started, durable=careful(step, started), blobs=blobs)"
-RECORD_PLAIN_START = "run.record(started, durable=durable, short=short)"
+RECORD_PLAIN_START = """(envelope,) = run.journal.append(started, durable=durable, wait=False, short=short)
+    return started, Recorded(envelope.seq, durable)"""
+RECORD_PLAIN_END = """(envelope,) = run.journal.append(completed, durable=durable, wait=False, short=short)
+    run.executed += 1
+    return Recorded(envelope.seq, durable)"""
 NOTHING_RECORDED = "Recorded(run.session.seq, False)"
 ENDED_BY_ITSELF = 'if failed.reason in ("exit", "error"):'
 COUNT_FAILURES = "return flight.failures if flight is not None else record.failures if record is not None else 1"
@@ -129,7 +133,7 @@ CATALOGUE = (
     ),
     Planted(
         bug="the start of a plain step is not recorded",
-        edits=without(plain_step.append_start, RECORD_PLAIN_START, NOTHING_RECORDED),
+        edits=without(plain_step.append_start, RECORD_PLAIN_START, f"return started, {NOTHING_RECORDED}"),
         row=rows.test_a_step_is_on_record_before_it_acts,
         source=FunctionSource,
         shows="what has acted was begun on record",
@@ -192,7 +196,7 @@ CATALOGUE = (
     ),
     Planted(
         bug="neither the start nor the end of a plain step is durable",
-        edits=without(plain_step.append_end, "durable=durable, short", "durable=False, short"),
+        edits=without(plain_step.append_end, RECORD_PLAIN_END, RECORD_PLAIN_END.replace("durable)", "False)")),
         row=rows.test_a_step_that_is_told_to_be_done_is_on_record_after_a_power_cut,
         source=ThreadSource,
         shows="[False, False] == [True, True]",

@@ -188,10 +188,10 @@ def sleep_after_start(source: Source, *, number: int, asleep: Path, awake: Path)
 
     Behind the anchor too, which is written only now and then, and not by an owner whose lock was broken.
     """
-    append, settle = Held.append, Held.settle
+    append, settle = Journal.append, Held.settle
     seen = source.place / "starts-seen"  # a step may be begun by a process of its own
 
-    def appending(self: Held, *events: ev.Known, **how: Any) -> Any:
+    def appending(self: Journal, *events: ev.Known, **how: Any) -> Any:
         with open(seen, "a", encoding="utf-8") as file:
             file.write("." * sum(isinstance(one, ev.StepStarted) and source.acts(one) for one in events))
         return append(self, *events, **how)
@@ -202,7 +202,7 @@ def sleep_after_start(source: Source, *, number: int, asleep: Path, awake: Path)
             asleep.touch()
             wait_until(awake.exists, what="the end of its sleep")
 
-    Held.append, Held.settle = appending, settling  # type: ignore[method-assign]  # in this process alone
+    Journal.append, Held.settle = appending, settling  # type: ignore[method-assign]  # in this process alone
 
 
 @every_source("lock during the act")

@@ -57,7 +57,6 @@ def plant(victim: Victim, event: ev.Known, mac: bytes) -> None:
         v=before.v,
         session_id=victim.id,
         seq=last + 1,
-        event_id=victim.world.new_id(),
         at=victim.world.clock(),
         actor="user",
         key_id=before.key_id,

@@ -233,7 +233,7 @@ def version_1(event: Any, **fields: Any) -> bytes:
 @pytest.mark.req("REGR-011c-01")
 @pytest.mark.parametrize("event", [one for one in EVERY_EVENT if not isinstance(one, ev.ResumeDecision)], ids=type_of)
 def test_an_event_of_envelope_version_1_is_read_as_todays(event: Any) -> None:
-    assert read_back(version_1(event)) == msgspec.structs.replace(envelope(event, 2, actor="user"), event_id="e", v=2)
+    assert read_back(version_1(event)) == msgspec.structs.replace(envelope(event, 2, actor="user"), named_id="e", v=2)
 
 
 @pytest.mark.req("REGR-011c-01")

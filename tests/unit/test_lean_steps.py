@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from acode.errors import UnreadableEvent
-from acode.events import ENVELOPE_VERSION, Envelope, decode, encode, event_id_of, make_key
+from acode.events import ENVELOPE_VERSION, Envelope, decode, encode, make_key
 from acode.events import types as ev
 from acode.events.definition import Call, NamedFile, Retry, Step
 from tests.builders import SESSION
@@ -92,12 +92,10 @@ UNUSUAL_END: dict[str, Any] = {
 
 
 def said(event: Any, seq: int = 7) -> Envelope:
-    event_id = event_id_of(SESSION, seq, AT)
     return Envelope(
         v=ENVELOPE_VERSION,
         session_id=SESSION,
         seq=seq,
-        event_id=event_id,
         at=AT,
         actor="system",
         key_id="",

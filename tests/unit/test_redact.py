@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acode.redact import Redactor, looks_secret, redactor
-from acode.redact.rules import _shortened, fallback_rules
+from acode.redact.rules import _shortened, fallback_rules, rules
 from tests.variants import first_of
 
 ALNUM = string.ascii_letters + string.digits
@@ -448,6 +448,16 @@ def test_the_quick_look_sees_every_clue_that_the_search_finds(before: bytes, kin
     secret = SHAPED[kind](Maker(5)).encode()
     for data in (before + after, before + b" " + secret + b" " + after, secret):
         assert bool(PLAIN._look(data)) == PLAIN._has_clue(data)
+
+
+@given(st.text(st.characters(categories=["Nd", "No"]), min_size=4).filter(str.isdigit))
+def test_no_rule_finds_anything_in_a_number(number: str) -> None:
+    assert not rules().look(number.encode())
+    assert redactor(()).text(number) == number
+
+
+def test_a_number_that_is_a_secret_of_the_session_is_masked() -> None:
+    assert redactor(("493817",)).text("493817") == "***"
 
 
 @given(st.lists(st.binary(max_size=40), max_size=12))

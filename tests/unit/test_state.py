@@ -178,9 +178,9 @@ def test_at_the_same_time_the_event_id_decides() -> None:
     same_time = msgspec.structs.replace(whole[3], at=whole[2].at)
     assert fold([*whole[:3], same_time]).seq == 4
     with pytest.raises(ReplayDisorder):
-        fold([*whole[:3], msgspec.structs.replace(same_time, event_id=id_of(2))])
+        fold([*whole[:3], msgspec.structs.replace(same_time, named_id=id_of(2))])
     with pytest.raises(ReplayDisorder):
-        fold([*whole[:3], msgspec.structs.replace(same_time, event_id=whole[2].event_id)])
+        fold([*whole[:3], msgspec.structs.replace(same_time, named_id=whole[2].event_id)])
 
 
 @pytest.mark.req("FR-011c-036")

@@ -33,7 +33,7 @@ from acode.state.source import PROGRAM
 from acode.steps.declared_secrets import declared_values
 from acode.steps.interface import SHARE_BYTES_MAX, Site
 from acode.steps.shared_contents import STEP_BYTES_MAX
-from acode.store.journal import Blob, Journal, Short
+from acode.store.journal import Blob, Journal
 from acode.store.removal import holds_preimages
 from acode.store.store import DATABASE, Loaded, Store
 from acode.workspace import Root, ensure_agent_dir
@@ -117,11 +117,10 @@ class Held:
         durable: bool = True,
         blobs: dict[str, Blob] | None = None,
         wait: bool = True,
-        short: Short | None = None,
     ) -> list[Envelope]:
         """Append in one transaction, and let it be known once it cannot be lost any more. `wait`: see `record`."""
         if not wait:
-            return self.journal.append(*events, actor=actor, durable=durable, blobs=blobs, wait=False, short=short)
+            return self.journal.append(*events, actor=actor, durable=durable, blobs=blobs, wait=False)
         with self.journal.turn:
             envelopes = self.journal.append(*events, actor=actor, durable=durable, blobs=blobs)
             kinds = set(map(type, events))
@@ -132,19 +131,13 @@ class Held:
             return envelopes
 
     def record(
-        self,
-        *events: ev.Known,
-        actor: str = "system",
-        durable: bool = True,
-        blobs: dict[str, Blob] | None = None,
-        short: Short | None = None,
+        self, *events: ev.Known, actor: str = "system", durable: bool = True, blobs: dict[str, Blob] | None = None
     ) -> Recorded:
         """Append without waiting: what other steps record meanwhile shares the transaction and the sync.
 
         Nothing may rest on it before `settle` was given what this returns; and none of it is the session's end.
-        `short`: the stored form of the one event, where it is known.
         """
-        envelopes = self.append(*events, actor=actor, durable=durable, blobs=blobs, wait=False, short=short)
+        envelopes = self.append(*events, actor=actor, durable=durable, blobs=blobs, wait=False)
         anchored = durable and not ANCHORED_AT_ONCE.isdisjoint(map(type, events))
         return Recorded(envelopes[-1].seq, durable, anchored)
 

@@ -13,7 +13,6 @@ from acode import lock as locks
 from acode.engine import notices
 from acode.engine.held_session import Held, Recorded
 from acode.engine.step import careful, guard_after_act, guard_before_act, start_of, withdraw
-from acode.engine.step_files import knows_files
 from acode.events import types as ev
 from acode.events.definition import Call, Step
 from acode.events.lean_steps import short_end, short_start
@@ -62,7 +61,8 @@ def append_start(
         shown=shown,
     )
     short = short_start(started, asked, function, session.boot_id, bytes.fromhex(asked.arguments))
-    return started, run.record(started, durable=durable, short=short)
+    (envelope,) = run.journal.append(started, durable=durable, wait=False, short=short)
+    return started, Recorded(envelope.seq, durable)
 
 
 def confirm_start(run: Held, started: ev.StepStarted, record: Recorded) -> None:
@@ -83,7 +83,7 @@ def append_end(run: Held, started: ev.StepStarted, done: Done, took_ms: int, *, 
     flight, records = session.in_flight.get(step), session.records
     if done.blobs or flight is None or flight.started is not started or records is None or step in records.steps:
         return None
-    if knows_files(run):  # one of them may have been changed
+    if records.manifest:  # of files that the session knows one may have been changed
         return None
     completed = ev.StepCompleted(
         step=step,
@@ -94,6 +94,7 @@ def append_end(run: Held, started: ev.StepStarted, done: Done, took_ms: int, *, 
         duration_ms=took_ms,
         result=done.result,
     )
-    record = run.record(completed, durable=durable, short=short_end(completed, session.seq + 1))
+    short = short_end(completed, session.seq + 1)
+    (envelope,) = run.journal.append(completed, durable=durable, wait=False, short=short)
     run.executed += 1
-    return record
+    return Recorded(envelope.seq, durable)

@@ -186,7 +186,7 @@ def as_json(found: Preview, *, full: bool = False) -> dict[str, Any]:
             "at": msgspec.to_builtins(survey_found.interruption.at),
         },
         "decision": decision_json(survey_found.decision),
-        "resume_point": {"event_id": point.event_id, "seq": point.seq, "task": point.task, "step": point.step}
+        "resume_point": {"event_id": session.id_of(point), "seq": point.seq, "task": point.task, "step": point.step}
         if point
         else None,
         **listed("skipped_tasks", continuation.skipped_tasks, last=True, full=full),

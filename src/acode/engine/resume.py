@@ -337,7 +337,7 @@ def start_on_record(run: Held, found: Survey, report: Report | None, options: Op
         automatic=options.actor == "system",
         checkpoint_id=run.journal.checkpoint_id,
         point_seq=found.point.seq if found.point else None,
-        point_event_id=found.point.event_id if found.point else None,
+        point_event_id=session.id_of(found.point) if found.point else None,
         skipped_tasks=len(continuation.skipped_tasks),
         skipped_steps=len(continuation.skipped_steps),
         remaining_steps=len(continuation.pending),

@@ -37,12 +37,6 @@ def own_changes(run: Held, started: ev.StepStarted, done: Done, *, settled: bool
     return attribute(run, started.step, files, touched)
 
 
-def knows_files(run: Held) -> bool:
-    """Whether the session has read or written files that a step may have changed."""
-    records = run.journal.session.records
-    return records is not None and bool(records.manifest)
-
-
 def seen(run: Held, files: tuple[ev.FileState, ...]) -> tuple[ev.FileState, ...]:
     """Without regular files that the session knows and that could not be read just now: a sick disk must not make a
     step the author of a change. A file that really changed is found by the next resume."""
@@ -61,7 +55,7 @@ def changed_meanwhile(run: Held) -> tuple[ev.FileState, ...]:
     The function has run, and that is recorded also where nobody can look: the next resume finds what differs.
     """
     records = run.session.records
-    if records is None or not knows_files(run):
+    if records is None or not records.manifest:
         return ()
     try:
         return restat(run.root, records.manifest)

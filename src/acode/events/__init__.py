@@ -7,6 +7,7 @@ from acode.events.codec import (
     covered,
     decode,
     encode,
+    encode_short,
     event_id_of,
     type_of,
 )
@@ -19,6 +20,7 @@ __all__ = [
     "covered",
     "decode",
     "encode",
+    "encode_short",
     "event_id_of",
     "make_key",
     "parse_key",

@@ -17,7 +17,7 @@ from typing import Annotated, Any, get_args
 import msgspec
 
 from acode.errors import EventTooLarge, NewerSchema, UnreadableEvent
-from acode.events.lean_steps import FormerStart, PlainStart, Stored, leave_out, restore, stored_class
+from acode.events.lean_steps import FormerStart, PlainEnd, PlainStart, leave_out, restore, stored_class
 from acode.events.types import Event, Known, StepStarted, Unknown
 
 ENVELOPE_VERSION = 3
@@ -29,16 +29,21 @@ Actor = str  # "user", "system", or the name of a tool that wrote through the li
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the log: who said what, when, and as which number. `key_id` "": that of the first event."""
+    """One row of the log: who said what, when, and as which number. `key_id` "": that of the first event; `named_id`:
+    the id that rows up to version 2 name."""
 
     v: int
     session_id: str
     seq: int
-    event_id: str
     at: datetime
     actor: Actor
     key_id: str
     event: Known | Unknown
+    named_id: str = ""
+
+    @property
+    def event_id(self) -> str:
+        return self.named_id or event_id_of(self.session_id, self.seq, self.at)
 
     @property
     def type(self) -> str:
@@ -122,11 +127,10 @@ def type_of(event: Event) -> str:
 # To bytes.
 
 
-def encode(envelope: Envelope, *, first_key: str = "", boot_id: str = "", short: Stored | None = None) -> bytes:
-    """The row of an event. `first_key`: that of the first event; `boot_id`: as the log has last named it; `short`: its
-    stored form, where the caller knows it."""
+def encode(envelope: Envelope, *, first_key: str = "", boot_id: str = "") -> bytes:
+    """The row of an event. `first_key`: that of the first event; `boot_id`: as the log has last named it."""
     session_id, seq, key_id = envelope.session_id, envelope.seq, envelope.key_id
-    event = leave_out(envelope.event, session_id, seq, boot_id) if short is None else short
+    event = leave_out(envelope.event, session_id, seq, boot_id)
     row = _Row(v=ENVELOPE_VERSION, at=envelope.at, actor=envelope.actor, event=event)
     if seq == 1:
         row = msgspec.structs.replace(row, session_id=session_id, seq=1, key_id=key_id)
@@ -134,14 +138,41 @@ def encode(envelope: Envelope, *, first_key: str = "", boot_id: str = "", short:
         row = msgspec.structs.replace(row, key_id=key_id)
     try:
         body = _encoder.encode(row)
-    except UnicodeEncodeError as error:  # a file name that is no text came through as lone surrogates
-        raise UnreadableEvent(f"event {envelope.type} holds text that is not Unicode: {error.reason}") from error
+    except UnicodeEncodeError as error:
+        raise _no_text(row, error) from error
     if len(body) > EVENT_BYTES_MAX:
-        raise EventTooLarge(
-            f"event {envelope.type} has {len(body):,} bytes, over the limit of {EVENT_BYTES_MAX:,}",
-            hint="Large payloads belong into a file or a blob.",
-        )
+        raise _too_large(row, body)
     return body
+
+
+def encode_short(short: PlainStart | PlainEnd, at: datetime, key_id: str) -> bytes:
+    """The row of an event of a plain step, of which the caller knows the stored form. `key_id`: named where it is not
+    that of the first event."""
+    row = _Row(v=ENVELOPE_VERSION, at=at, key_id=key_id, event=short)
+    try:
+        body = _encoder.encode(row)
+    except UnicodeEncodeError as error:
+        raise _no_text(row, error) from error
+    if len(body) > EVENT_BYTES_MAX:
+        raise _too_large(row, body)
+    return body
+
+
+def _no_text(row: _Row, error: UnicodeEncodeError) -> UnreadableEvent:
+    """A file name that is no text came through as lone surrogates."""
+    return UnreadableEvent(f"event {_type_in(row)} holds text that is not Unicode: {error.reason}")
+
+
+def _too_large(row: _Row, body: bytes) -> EventTooLarge:
+    return EventTooLarge(
+        f"event {_type_in(row)} has {len(body):,} bytes, over the limit of {EVENT_BYTES_MAX:,}",
+        hint="Large payloads belong into a file or a blob.",
+    )
+
+
+def _type_in(row: _Row) -> str:
+    event = row.event
+    return event.type if isinstance(event, Unknown) else str(event.__struct_config__.tag)
 
 
 def covered(v: int, session_id: str, seq: int, body: bytes) -> bytes:
@@ -157,7 +188,7 @@ def event_id_of(session_id: str, seq: int, at: datetime) -> str:
     ms += (since.days * 86_400 + since.seconds) * 1000
     variant, low = _own_bits(session_id)
     numbers = (ms >> 16, ms & 0xFFFF, us, variant, low + seq & _LOW_BITS)
-    return "%08x-%04x-7%03x-%s-%012x" % numbers  # noqa: UP031 - made for every event, and half the time
+    return "%08x-%04x-7%03x-%s-%012x" % numbers  # noqa: UP031 - a list has thousands, and it takes half the time
 
 
 @lru_cache(maxsize=64)
@@ -200,7 +231,6 @@ def _decode_here(body: bytes, session_id: str, seq: int) -> Envelope:
         v=stored.v,
         session_id=session_id,
         seq=seq,
-        event_id=event_id_of(session_id, seq, stored.at),
         at=stored.at,
         actor=stored.actor,
         key_id=stored.key_id,
@@ -219,7 +249,7 @@ def _decode_version_2(body: bytes) -> Envelope:
         v=stored.v,
         session_id=stored.session_id,
         seq=stored.seq,
-        event_id=stored.event_id,
+        named_id=stored.event_id,
         at=stored.at,
         actor=stored.actor,
         key_id=stored.key_id,

@@ -79,6 +79,8 @@ class Redactor:
     def text(self, s: str) -> str:
         if len(s) < VALUE_CHARS_MIN:  # no rule and no value is that short
             return s
+        if s.isdigit() and not self._own:  # no rule finds anything in a number, as which most arguments are shown
+            return s
         data = s.encode("utf-8", "surrogatepass")
         # The quick look keeps to one table of states, and could run out of memory over a text without end.
         if not (self._look if len(data) <= LOOK_BYTES_MAX else self._has_clue)(data):

@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from acode.errors import MissingArtifacts
+from acode.events import event_id_of
 from acode.events import types as ev
 from acode.events.definition import Plan, Step
 from acode.hints import BeginAgain, Command, Hint
@@ -48,9 +49,9 @@ NESTED = "."  # in a step's id: what stands before it is the step, or branch, th
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """An event somebody may have to point at."""
+    """An event somebody may have to point at. `event_id`: as its row names it; `Session.id_of` knows the others."""
 
-    event_id: str
+    event_id: str = ""
     seq: int
     at: datetime
     type: str
@@ -150,7 +151,7 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     state: State
     created_at: datetime
     updated_at: datetime
-    last_event_id: str
+    last_event_id: str = ""  # where its row names it
     title: str = ""
     source: str = "native"
     kind: str = "plan"
@@ -197,6 +198,9 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     records: Records | None = None
     created: ev.SessionCreated | None = None  # loaded from the first event, never stored in a checkpoint
     plan: Plan | None = None  # likewise: the snapshot is immutable and stands in the log once
+
+    def id_of(self, mark: Mark) -> str:
+        return mark.event_id or event_id_of(self.session_id, mark.seq, mark.at)
 
     @property
     def terminal(self) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 
 from acode.errors import BadTransition, ReplayDisorder, SequenceGap
 from acode.events import types as ev
-from acode.events.codec import NAMES_ITS_PLACE, Envelope
+from acode.events.codec import NAMES_ITS_PLACE, Envelope, event_id_of
 from acode.events.definition import Run
 from acode.state.observed_calls import repeat_denied, see_end, see_performer
 from acode.state.session import (
@@ -82,7 +82,7 @@ def advance(session: Session, envelope: Envelope) -> Session:
             found=envelope.seq,
         )
     at, last = envelope.at, session.updated_at
-    if at <= last and (at < last or envelope.event_id <= session.last_event_id):
+    if at <= last and (at < last or not _is_next(session, envelope)):
         raise ReplayDisorder(
             f"event {envelope.seq} is not later than event {session.seq}: time and id give another order than the log",
             seq=envelope.seq,
@@ -97,15 +97,21 @@ def advance(session: Session, envelope: Envelope) -> Session:
     elif kind in ev.LIFECYCLE:
         session.last_lifecycle = mark(envelope)
         session.refused_at = None
-    session.seq, session.updated_at, session.last_event_id = envelope.seq, at, envelope.event_id
+    session.seq, session.updated_at, session.last_event_id = envelope.seq, at, envelope.named_id
     return session
+
+
+def _is_next(session: Session, envelope: Envelope) -> bool:
+    """At the same time the ids decide; the first event follows none."""
+    last_id = session.last_event_id or event_id_of(session.session_id, session.seq, session.updated_at)
+    return session.seq == 0 or envelope.event_id > last_id
 
 
 def mark(envelope: Envelope) -> Mark:
     event = envelope.event
     task = getattr(event, "task", None) if type(event) is not ev.SessionCreated else None
     step = getattr(event, "step", None)
-    return Mark(event_id=envelope.event_id, seq=envelope.seq, at=envelope.at, type=envelope.type, task=task, step=step)
+    return Mark(event_id=envelope.named_id, seq=envelope.seq, at=envelope.at, type=envelope.type, task=task, step=step)
 
 
 def _enter(session: Session, new: State, seq: int) -> None:
@@ -201,7 +207,7 @@ def _step_started(session: Session, event: ev.StepStarted, envelope: Envelope) -
     session.started_any = True
     session.last_attempted = step
     seq, at = envelope.seq, envelope.at
-    session.last_lifecycle = Mark(event_id=envelope.event_id, seq=seq, at=at, type=_STARTED, task=event.task, step=step)
+    session.last_lifecycle = Mark(event_id=envelope.named_id, seq=seq, at=at, type=_STARTED, task=event.task, step=step)
     session.in_flight[step] = InFlight(
         started=event if event.boot_id else with_boot(event, session.boot_id),
         seq=seq,
@@ -232,7 +238,7 @@ def with_boot(started: ev.StepStarted, boot_id: str) -> ev.StepStarted:
 def _step_completed(session: Session, event: ev.StepCompleted, envelope: Envelope) -> None:
     flight = session.in_flight.pop(event.step, None)
     session.last_completed = session.last_lifecycle = Mark(
-        event_id=envelope.event_id,
+        event_id=envelope.named_id,
         seq=envelope.seq,
         at=envelope.at,
         type=_COMPLETED,

@@ -61,12 +61,12 @@ class Tail(msgspec.Struct):
         """One event more; whether a row must stand at it, or behind it in the same transaction. `in_flight`: steps."""
         self.size += size
         kind = type(event)
+        if kind is ev.StepStarted:
+            return False
         if isinstance(event, ev.StepCompleted):
             self.completions += 1
             self.unindexed[event.step] = seq
             return self.size >= self.due_bytes + ck.DUE_BYTES_PER_FLIGHT * in_flight
-        if kind is ev.StepStarted:
-            return False
         self.is_one_more = self.is_one_more or kind in WITH_A_ROW_IN_VERSION_2
         return kind in WITH_A_ROW
 

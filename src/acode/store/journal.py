@@ -21,7 +21,7 @@ import msgspec
 
 from acode import forked, seal
 from acode.errors import AcodeError, LockLost, WriteFailed
-from acode.events import ENVELOPE_VERSION, Envelope, covered, encode, event_id_of
+from acode.events import ENVELOPE_VERSION, Envelope, covered, encode, encode_short
 from acode.events import types as ev
 from acode.events.lean_steps import PlainEnd, PlainStart
 from acode.state import Session, State, advance, advance_plain, begin
@@ -176,13 +176,11 @@ class Journal:
             self._dead = True  # until it has succeeded: an error anywhere in between leaves memory ahead of the log
             try:
                 if short is not None:
-                    (event,) = events
-                    assert isinstance(event, (ev.StepStarted, ev.StepCompleted))
-                    envelopes = self._prepare_plain(event, actor, short)
+                    envelopes = [self._append_plain(events[0], short, full=durable and not self._store.wal.usable)]
                 else:
                     envelopes = self._prepare(events, actor, blobs)
-                if wait or self._begun or (short is not None and not self._syncing):  # there is nothing to wait for
-                    self._commit(full=durable and not self._store.wal.usable)
+                    if wait or self._begun:
+                        self._commit(full=durable and not self._store.wal.usable)
             except BaseException as error:
                 self._roll_back(error)
             self._dead = False
@@ -234,30 +232,33 @@ class Journal:
         if self._checkpoint_for is not None:
             self._write_checkpoint(self._checkpoint_for)
         rows, self._rows = self._rows, []
-        alone = len(rows) == 1 and rows[0][0] is INSERT_EVENT and self.enters_by_fence
-        if alone and not (self._begun or self._files or self._store.room.is_wanted):
-            self._insert_alone(rows[0][1], FULL if full else NORMAL)
+        if len(rows) == 1 and rows[0][0] is INSERT_EVENT and not self._needs_transaction():
+            self._insert_alone(rows[0][1], full=full)
         else:
-            self._insert_together(rows, FULL if full else NORMAL)
+            self._insert_together(rows, full=full)
         session = self.session
         self.committed = Position(session.seq, self._head, session.updated_at)
         if full:
             self._note_durable(self.committed)
 
-    def _insert_alone(self, row: tuple[Any, ...], level: int) -> None:
+    def _needs_transaction(self) -> bool:
+        """Whether more than its row and the fence belongs into the transaction of an event."""
+        return self._begun or not self.enters_by_fence or self._store.room.is_wanted or bool(self._files)
+
+    def _insert_alone(self, row: tuple[Any, ...], *, full: bool) -> None:
         """One event that needs nothing in its transaction but the fence, as most steps record theirs: SQLite takes the
         write lock, looks at the generation and commits in one statement."""
-        if level != self._store.synchronous:
-            self._set_synchronous(level)
+        if (FULL if full else NORMAL) != self._store.synchronous:
+            self._set_synchronous(FULL if full else NORMAL)
         try:
             self._execute(INSERT_IF_OURS, (*row, self._base // SEQ_SPAN, self.generation))
         except apsw.ConstraintError as error:
             self._fence(self.session.session_id, self._execute)
             raise self._fenced(self.session.session_id, None) from error  # its number is somebody else's
 
-    def _insert_together(self, rows: list[Rows], level: int) -> None:
+    def _insert_together(self, rows: list[Rows], *, full: bool) -> None:
         if not self._begun:
-            self._begin(level)
+            self._begin(FULL if full else NORMAL)
             self._enter()
         try:
             for query, values in rows:
@@ -395,7 +396,6 @@ class Journal:
             v=ENVELOPE_VERSION,
             session_id=session_id,
             seq=seq,
-            event_id=event_id_of(session_id, seq, at),
             at=at,
             actor=actor,
             key_id=self._key_id,
@@ -428,36 +428,50 @@ class Journal:
             self._note_standing()
         return envelopes
 
-    def _prepare_plain(self, event: ev.StepStarted | ev.StepCompleted, actor: str, short: Short) -> list[Envelope]:
-        """The same for the start or the completion of a plain step, with which nothing else has to be written."""
-        session, at = self.session, self._store.clock()
+    def _append_plain(self, event: ev.Known, short: Short, *, full: bool) -> Envelope:
+        """The same for the start or the completion of a plain step, which nothing accompanies: fold, seal and, unless
+        somebody syncs, commit it. In one piece: this runs twice in each step, and behind a sync the caches are cold."""
+        assert isinstance(event, (ev.StepStarted, ev.StepCompleted))
+        session, key_id = self.session, self._key_id
+        at, session_id, seq = self._store.clock(), session.session_id, session.seq + 1
         if at <= session.updated_at:
             at = session.updated_at + ONE_TICK
-        session_id, seq = session.session_id, session.seq + 1
-        event_id = event_id_of(session_id, seq, at)
-        envelope = Envelope(
+        advance_plain(session, event, seq, at)
+        body = encode_short(short, at, "" if key_id == self._first_key else key_id)
+        head = self._head = seal.code(self._key, self._head, covered(ENVELOPE_VERSION, session_id, seq, body))
+        size = len(body)
+        self._bytes_since_snapshot += size
+        row = (self._base + seq, session_id, seq, body.decode(), head)
+        due = self._tail.add(event, seq, size, len(session.in_flight)) and self._keeps_checkpoints
+        if due or self._rows or self._syncing or session.state is not self._noted_as or self._needs_transaction():
+            self._rows.append((INSERT_EVENT, row))
+            if due:
+                self._checkpoint_for = event
+            if session.state is not self._noted_as:
+                self._note_standing()
+            if self._begun or not self._syncing:  # there is nothing to wait for
+                self._commit(full=full)
+        else:
+            self._insert_alone(row, full=full)
+            self.committed = Position(seq, head, at)
+            if full:
+                self._note_durable(self.committed)
+        return Envelope(
             v=ENVELOPE_VERSION,
             session_id=session_id,
             seq=seq,
-            event_id=event_id,
             at=at,
-            actor=actor,
-            key_id=self._key_id,
+            actor="system",
+            key_id=key_id,
             event=event,
         )
-        advance_plain(session, event, seq, at, event_id)
-        if self._write_event(envelope, short) and self._keeps_checkpoints:
-            self._checkpoint_for = event
-        if session.state is not self._noted_as:
-            self._note_standing()
-        return [envelope]
 
-    def _write_event(self, envelope: Envelope, short: Short | None = None) -> bool:
-        """Whether a checkpoint row is due with it. `short`: its stored form, where that is known."""
+    def _write_event(self, envelope: Envelope) -> bool:
+        """Whether a checkpoint row is due with it."""
         seq, session_id = envelope.seq, envelope.session_id
         if seq == 1:
             self._insert_session(envelope)
-        body = encode(envelope, first_key=self._first_key, boot_id=self.session.boot_id, short=short)
+        body = encode(envelope, first_key=self._first_key, boot_id=self.session.boot_id)
         head = self._head = seal.code(self._key, self._head, covered(envelope.v, session_id, seq, body))
         size = len(body)
         self._bytes_since_snapshot += size
