@@ -16,6 +16,7 @@ pytestmark = [needs_ptrace, pytest.mark.timeout(900)]
 
 GATE = Search(exhaustive_pieces_max=2, random_choices=1, name_choices_max=4, sector_bytes=4096)
 STATES_MIN = 300
+STATES_OF_A_COMMAND_MIN = {"strict": 50, "ordered": 15}  # names in journal order allow fewer states
 LONG = ("run files", "run databases", "run to gate", "program", "program at length", "resume", "gc")
 PARTS = 4
 
@@ -39,7 +40,7 @@ def test_after_a_power_cut_a_command_has_its_effect_once(prepare: Prepare, tell:
     total = power_sweep(prepare(POWERED), search)
     tell(f"power cuts around a command, {metadata} names", total)
     assert total.violations == []
-    assert total.states > 50
+    assert total.states >= STATES_OF_A_COMMAND_MIN[metadata]
 
 
 @METADATA
@@ -51,7 +52,7 @@ def test_after_a_power_cut_a_finished_commands_outputs_are_there(
     total = power_sweep(prepare(UNSYNCED), search)
     tell(f"power cuts around a command that syncs nothing, {metadata} names", total)
     assert total.violations == []
-    assert total.states > 50
+    assert total.states >= STATES_OF_A_COMMAND_MIN[metadata]
 
 
 def test_a_keeper_that_forgot_to_sync_the_outputs_would_be_caught(prepare: Prepare) -> None:

@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -43,7 +44,8 @@ def source_digest() -> str:
 
 
 def collected(words: list[str]) -> list[str]:
-    """The release tests, one of each function after the other: whatever fits is a spread over all of them."""
+    """The release tests, one of each function after the other, and the parameters of each in an order of chance that
+    is the same every time: whatever fits is a spread over all functions and over all commands."""
     options = ["--collect-only", "-q", "-m", "release", "-p", "no:randomly", "-p", "tests.sweep.record"]
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "tests.json"
@@ -56,6 +58,8 @@ def collected(words: list[str]) -> list[str]:
     by_function: dict[str, list[str]] = defaultdict(list)
     for test in tests:
         by_function[function_of(test)].append(test)
+    for function, of_function in by_function.items():
+        random.Random(function.partition("::")[2]).shuffle(of_function)
     return [test for row in zip_longest(*by_function.values()) for test in row if test is not None]
 
 
