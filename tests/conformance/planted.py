@@ -102,12 +102,14 @@ def without(function: Callable[..., Any], line: str, instead: str = "pass") -> t
 
 
 RECORD_START = "run.record(*before, *awake(run), started, durable=careful(step, started), blobs=blobs)"
-RECORD_PLAIN_START = """(envelope,) = run.journal.append(started, durable=durable, wait=False, short=short)
+PLAIN = "durable=durable, wait=False, short=short, together=together"
+RECORD_PLAIN_START = f"""(envelope,) = run.journal.append(started, {PLAIN})
     return started, Recorded(envelope.seq, durable)"""
-RECORD_PLAIN_END = """(envelope,) = run.journal.append(completed, durable=durable, wait=False, short=short)
+RECORD_PLAIN_END = f"""(envelope,) = run.journal.append(completed, {PLAIN})
     run.executed += 1
     return Recorded(envelope.seq, durable)"""
 NOTHING_RECORDED = "Recorded(run.session.seq, False)"
+SETTLE_START = "await settle_async(run, record)"
 ENDED_BY_ITSELF = 'if failed.reason in ("exit", "error"):'
 COUNT_FAILURES = "return flight.failures if flight is not None else record.failures if record is not None else 1"
 HEED_STOP = "while not run.world.stop.at_boundary():"
@@ -147,23 +149,46 @@ CATALOGUE = (
     ),
     Planted(
         bug="a task acts before its start is synced",
-        edits=without(step.confirm_start, "yield record", "yield msgspec.structs.replace(record, durable=False)"),
+        edits=without(
+            plain_step.confirm_start_async, SETTLE_START, "await settle_async(run, Recorded(record.seq, False))"
+        ),
         row=rows.test_a_step_is_on_record_before_it_acts,
         source=AsyncSource,
         shows="a power cut does not take the record",
     ),
     Planted(
         bug="a task acts before its start is committed",
-        edits=without(step.confirm_start, "yield record", "yield from ()"),
+        edits=without(plain_step.confirm_start_async, SETTLE_START),
         row=rows.test_a_step_is_on_record_before_it_acts,
         source=AsyncSource,
+        shows="what has acted was begun on record",
+    ),
+    Planted(
+        bug="a task is told that its step is done before the end is committed",
+        edits=without(plain_calls.perform_plain_async, "await settle_async(run, ended)"),
+        row=rows.test_a_step_that_is_told_to_be_done_is_on_record_after_a_power_cut,
+        source=AsyncSource,
+        shows="== [True, True]",
+    ),
+    Planted(
+        bug="a step acts before its start is synced",
+        edits=without(step.confirm_start, "yield record", "yield msgspec.structs.replace(record, durable=False)"),
+        row=rows.test_a_step_is_on_record_before_it_acts,
+        source=CommandSource,
+        shows="a power cut does not take the record",
+    ),
+    Planted(
+        bug="a step acts before its start is committed",
+        edits=without(step.confirm_start, "yield record", "yield from ()"),
+        row=rows.test_a_step_is_on_record_before_it_acts,
+        source=CommandSource,
         shows="what has acted was begun on record",
     ),
     Planted(
         bug="a step is told to be done before its end is committed",
         edits=without(step.record_end, "yield record", "yield from ()"),
         row=rows.test_a_step_that_is_told_to_be_done_is_on_record_after_a_power_cut,
-        source=AsyncSource,
+        source=CommandSource,
         shows="== [True, True]",
     ),
     Planted(
@@ -191,7 +216,7 @@ CATALOGUE = (
         bug="neither the start nor the end is durable",
         edits=without(step.lifecycle, "not careful(step, started)", "False"),
         row=rows.test_a_step_that_is_told_to_be_done_is_on_record_after_a_power_cut,
-        source=AsyncSource,
+        source=CommandSource,
         shows="[False, False] == [True, True]",
     ),
     Planted(
@@ -261,7 +286,7 @@ CATALOGUE = (
     Planted(
         bug="a step that ended well has removed the log",
         edits=without(step.record_end, "guard_after_act(run, step.id)"),
-        row=rows.test_a_step_that_removes_the_log_ends_the_session_as_lost,
+        row=rows.test_a_step_with_a_retry_that_removes_the_log_ends_the_session_as_lost,
         source=AsyncSource,
         shows="== 20",
     ),
@@ -336,15 +361,33 @@ CATALOGUE = (
         shows="0 == 19",
     ),
     Planted(
+        bug="a task performs a plain act twice",
+        edits=without(
+            plain_calls.perform_plain_async,
+            "value = await function(*args, **kwargs)",
+            "value = (await function(*args, **kwargs), await function(*args, **kwargs))[1]",
+        ),
+        row=rows.test_no_step_is_skipped,
+        source=AsyncSource,
+        shows="== ['one', 'two', 'three']",
+    ),
+    Planted(
+        bug="a plain task acts on a broken lock",
+        edits=without(plain_step.confirm_start_async, "guard_before_act(run)"),
+        row=rows.test_an_owner_whose_lock_was_broken_does_not_act,
+        source=AsyncSource,
+        shows="['one', 'two'] == ['one']",
+    ),
+    Planted(
         bug="a task performs the act twice",
         edits=without(
             step.perform_async,
             "if isinstance(wanted, float) else act(wanted))",
             "if isinstance(wanted, float) else act(wanted)); isinstance(wanted, float) or await act(wanted)",
         ),
-        row=rows.test_no_step_is_skipped,
+        row=rows.test_attempts_are_counted_over_kills,
         source=AsyncSource,
-        shows="== ['one', 'two', 'three']",
+        shows="8 == 4",
     ),
     # The end.
     Planted(

@@ -229,6 +229,14 @@ def test_a_step_that_removes_the_log_ends_the_session_as_lost(source: Source) ->
     assert source.effects() == ["clean"]
 
 
+@every_source("retry")
+def test_a_step_with_a_retry_that_removes_the_log_ends_the_session_as_lost(source: Source) -> None:
+    """Of a program's step something is declared: it is not a plain one."""
+    clean = Step(name="clean", line=f"{note('clean')}; rm -rf .agent", idempotent=True, retry=(2, 1.0))
+    assert source.run(clean, Step(name="pay", line=note("pay"))) == 20
+    assert source.effects() == ["clean"]
+
+
 @every_source("failure ends")
 def test_a_failing_step_that_removes_the_log_ends_the_session_as_lost(source: Source) -> None:
     steps = Step(name="clean", line=f"{note('clean')}; rm -rf .agent; exit 3"), Step(name="pay", line=note("pay"))

@@ -31,8 +31,12 @@ NO_BUG = {
 }
 NO_BUG_OF_PLAIN = {"plain_steps_of": "whether a start is durable says careful, where a bug is planted"}
 NO_BUG_OF_PLAIN_CALLS = {
+    "append_start": "it gathers what append_start of the engine records, where bugs are planted",
     "append_end": "it waits for append_end of the engine, where bugs are planted",
     "conclude": "it hands the outcome to the lifecycle",
+    "conclude_async": "it hands the outcome to the lifecycle",
+    "begun_at": "only data",
+    "inside": "only data",
 }
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from acode import lock as locks
 from acode.engine import notices
+from acode.engine.async_commits import settle_async
 from acode.engine.held_session import Held, Recorded
 from acode.engine.step import careful, guard_after_act, guard_before_act, start_of, withdraw
 from acode.events import types as ev
@@ -39,10 +40,18 @@ def plain_steps_of(run: Held) -> PlainSteps | None:
 
 
 def append_start(
-    run: Held, step: str, function: str, asked: ev.Asked, shown: str, *, idempotent: bool, durable: bool
+    run: Held,
+    step: str,
+    function: str,
+    asked: ev.Asked,
+    shown: str,
+    *,
+    idempotent: bool,
+    durable: bool,
+    together: bool = False,
 ) -> tuple[ev.StepStarted, Recorded] | None:
     """Append the start; the caller has the turn, and has found nothing on record of the step. Nobody acts on it yet.
-    None: the session has to be woken first."""
+    None: the session has to be woken first. `together`: it is committed with what other tasks record."""
     session = run.journal.session
     if session.state is not State.EXECUTING:
         return None
@@ -61,7 +70,7 @@ def append_start(
         shown=shown,
     )
     short = short_start(started, asked, function, session.boot_id, bytes.fromhex(asked.arguments))
-    (envelope,) = run.journal.append(started, durable=durable, wait=False, short=short)
+    (envelope,) = run.journal.append(started, durable=durable, wait=False, short=short, together=together)
     return started, Recorded(envelope.seq, durable)
 
 
@@ -76,7 +85,19 @@ def confirm_start(run: Held, started: ev.StepStarted, record: Recorded) -> None:
     guard_before_act(run)
 
 
-def append_end(run: Held, started: ev.StepStarted, done: Done, took_ms: int, *, durable: bool) -> Recorded | None:
+async def confirm_start_async(run: Held, started: ev.StepStarted, record: Recorded) -> None:
+    """The same for a task of an event loop. It may be cancelled while it waits."""
+    try:
+        await settle_async(run, record)
+    except BaseException:
+        withdraw(run, started)
+        raise
+    guard_before_act(run)
+
+
+def append_end(
+    run: Held, started: ev.StepStarted, done: Done, took_ms: int, *, durable: bool, together: bool = False
+) -> Recorded | None:
     """Append the completion; the caller has the turn. None: there is more to record than a result in its row."""
     step, session = started.step, run.journal.session
     guard_after_act(run, step)
@@ -95,6 +116,6 @@ def append_end(run: Held, started: ev.StepStarted, done: Done, took_ms: int, *, 
         result=done.result,
     )
     short = short_end(completed, session.seq + 1)
-    (envelope,) = run.journal.append(completed, durable=durable, wait=False, short=short)
+    (envelope,) = run.journal.append(completed, durable=durable, wait=False, short=short, together=together)
     run.executed += 1
     return Recorded(envelope.seq, durable)

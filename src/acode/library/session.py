@@ -39,7 +39,7 @@ from acode.library.declarations import (
     how,
     refuse_generator,
 )
-from acode.library.plain_calls import perform_plain
+from acode.library.plain_calls import perform_plain, perform_plain_async
 from acode.library.step_identity import CURRENT, Current, Scope, Taken, name_from
 from acode.library.step_requests import StepRequests
 from acode.steps.declared_secrets import declared_values
@@ -141,13 +141,14 @@ class Session:
     ) -> Any:
         """A step with its declarations in one value; what decorators use."""
         flags = function.__code__.co_flags if type(function) is FunctionType else flags_of(function)
-        if flags & CO_COROUTINE:
-            return self._do_async(name, function, args, kwargs, how)
         if flags & MAKES_GENERATOR:
             refuse_generator(name)
-        requests = self._requests
-        if requests.plain is not None and (how is PLAIN or how is REPEATABLE) and type(function) is FunctionType:
-            return perform_plain(self, name, function, args, kwargs, how=how, plain=requests.plain)
+        plain = self._requests.plain
+        if plain is not None and (how is PLAIN or how is REPEATABLE) and type(function) is FunctionType:
+            perform_one = perform_plain_async if flags & CO_COROUTINE else perform_plain
+            return perform_one(self, name, function, args, kwargs, how=how, plain=plain)
+        if flags & CO_COROUTINE:
+            return self._do_async_at_length(name, function, args, kwargs, how)
         return self._do_at_length(name, function, args, kwargs, how)
 
     def _do_at_length(
@@ -179,10 +180,17 @@ class Session:
             requests.conclude(begun, performed)
         return begun.result
 
-    async def _do_async(
-        self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], how: How
+    async def _do_async_at_length(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        how: How,
+        *,
+        taken: Taken | None = None,
     ) -> Any:
-        begun = self._ask_call(name, function, args, kwargs, how)
+        begun = self._ask_call(name, function, args, kwargs, how, taken=taken)
         if begun.found:
             return begun.result
         requests = self._requests

@@ -164,11 +164,13 @@ class Journal:
         blobs: Mapping[str, Blob] | None = None,
         wait: bool = True,
         short: Short | None = None,
+        together: bool = False,
     ) -> list[Envelope]:
         """All events in one transaction. `durable` False: safe from kill -9 now, from power loss with the next one.
 
         `wait` False: they are written with whatever else waits, and nothing may rest on them before `settle`.
-        `short`: the stored form of the one event, of a plain step, that was given.
+        `short`: the stored form of the one event, of a plain step, that was given. It is committed at once, because
+        most such steps come alone, unless somebody syncs, or `together` says that others come with it.
         """
         with self.turn:
             if self._dead:
@@ -176,7 +178,8 @@ class Journal:
             self._dead = True  # until it has succeeded: an error anywhere in between leaves memory ahead of the log
             try:
                 if short is not None:
-                    envelopes = [self._append_plain(events[0], short, full=durable and not self._store.wal.usable)]
+                    full = durable and not self._store.wal.usable
+                    envelopes = [self._append_plain(events[0], short, full=full, together=together)]
                 else:
                     envelopes = self._prepare(events, actor, blobs)
                     if wait or self._begun:
@@ -428,7 +431,7 @@ class Journal:
             self._note_standing()
         return envelopes
 
-    def _append_plain(self, event: ev.Known, short: Short, *, full: bool) -> Envelope:
+    def _append_plain(self, event: ev.Known, short: Short, *, full: bool, together: bool) -> Envelope:
         """The same for the start or the completion of a plain step, which nothing accompanies: fold, seal and, unless
         somebody syncs, commit it. In one piece: this runs twice in each step, and behind a sync the caches are cold."""
         assert isinstance(event, (ev.StepStarted, ev.StepCompleted))
@@ -443,13 +446,14 @@ class Journal:
         self._bytes_since_snapshot += size
         row = (self._base + seq, session_id, seq, body.decode(), head)
         due = self._tail.add(event, seq, size, len(session.in_flight)) and self._keeps_checkpoints
-        if due or self._rows or self._syncing or session.state is not self._noted_as or self._needs_transaction():
+        waits = together or self._syncing
+        if waits or due or self._rows or session.state is not self._noted_as or self._needs_transaction():
             self._rows.append((INSERT_EVENT, row))
             if due:
                 self._checkpoint_for = event
             if session.state is not self._noted_as:
                 self._note_standing()
-            if self._begun or not self._syncing:  # there is nothing to wait for
+            if self._begun or not waits:
                 self._commit(full=full)
         else:
             self._insert_alone(row, full=full)
