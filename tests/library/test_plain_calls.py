@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import re
 import tempfile
@@ -81,6 +82,26 @@ def perform(session: acode.Session, call: Call) -> str:
     return repr(value)
 
 
+async def perform_in_loop(session: acode.Session, call: Call) -> str:
+    """The same with a coroutine function, in a task of an event loop."""
+
+    async def function(*args: Any, **kwargs: Any) -> Any:
+        for one in call.inner:
+            await perform_in_loop(session, one)
+        await asyncio.sleep(0)
+        if call.fails:
+            raise ValueError(f"no {call.name}: {SECRETS[0]}")
+        return call.result
+
+    how = sessions.REPEATABLE if call.idempotent else sessions.PLAIN
+    try:
+        value = await session.do(call.name, function, call.args, call.kwargs, how)
+    except (ValueError, NotStorable) as error:
+        return f"{type(error).__name__} {error}"
+    assert value is call.result
+    return repr(value)
+
+
 @contextmanager
 def at_length() -> Iterator[None]:
     """No step is plain."""
@@ -89,27 +110,47 @@ def at_length() -> Iterator[None]:
         yield
 
 
-def run(program: list[Call]) -> tuple[list[str], list[bytes], list[tuple[str, str, str]]]:
-    """What the program saw, its rows without what differs from run to run, and the rows of blobs."""
+Remains = tuple[list[str], list[bytes], list[tuple[str, str, str]]]
+
+
+def run(program: list[Call]) -> Remains:
     found = None
     with (
         tempfile.TemporaryDirectory() as workspace,
         suppress(Left),
         acode.session("k", workspace=workspace) as session,
     ):
-        seen = [perform(session, call) for call in program]
-        held = session._run
-        session_id, state = held.session.session_id, held.session
-        assert state == folded(held.store, session_id)
-        rows = [body for _, body, _ in held.store.rows(session_id, 0, 10_000)]
-        log, boot_id = list(log_of(held.store, session_id)), state.boot_id
-        again = [encode(envelope, first_key=envelope.key_id, boot_id=boot_id) for envelope in log[1:]]
-        assert [msgspec.json.decode(row) for row in again] == [msgspec.json.decode(row) for row in rows[1:]]
-        blobs = held.store.db.execute("SELECT sha256, purpose, coalesce(hex(data), '') FROM blobs ORDER BY 1, 2")
-        found = seen, [timeless(row) for row in rows[1:]], list(blobs)
+        found = remains(session, [perform(session, call) for call in program])
         raise Left  # a step whose result is lost may still be open
     assert found is not None
     return found
+
+
+def run_in_loop(program: list[Call]) -> Remains:
+    async def live(workspace: str) -> Remains:
+        found = None
+        with suppress(Left):
+            async with acode.session("k", workspace=workspace) as session:
+                found = remains(session, [await perform_in_loop(session, call) for call in program])
+                raise Left
+        assert found is not None
+        return found
+
+    with tempfile.TemporaryDirectory() as workspace:
+        return asyncio.run(live(workspace))
+
+
+def remains(session: acode.Session, seen: list[str]) -> Remains:
+    """What the program saw, its rows without what differs from run to run, and the rows of blobs."""
+    held = session._run
+    session_id, state = held.session.session_id, held.session
+    assert state == folded(held.store, session_id)
+    rows = [body for _, body, _ in held.store.rows(session_id, 0, 10_000)]
+    log, boot_id = list(log_of(held.store, session_id)), state.boot_id
+    again = [encode(envelope, first_key=envelope.key_id, boot_id=boot_id) for envelope in log[1:]]
+    assert [msgspec.json.decode(row) for row in again] == [msgspec.json.decode(row) for row in rows[1:]]
+    blobs = held.store.db.execute("SELECT sha256, purpose, coalesce(hex(data), '') FROM blobs ORDER BY 1, 2")
+    return seen, [timeless(row) for row in rows[1:]], list(blobs)
 
 
 def timeless(row: bytes) -> bytes:
@@ -129,6 +170,19 @@ def test_a_step_in_one_piece_leaves_the_bytes_and_the_state_of_one_at_length(pro
         in_one_piece = run(program)
         with at_length():
             assert run(program) == in_one_piece
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.lists(calls(1), min_size=1, max_size=4))
+@example([Call("pay", (1, "a"), {}, "paid", idempotent=True), Call("pay", (), {}, "x" * 70_000)])
+@example([Call("pay", (), {}, object(), idempotent=True), Call("read", (SECRETS[2],), {}, SECRETS[1])])
+@example([Call("pay", (), {}, 1, fails=True), Call("pay", (), {}, 2, inner=(Call("read", (1,), {}, b"x"),))])
+def test_so_does_a_step_of_a_coroutine_function(program: list[Call]) -> None:
+    with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ACODE_HOME", home)
+        in_one_piece = run_in_loop(program)
+        with at_length():
+            assert run_in_loop(program) == in_one_piece
 
 
 def refuse(*args: Any) -> None:
@@ -246,3 +300,25 @@ def test_a_failed_call_is_not_kept_alive(place: Place) -> None:
             assert known() is None
         finally:
             gc.enable()
+
+
+def test_steps_of_a_coroutine_function_are_performed_in_one_piece(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = list[str]()
+    right = acode.Session._do_async_at_length
+
+    async def noted(self: acode.Session, name: str, *args: Any, **named: Any) -> Any:
+        names.append(name)
+        return await right(self, name, *args, **named)
+
+    async def pay(amount: int) -> int:
+        return amount
+
+    async def live() -> list[int]:
+        async with acode.session("k") as session:
+            return await asyncio.gather(*(session.step(f"pay-{number}", pay, number) for number in range(8)))
+
+    monkeypatch.setattr(acode.Session, "_do_async_at_length", noted)
+    assert asyncio.run(live()) == [*range(8)]
+    assert names == []
