@@ -454,8 +454,9 @@ class Progress:
         step = notice.step or ""
         place = self._outline.places.get(step) if self._outline else None
         label = f"{place.name}: {self._clean(place.title)}" if place else self._titles.get(step, step)
-        room = self.screen.columns() - len("  ✓ ") - after - 2
-        return shortened(label, min(room, STEP_SHOWN_CHARS_MAX) if self.screen.lively else STEP_SHOWN_CHARS_MAX)
+        if not self.screen.lively:
+            return shortened(label, STEP_SHOWN_CHARS_MAX)
+        return shortened(label, min(self.screen.columns() - len("  ✓ ") - after - 2, STEP_SHOWN_CHARS_MAX))
 
     def title(self, step: str) -> str:
         """The step's title, redacted and printable; its id where no plan names it."""

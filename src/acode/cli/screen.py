@@ -99,7 +99,7 @@ class Screen:
     @property
     def lively(self) -> bool:
         """Whether a line of talk may be drawn over."""
-        return is_terminal(sys.stderr) and self.env.get("TERM") != "dumb" and not self.flags.quiet
+        return not self.flags.quiet and self.env.get("TERM") != "dumb" and is_terminal(sys.stderr)
 
     @property
     def can_ask(self) -> bool:
