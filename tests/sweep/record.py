@@ -40,7 +40,9 @@ def pytest_runtest_logreport(report: Any) -> None:
         for name, value in report.user_properties:
             if name == "figures":
                 figures.update(value)
-        told = {"outcome": report.outcome, "figures": figures, "failure": report.longreprtext[-FAILURE_BYTES_MAX:]}
+        notes = [value for name, value in report.user_properties if name == "note"]
+        failure = report.longreprtext[-FAILURE_BYTES_MAX:]
+        told = {"outcome": report.outcome, "figures": figures, "notes": notes, "failure": failure}
         Path(TOLD_TO).write_text(json.dumps(told), encoding="utf-8")
 
 
