@@ -348,6 +348,14 @@ def test_a_grant_stays_good_under_a_later_version() -> None:
     assert allowed_by(GATED) == "22284e4fdea8637b5e1f9731541f93fa4d6432400b149e71fff47533768f2042"
 
 
+def test_a_grant_holds_for_the_files_as_they_were_when_it_was_given() -> None:
+    now, at = session(created(GATED)), GATED.tasks[0].steps[0]
+    some, other = approval_digest(now, at, {"m.sql": "aa"}), approval_digest(now, at, {"m.sql": "bb"})
+    assert len({some, other, approval_digest(now, at)}) == 3
+    assert approval_digest(now, at, {}) == approval_digest(now, at)
+    assert some == "9e9864b587108cbbb445dc6fa53dec300ff00223bf0c5045c0cae812e6286f88", "it stands in sealed approvals"
+
+
 # What the strategy and the settings say is what happens.
 
 
@@ -369,9 +377,9 @@ def test_the_setting_for_unknown_outcomes_reaches_the_step_in_flight(retry_unkno
     assert left.needs_person is not retry_unknown
 
 
-def by_a_program(*words: Any) -> Session:
+def by_a_program(*words: Any, kind: Any = "library") -> Session:
     """A session whose steps a program asks for: there is no plan."""
-    born = ev.SessionCreated(title="Work", task="Work", kind="library", owner=OWNER, acode_version="0")
+    born = ev.SessionCreated(title="Work", task="Work", kind=kind, owner=OWNER, acode_version="0")
     planned = ev.SessionPlanned(tasks=0, steps=0, plan_digest="")
     return session(born, planned, ev.SessionExecuting(reason="run"), *words)
 
@@ -389,6 +397,14 @@ def test_of_a_programs_session_what_was_left_open_is_pending_and_nothing_is_skip
         ),
         pending=("p.4", "p.2"),
     )
+
+
+def test_of_an_agents_session_the_tasks_of_its_plan_that_are_not_done_are_pending() -> None:
+    words: list[Any] = [*did("a"), started("b"), *failed("b")]
+    tasks = [msgspec.structs.replace(word, step=word.step.removeprefix("main.")) for word in words]
+    left = going_on(msgspec.structs.replace(by_a_program(*tasks, kind="agent"), plan=THREE))
+    assert (left.skipped_tasks, left.skipped_steps) == (("a",), ("a.1", "a.2"))
+    assert left.pending == ("b", "b.1", "c.1", "c.2")
 
 
 def test_steps_that_the_plan_does_not_hold_are_named_with_the_way_out() -> None:
