@@ -36,7 +36,6 @@ NO_BUG_OF_PLAIN_CALLS = {
     "conclude": "it hands the outcome to the lifecycle",
     "conclude_async": "it hands the outcome to the lifecycle",
     "begun_at": "only data",
-    "inside": "only data",
 }
 
 

@@ -51,7 +51,8 @@ def perform_plain(
     plain_step.confirm_start(run, started, record)
     since = started, run.world.monotonic()
     failures: list[Exception] = []
-    token = CURRENT.set(Current(session, inside(taken, scope)))
+    owner = scope.owner if taken.ordered else runner()
+    token = CURRENT.set(Current(session, Scope(taken.id, certain=taken.certain, within=scope, owner=owner)))
     try:
         value = function(*args, **kwargs)
     except Exception as error:
@@ -88,7 +89,8 @@ async def perform_plain_async(
     await plain_step.confirm_start_async(run, started, record)
     since = started, run.world.monotonic()
     failures: list[Exception] = []
-    token = CURRENT.set(Current(session, inside(taken, scope)))
+    owner = scope.owner if taken.ordered else runner()
+    token = CURRENT.set(Current(session, Scope(taken.id, certain=taken.certain, within=scope, owner=owner)))
     try:
         value = await function(*args, **kwargs)
     except Exception as error:
@@ -140,12 +142,6 @@ def append_start(
             together=together,
         )
     return begun, taken, scope
-
-
-def inside(taken: Taken, scope: Scope) -> Scope:
-    """The place where the function itself asks for steps."""
-    owner = scope.owner if taken.ordered else runner()
-    return Scope(taken.id, certain=taken.certain, within=scope, owner=owner)
 
 
 def append_end(

@@ -55,6 +55,7 @@ INSERT_FINISHED = "INSERT OR REPLACE INTO finished VALUES (?, ?, ?)"
 ONE_TICK = timedelta(microseconds=1)
 
 Short = PlainStart | PlainEnd
+Plain = ev.StepStarted | ev.StepCompleted
 Execute = Callable[..., apsw.Cursor]
 Rows = tuple[str, Any]  # a statement, with the values of one row in a tuple, or those of many in a list
 Blob = tuple[str, bytes | None]  # purpose, and the bytes unless they were brought as a file already
@@ -170,7 +171,8 @@ class Journal:
 
         `wait` False: they are written with whatever else waits, and nothing may rest on them before `settle`.
         `short`: the stored form of the one event, of a plain step, that was given. It is committed at once, because
-        most such steps come alone, unless somebody syncs, or `together` says that others come with it.
+        most such steps come alone, unless it must wait for a sync while somebody syncs, or `together` says that others
+        come with it.
         """
         with self.turn:
             if self._dead:
@@ -178,8 +180,8 @@ class Journal:
             self._dead = True  # until it has succeeded: an error anywhere in between leaves memory ahead of the log
             try:
                 if short is not None:
-                    full = durable and not self._store.wal.usable
-                    envelopes = [self._append_plain(events[0], short, full=full, together=together)]
+                    event: Plain = events[0]  # type: ignore[assignment]  # nothing else has such a form
+                    envelopes = [self._append_plain(event, short, durable=durable, together=together)]
                 else:
                     envelopes = self._prepare(events, actor, blobs)
                     if wait or self._begun:
@@ -431,10 +433,9 @@ class Journal:
             self._note_standing()
         return envelopes
 
-    def _append_plain(self, event: ev.Known, short: Short, *, full: bool, together: bool) -> Envelope:
-        """The same for the start or the completion of a plain step, which nothing accompanies: fold, seal and, unless
-        somebody syncs, commit it. In one piece: this runs twice in each step, and behind a sync the caches are cold."""
-        assert isinstance(event, (ev.StepStarted, ev.StepCompleted))
+    def _append_plain(self, event: Plain, short: Short, *, durable: bool, together: bool) -> Envelope:
+        """The same for the start or the completion of a plain step, which nothing accompanies: fold, seal and commit
+        it, unless it waits. In one piece: this runs twice in each step, and behind a sync the caches are cold."""
         session, key_id = self.session, self._key_id
         at, session_id, seq = self._store.clock(), session.session_id, session.seq + 1
         if at <= session.updated_at:
@@ -446,7 +447,7 @@ class Journal:
         self._bytes_since_snapshot += size
         row = (self._base + seq, session_id, seq, body.decode(), head)
         due = self._tail.add(event, seq, size, len(session.in_flight)) and self._keeps_checkpoints
-        waits = together or self._syncing
+        waits, full = together or (durable and self._syncing), durable and not self._store.wal.usable
         if waits or due or self._rows or session.state is not self._noted_as or self._needs_transaction():
             self._rows.append((INSERT_EVENT, row))
             if due:
