@@ -49,9 +49,10 @@ from tests.builders import (
 @pytest.mark.req("FR-040b-01", "FR-040b-08", "FR-040b-15")
 def test_the_point_is_the_last_completed_event_with_its_id() -> None:
     """UT-040b-01, UT-040b-04"""
-    point = find_resume_point(session(created("a", "b", "c"), did("a", "b"), started("c")))
+    now = session(created("a", "b", "c"), did("a", "b"), started("c"))
+    point = find_resume_point(now)
     assert point is not None
-    assert (point.event_id, point.seq, point.type, point.step, point.task) == (
+    assert (now.id_of(point), point.seq, point.type, point.step, point.task) == (
         id_of(7),
         7,
         "step_completed",
