@@ -145,8 +145,11 @@ class Held:
         """Wait until what was recorded is committed, and synced if it must be. The turn is nobody's meanwhile."""
         durable = recorded.durable
         self.journal.settle(recorded.seq, durable=durable, patient=True)
-        if durable and (recorded.anchored or self._tells_what_is_durable or self._is_anchor_due()):
-            with self.turn:
+        if not durable:
+            return
+        anchored_s = self.world.monotonic() - self._anchored_at  # as in `_is_anchor_due`, without the call
+        if recorded.anchored or self._tells_what_is_durable or anchored_s >= ANCHOR_EVERY_S:
+            with self.journal.turn:
                 self.acknowledge(at_once=recorded.anchored)
 
     def _forget(self) -> None:

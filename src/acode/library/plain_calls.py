@@ -122,7 +122,8 @@ def append_start(
     run = requests.run
     arguments = digest_of_call([*args], kwargs)
     with run.journal.turn:
-        requests.at_boundary()
+        if requests.closed or requests.forked or run.world.stop.at_boundary():
+            requests.at_boundary()
         scope = requests.scope()
         if scope is not requests.top:
             requests.refuse_given_up(scope)

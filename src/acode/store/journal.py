@@ -237,7 +237,8 @@ class Journal:
         if self._checkpoint_for is not None:
             self._write_checkpoint(self._checkpoint_for)
         rows, self._rows = self._rows, []
-        if len(rows) == 1 and rows[0][0] is INSERT_EVENT and not self._needs_transaction():
+        accompanied = len(rows) != 1 or self._files or rows[0][0] is not INSERT_EVENT
+        if not (accompanied or self._begun or self._store.room.is_wanted) and self.enters_by_fence:
             self._insert_alone(rows[0][1], full=full)
         else:
             self._insert_together(rows, full=full)
@@ -245,10 +246,6 @@ class Journal:
         self.committed = Position(session.seq, self._head, session.updated_at)
         if full:
             self._note_durable(self.committed)
-
-    def _needs_transaction(self) -> bool:
-        """Whether more than its row and the fence belongs into the transaction of an event."""
-        return self._begun or not self.enters_by_fence or self._store.room.is_wanted or bool(self._files)
 
     def _insert_alone(self, row: tuple[Any, ...], *, full: bool) -> None:
         """One event that needs nothing in its transaction but the fence, as most steps record theirs: SQLite takes the
@@ -436,8 +433,8 @@ class Journal:
     def _append_plain(self, event: Plain, short: Short, *, durable: bool, together: bool) -> Envelope:
         """The same for the start or the completion of a plain step, which nothing accompanies: fold, seal and commit
         it, unless it waits. In one piece: this runs twice in each step, and behind a sync the caches are cold."""
-        session, key_id = self.session, self._key_id
-        at, session_id, seq = self._store.clock(), session.session_id, session.seq + 1
+        session, store, key_id = self.session, self._store, self._key_id
+        at, session_id, seq = store.clock(), session.session_id, session.seq + 1
         if at <= session.updated_at:
             at = session.updated_at + ONE_TICK
         advance_plain(session, event, seq, at)
@@ -447,8 +444,9 @@ class Journal:
         self._bytes_since_snapshot += size
         row = (self._base + seq, session_id, seq, body.decode(), head)
         due = self._tail.add(event, seq, size, len(session.in_flight)) and self._keeps_checkpoints
-        waits, full = together or (durable and self._syncing), durable and not self._store.wal.usable
-        if waits or due or self._rows or session.state is not self._noted_as or self._needs_transaction():
+        waits, full = together or (durable and self._syncing), durable and not store.wal.usable
+        accompanied = due or self._rows or self._files or session.state is not self._noted_as
+        if waits or accompanied or self._begun or store.room.is_wanted or not self.enters_by_fence:
             self._rows.append((INSERT_EVENT, row))
             if due:
                 self._checkpoint_for = event
