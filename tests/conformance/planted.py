@@ -288,7 +288,7 @@ CATALOGUE = (
         edits=without(step.record_end, "guard_after_act(run, step.id)"),
         row=rows.test_a_step_with_a_retry_that_removes_the_log_ends_the_session_as_lost,
         source=AsyncSource,
-        shows="clean",  # by the status, or by the step behind it
+        shows="['clean', 'pay'] == ['clean']",
     ),
     Planted(
         bug="a plain step that ended well has removed the log",

@@ -233,8 +233,9 @@ def test_a_step_that_removes_the_log_ends_the_session_as_lost(source: Source) ->
 def test_a_step_with_a_retry_that_removes_the_log_ends_the_session_as_lost(source: Source) -> None:
     """Of a program's step something is declared: it is not a plain one."""
     clean = Step(name="clean", line=f"{note('clean')}; rm -rf .agent", idempotent=True, retry=(2, 1.0))
-    assert source.run(clean, Step(name="pay", line=note("pay"))) == 20
+    status = source.run(clean, Step(name="pay", line=note("pay")))
     assert source.effects() == ["clean"]
+    assert status == 20
 
 
 @every_source("failure ends")
