@@ -7,8 +7,10 @@ import gc
 import re
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from types import MethodType
 from typing import Any
 
 import msgspec
@@ -38,6 +40,26 @@ class Left(Exception):
     """The program ends here."""
 
 
+def as_method(function: Callable[..., Any]) -> Callable[..., Any]:
+    return MethodType(lambda self, *args, **kwargs: function(*args, **kwargs), object())
+
+
+def as_object(function: Callable[..., Any]) -> Callable[..., Any]:
+    class Callable:
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+    return Callable()
+
+
+FORMS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "function": lambda function: function,
+    "method": as_method,
+    "object": as_object,
+    "partial": lambda function: partial(function, 1, of="it"),
+}
+
+
 class Call(msgspec.Struct):
     """One step of a random program; `inner`: steps that its function asks for itself."""
 
@@ -48,6 +70,7 @@ class Call(msgspec.Struct):
     fails: bool = False
     idempotent: bool = False
     inner: tuple[Call, ...] = ()
+    form: str = "function"
 
 
 def calls(depth: int) -> st.SearchStrategy[Call]:
@@ -60,6 +83,7 @@ def calls(depth: int) -> st.SearchStrategy[Call]:
         fails=st.booleans() if depth else st.just(False),
         idempotent=st.booleans(),
         inner=st.lists(calls(depth - 1), max_size=2).map(tuple) if depth else st.just(()),
+        form=st.sampled_from([*FORMS]),
     )
 
 
@@ -75,7 +99,7 @@ def perform(session: acode.Session, call: Call) -> str:
 
     how = sessions.REPEATABLE if call.idempotent else sessions.PLAIN
     try:
-        value = session.do(call.name, function, call.args, call.kwargs, how)
+        value = session.do(call.name, FORMS[call.form](function), call.args, call.kwargs, how)
     except (ValueError, NotStorable) as error:
         return f"{type(error).__name__} {error}"
     assert value is call.result
@@ -164,6 +188,7 @@ def timeless(row: bytes) -> bytes:
 @example([Call("pay", (), {}, object(), idempotent=True), Call("read", (SECRETS[2],), {}, 1)])
 @example([Call("pay", (), {}, 1, fails=True), Call("pay", (), {}, 2), Call("read", (), {}, 3)])
 @example([Call("pay", (), {}, 1, inner=(Call("read", (1,), {}, 1), Call("read", (2,), {}, b"x")))])
+@example([Call("pay", (7,), {"to": 2}, 1, form=form, fails=form == "object") for form in FORMS])
 def test_a_step_in_one_piece_leaves_the_bytes_and_the_state_of_one_at_length(program: list[Call]) -> None:
     with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
         patch.setenv("ACODE_HOME", home)
@@ -271,6 +296,9 @@ def test_most_calls_are_performed_in_one_piece(place: Place, monkeypatch: pytest
     with acode.session("k") as session:
         assert session.step("pay", lambda amount: amount, 7) == 7
         assert session.step("pay", lambda: "x" * 70_000, idempotent=True) == "x" * 70_000
+        assert session.step("join", ",".join, ["a", "b"]) == "a,b"
+        assert session.step("length", len, "abc") == 3
+        assert session.step("pay", as_method(lambda amount: amount), 8) == 8
 
 
 def test_a_session_with_steps_on_record_performs_none_in_one_piece(place: Place) -> None:

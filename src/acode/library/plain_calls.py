@@ -21,8 +21,6 @@ from acode.library.declarations import Begun, How, Work
 from acode.library.step_identity import CURRENT, Current, Scope, Taken, runner
 
 if TYPE_CHECKING:
-    from types import FunctionType
-
     from acode.engine.plain_step import PlainSteps
     from acode.library.session import Session
     from acode.library.step_requests import StepRequests
@@ -34,7 +32,7 @@ Outcome = Callable[[Begun], "Done | Failed"]
 def perform_plain(
     session: Session,
     name: str,
-    function: FunctionType,
+    function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     *,
@@ -72,7 +70,7 @@ def perform_plain(
 async def perform_plain_async(
     session: Session,
     name: str,
-    function: FunctionType,
+    function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     *,
@@ -110,7 +108,7 @@ async def perform_plain_async(
 def append_start(
     requests: StepRequests,
     name: str,
-    function: FunctionType,
+    function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     *,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import partial
 from types import FunctionType
 from typing import Any, TypeVar, TypeVarTuple, overload
 
@@ -144,7 +145,7 @@ class Session:
         if flags & MAKES_GENERATOR:
             refuse_generator(name)
         plain = self._requests.plain
-        if plain is not None and (how is PLAIN or how is REPEATABLE) and type(function) is FunctionType:
+        if plain is not None and (how is PLAIN or how is REPEATABLE) and not isinstance(function, partial):
             perform_one = perform_plain_async if flags & CO_COROUTINE else perform_plain
             return perform_one(self, name, function, args, kwargs, how=how, plain=plain)
         if flags & CO_COROUTINE:
