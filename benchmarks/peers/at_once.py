@@ -18,6 +18,7 @@ from typing import Any
 import apsw
 
 from benchmarks.peers.contenders import ROOT, Contender, interpreter, set_up
+from benchmarks.peers.crowd import FIRST_STEPS
 from benchmarks.peers.servers import NotHere
 from benchmarks.peers.speed import postgres_or_none, say
 from tests.postgres import Server
@@ -121,7 +122,7 @@ def once(shape: Shape, contender: Contender, postgres: Server | None) -> dict[st
         told = json.loads(done.stdout.splitlines()[-1])
         figures = {"steps_per_second": shape.steps / told["seconds"], "cpu_us": told["cpu_s"] * 1e6 / shape.steps}
         database = path / "workspace" / ".agent" / "workspace.db"
-        return figures | ({"bytes": bytes_of(database) / shape.steps} if database.exists() else {})
+        return figures | ({"bytes": bytes_of(database) / (FIRST_STEPS + shape.steps)} if database.exists() else {})
 
 
 def bytes_of(database: Path) -> int:
