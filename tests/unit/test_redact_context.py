@@ -143,3 +143,20 @@ def test_a_value_without_quotes_ends_where_its_rule_says_wherever_it_is_entered(
         end = end_of_unquoted(rules(), line, start)
         assert end == (found.end() if found else start)
         assert all(end_of_unquoted(rules(), line, inside) == end for inside in range(start, end))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rotate-secrets.yml:8:21: tasks[0].steps[0].timeout: expected a number",
+        "src/token.c:118:25: error: expected ';'",
+        "password.py:12:5: F401 unused import",
+    ],
+)
+def test_a_line_and_a_column_of_a_file_with_a_telling_name_stay(line: str) -> None:
+    assert PLAIN.text(line) == WITHOUT_RE2.text(line) == line
+
+
+@pytest.mark.parametrize("line", ["token.yml:hunter2:5x", "db.password:8123:4567", "token.txt: 8123:4567a"])
+def test_what_only_begins_like_a_line_and_a_column_is_masked(line: str) -> None:
+    assert "***" in PLAIN.text(line)

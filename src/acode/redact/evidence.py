@@ -153,6 +153,8 @@ def _in_context(rules: Rules, line: bytes) -> Iterator[Span]:
         value = _without_closers(whole)
         if weak and re.fullmatch(rb"[\d.,/:%]+[a-z]{0,2}", value):
             continue  # `first_pass: 12/20` is a result
+        if _is_position(match.group(2), match.group(3), value):
+            continue
         at_end = start + len(value) >= written
         if _is_unquoted_secret(rules, value, name, match.group(3), at_end=at_end):
             # Judged by its first 8 KiB, lest a hostile line take forever; masked to its end.
@@ -170,6 +172,12 @@ def _is_harmless_name(ending: bytes) -> bool:
     """`token_count`, `passwordless`, `Token.Name`: named after a secret, but not the name of one."""
     words = re.findall(rb"[A-Z]?[a-z]+|[A-Z]+|\d+", ending)
     return bool(words) and (words[-1].lower() in _HARMLESS_ENDINGS or (ending[:1] == b"." and ending[1:2].isupper()))
+
+
+def _is_position(ending: bytes, separator: bytes, value: bytes) -> bool:
+    """`token.c:12:5`, `rotate-secrets.yml:3:14`: a line and a column of a file, as compilers and acode name them."""
+    extension = re.search(rb"\.[A-Za-z][A-Za-z0-9]{0,7}$", ending)
+    return extension is not None and separator == b":" and re.fullmatch(rb"\d{1,7}:\d{1,5}", value) is not None
 
 
 def _names_a_variable(name: bytes, separator: bytes, quote: bytes | None) -> bool:
