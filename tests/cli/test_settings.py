@@ -203,3 +203,23 @@ def test_an_unknown_shell_is_a_usage_error_with_the_known_ones(acode: Acode) -> 
     ended = acode("completion", "cmd")
     assert ended.exit_code == 2
     assert "bash" in ended.stderr
+
+
+@pytest.mark.parametrize("name", ["ACODE_HOME", "XDG_STATE_HOME", "HOME"])
+def test_a_file_in_the_place_of_the_state_directory_is_an_error_with_a_way_out(
+    acode: Acode, workspace: Path, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    env = {"HOME": str(tmp_path), "ACODE_HOME": "", "XDG_STATE_HOME": "", name: str(tmp_path / "file")}
+    refused = acode("run", save(workspace, THREE_TASKS), env=env)
+    assert refused.exit_code == 3 and "expected a directory for keys and anchors" in refused.stderr
+    assert "set ACODE_HOME" in refused.stderr and not (workspace / ".agent").exists()
+
+
+def test_telemetry_is_a_section_without_settings(acode: Acode, workspace: Path) -> None:
+    for text in ("telemetry: {}\n", "telemetry:\n"):
+        configure(workspace, text)
+        assert acode("config", "check").exit_code == 0, text
+    configure(workspace, "telemetry: {url: x}\n")
+    refused = acode("config", "check")
+    assert refused.exit_code == 3 and 'telemetry: unknown key "url"' in refused.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from acode.config.rules import DRIVER_NAMES, DRIVERS, RULES, TIMEOUT_S_MAX, arguments, texts
+from acode.config.rules import DRIVER_NAMES, DRIVERS, RULES, TELEMETRY, TIMEOUT_S_MAX, arguments, texts
 from acode.config.settings import DRIVING_AGENTS, Driver
 from acode.errors import BadConfig
 from acode.workspacepath import Outside, inside_workspace
@@ -55,7 +55,9 @@ def _read_section(node: Node, prefix: str, found: dict[str, Entry]) -> None:
 
 
 def names_below(prefix: str) -> tuple[str, ...]:
-    below = (key.removeprefix(prefix).partition(".")[0] for key in (*RULES, DRIVERS) if key.startswith(prefix))
+    below = (
+        key.removeprefix(prefix).partition(".")[0] for key in (*RULES, DRIVERS, TELEMETRY) if key.startswith(prefix)
+    )
     return tuple(dict.fromkeys(below))
 
 

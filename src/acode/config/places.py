@@ -7,6 +7,7 @@ XDG rules say to ignore one, and for `ACODE_HOME` it is an error.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,10 @@ CONFIG_NAME = "config.yml"
 
 
 def state_dir(env: Mapping[str, str]) -> Path:
+    return _directory(_state_dir(env))
+
+
+def _state_dir(env: Mapping[str, str]) -> Path:
     if moved := _moved(env):
         return moved
     if sys.platform == "win32" or sys.platform == "darwin":
@@ -51,6 +56,21 @@ def _moved(env: Mapping[str, str]) -> Path | None:
             hint="A relative one would name another place in every directory.",
         )
     return Path(text)
+
+
+def _directory(path: Path) -> Path:
+    """A place that can be made or is there. Under a file, as with HOME=/dev/null, nothing could ever be kept."""
+    try:
+        if stat.S_ISDIR(os.stat(path).st_mode):
+            return path
+    except NotADirectoryError:
+        pass
+    except OSError:  # not there yet, or its user refuses it: its first use tells
+        return path
+    raise BadConfig(
+        f"{path}: expected a directory for keys and anchors, found a file in its place",
+        hint="Move the file aside, or set ACODE_HOME to a directory of yours.",
+    )
 
 
 def _xdg(env: Mapping[str, str], name: str, below_home: str) -> Path:

@@ -313,4 +313,5 @@ RULES: Mapping[str, Rule] = {
 }
 
 DRIVERS = "drivers"
+TELEMETRY = "telemetry"  # a section without settings: OTEL_* of the environment decide
 DRIVER_NAMES = ("arc", "agent-memory")
