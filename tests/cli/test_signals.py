@@ -48,6 +48,18 @@ def test_the_second_ctrl_c_stops_the_command(acode: Acode, workspace: Path) -> N
     assert (found["scenario"], found["in_flight"][0]["step"]) == ("user_interrupt", "work.slow")
 
 
+@pytest.mark.parametrize("declared", ["", "idempotent: true", "probe: test -f never.txt"])
+def test_the_last_line_of_a_stopped_run_names_the_same_next_action_as_its_status(
+    acode: Acode, workspace: Path, declared: str
+) -> None:
+    running = acode.process("run", save(workspace, slow(declared)), "--json", "--on-signal", "stop")
+    running.wait_for_line("under way")
+    running.signal(signal.SIGTERM)
+    last = running.finish().lines[-1]["data"]["next_action"]
+    assert last == acode("explain", "--json").json["next_action"]
+    assert last.startswith("acode resume " if declared else "acode session resolve ")
+
+
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
 @pytest.mark.parametrize("command", ["run", "resume", "supervise"])
 def test_a_signal_stops_the_command_at_once_where_it_is_wanted(

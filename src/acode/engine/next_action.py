@@ -99,9 +99,19 @@ def plan_name(session: Session) -> str:
 
 def left_open(session: Session, error: AcodeError | None, *, retries_unknown: bool) -> str | None:
     """The step whose outcome a person must state before the session can continue."""
+    if error is None:
+        return None if retries_unknown else _stopped(session)
     step = error.details.get("step") if isinstance(error, OutcomeUnknown | StepTimeout) else None
     if step is None or step not in session.in_flight:
         return None
     if isinstance(error, StepTimeout) and (retries_unknown or repeatable(step_named(session, step))):
         return None
     return str(step)
+
+
+def _stopped(session: Session) -> str | None:
+    """The first step whose command was stopped by a pause, and which nothing can settle without a person."""
+    stopped = {step for step, flight in session.in_flight.items() if flight.stopped is not None}
+    if not stopped or session.steps_from.asked:  # its program or model asks for it again, or is told
+        return None
+    return next((step.id for step in session.steps() if step.id in stopped and not repeatable(step)), None)
