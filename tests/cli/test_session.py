@@ -287,3 +287,9 @@ def test_what_changes_a_session_wants_its_id(acode: Acode, paused: str, command:
     ended = acode("session", command, "--json")
     assert (ended.exit_code, ended.json["error"]["code"]) == (2, "ACODE-CLI-001")
     assert types(acode) == before
+
+
+def test_pausing_a_session_that_has_ended_names_what_to_do_next(acode: Acode, paused: str, workspace: Path) -> None:
+    assert acode("session", "cancel", paused).exit_code == 0
+    refused = acode("session", "pause", paused, "--json")
+    assert refused.exit_code == 15 and "acode run --new" in refused.json["error"]["hint"]

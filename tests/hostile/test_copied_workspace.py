@@ -89,6 +89,39 @@ def test_no_command_appends_in_a_copy_while_the_original_has_the_session(
     assert at(acode, copy, name, session_id).exit_code == 20, "and when it has ended, the copy still does not"
 
 
+@pytest.mark.parametrize("words", [("status",), ("explain",), ("resume", "--dry-run")], ids=" ".join)
+def test_a_preview_in_a_copy_tells_that_it_is_only_a_copy(
+    acode: Acode, workspace: Path, tmp_path: Path, session_id: str, words: tuple[str, ...]
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(workspace, copy)
+    shown = acode("-C", copy, *words, session_id)
+    assert shown.exit_code == 0 and f"this workspace is a copy of {workspace}" in shown.stderr
+    assert "is a copy" not in acode(*words, session_id).stderr
+
+
+def test_verify_does_not_call_a_copy_damaged_and_names_the_way_out(
+    acode: Acode, workspace: Path, tmp_path: Path, session_id: str
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(workspace, copy)
+    verdict = acode("-C", copy, "session", "verify", session_id)
+    assert (verdict.exit_code, "is only a copy" in verdict.stdout, "damaged" in verdict.stdout) == (20, True, False)
+    assert "session repair" not in verdict.stderr, "it would find nothing to repair"
+    assert f"acode -C {workspace} resume {session_id[-8:]}" in verdict.stderr
+
+
+def test_verify_after_a_restored_backup_names_the_repair_that_accepts_it(
+    acode: Acode, workspace: Path, tmp_path: Path, session_id: str
+) -> None:
+    shutil.copytree(workspace / ".agent", tmp_path / "backup")
+    assert acode("session", "approve", session_id).exit_code == 0
+    shutil.rmtree(workspace / ".agent")
+    shutil.copytree(tmp_path / "backup", workspace / ".agent")
+    verdict = acode("session", "verify", session_id)
+    assert verdict.exit_code == 20 and "acode session repair --accept-rollback" in verdict.stderr
+
+
 def test_a_moved_workspace_goes_on_and_its_anchor_follows(
     acode: Acode, workspace: Path, tmp_path: Path, home: Path, session_id: str
 ) -> None:

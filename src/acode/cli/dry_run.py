@@ -32,6 +32,8 @@ def show(world: World, screen: Screen, name: str, options: Options, *, full: boo
     if screen.flags.json:
         screen.document(as_json(found, full=full))
         return 0
+    for warning in found.warnings:
+        screen.warn(one_line(warning))
     for line in lines(world, screen, found):
         screen.data(line)
     return 0

@@ -74,6 +74,8 @@ def command(flags: Flags, *, session: str | None, full: bool) -> int:
     if flags.json:
         screen.document(as_json(found, full=full))
         return 0
+    for warning in found.warnings:
+        screen.warn(one_line(warning))
     for line in Explanation(world, screen, found).lines():
         screen.data(line)
     return 0

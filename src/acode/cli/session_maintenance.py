@@ -27,7 +27,7 @@ from acode.engine.preview import verify
 from acode.engine.repair import Repaired, repair
 from acode.engine.workspace_store import opened
 from acode.engine.world import World, short
-from acode.errors import AcodeError, BlobDamaged, InputRequired, Interrupted, NotWritable, Usage
+from acode.errors import AcodeError, BlobDamaged, CopiedWorkspace, InputRequired, Interrupted, NotWritable, Usage
 from acode.hints import Hint
 from acode.log_file import log_of
 from acode.state import TERMINAL
@@ -91,7 +91,7 @@ def show_verdict(screen: Screen, session_id: str, found: Verified, *, bundle: bo
     numbers = f"{count(found.events, 'event')}, {count(found.checkpoints, 'checkpoint')}, {count(found.blobs, 'blob')}"
     sign = screen.paint_data("✗", "bad") if found.problems else screen.paint_data("✓", "good")
     what = "The bundle of session" if bundle else "Session"
-    screen.data(f"{sign} {what} {name} {'is damaged' if found.problems else 'is whole'}: {numbers}")
+    screen.data(f"{sign} {what} {name} {standing(found)}: {numbers}")
     for problem in found.problems:
         where = f"event {problem.seq}: " if problem.seq is not None else ""
         screen.data(f"  {problem.code} {where}{one_line(problem.message)}")
@@ -99,10 +99,19 @@ def show_verdict(screen: Screen, session_id: str, found: Verified, *, bundle: bo
         screen.data(f"  set aside by a repair: event {problem.seq}: {one_line(problem.message)}")
     if bundle or not found.problems:
         return
-    if all(problem.code == BlobDamaged.code for problem in found.problems):  # which no repair makes again
+    if way_out := next((problem.hint for problem in found.problems if problem.hint), ""):
+        screen.insist(f"hint: {one_line(way_out)}")
+    elif all(problem.code == BlobDamaged.code for problem in found.problems):  # which no repair makes again
         screen.insist(f"hint: {BYTES_ARE_GONE}")
     else:
         screen.insist(f"hint: repair it, audited: acode session repair {name}")
+
+
+def standing(found: Verified) -> str:
+    """The log of a copy is whole: it is only not the one that is continued."""
+    if not found.problems:
+        return "is whole"
+    return "is only a copy" if all(one.code == CopiedWorkspace.code for one in found.problems) else "is damaged"
 
 
 def named(world: World, screen: Screen, text: str | None) -> str:

@@ -39,6 +39,8 @@ def command(flags: Flags, *, session: str | None) -> int:
     if flags.json:
         screen.document(as_json(found))
         return 0
+    for warning in found.warnings:
+        screen.warn(one_line(warning))
     for line in lines(world, screen, found):
         screen.data(line)
     return 0

@@ -22,7 +22,7 @@ from acode.engine.session_place import refuse_copy
 from acode.engine.survey import Survey, missing_artifacts, survey
 from acode.engine.workspace_store import opened, resolve_id
 from acode.engine.world import Options, World, begin_again, short
-from acode.errors import AcodeError
+from acode.errors import AcodeError, CopiedWorkspace, LogRolledBack
 from acode.events import Envelope
 from acode.lock import Seen
 from acode.policy import Decision, Facts, Reason, decide
@@ -136,7 +136,9 @@ def verify(world: World, text: str) -> tuple[str, Verified]:
                 load_verified(world, store, session_id)
                 refuse_copy(world, session_id)
             except AcodeError as error:
-                problems.append(Problem(code=error.code, seq=error.details.get("seq"), message=error.message))
+                way_out = error.hint if isinstance(error, CopiedWorkspace | LogRolledBack) else ""
+                seq = error.details.get("seq")
+                problems.append(Problem(code=error.code, seq=seq, message=error.message, hint=way_out))
         return session_id, msgspec.structs.replace(verified, problems=tuple(problems))
 
 

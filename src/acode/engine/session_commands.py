@@ -16,7 +16,7 @@ from acode import lock as locks
 from acode.engine.break_lock import break_lock
 from acode.engine.gate import Answer, answer_event, gate_of
 from acode.engine.grants import Allowed
-from acode.engine.held_session import Held, held
+from acode.engine.held_session import Held, created_by, ended, held
 from acode.engine.lease_state import is_anothers
 from acode.engine.next_action import session_hint
 from acode.engine.rollback import let_be_done
@@ -26,7 +26,7 @@ from acode.engine.survey import failed_steps, look_at, step_named
 from acode.engine.undo_command import answer_undo, is_being_undone
 from acode.engine.workspace_store import opened, resolve_id
 from acode.engine.world import World, short
-from acode.errors import AcodeError, CannotContinue, SessionLocked, Stale, StepStillRunning, TerminalState, Usage
+from acode.errors import AcodeError, CannotContinue, SessionLocked, Stale, StepStillRunning, Usage
 from acode.events import types as ev
 from acode.events.definition import Approve, Step
 from acode.hints import Command, Hint
@@ -180,10 +180,11 @@ def pause(world: World, text: str) -> tuple[Session, int | None]:
     with opened(world, look_only=True) as store:
         session_id = resolve_id(world, store, text)
         session, _ = store.peek(session_id)
+        if session.terminal:
+            session.created = created_by(store, session)  # it says how more of its kind is begun
+            raise ended(session, "pause")
         generation = store.generation(session_id)
         seen = locks.look(world.agent_dir / "locks", session_id, generation)
-    if session.terminal:
-        raise TerminalState(f"session {short(session_id)} has ended: {session.state}")
     if session.performer is not None and is_at_work(session):  # it holds no lock, and takes no request
         agent = f"{session.performer.name}, pid {session.performer.pid}"
         raise SessionLocked(

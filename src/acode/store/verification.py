@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from acode.store.store import Store
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: str
     seq: int | None
     message: str
+    hint: str = ""  # where the way out is another one than a repair
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
