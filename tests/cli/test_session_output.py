@@ -170,6 +170,14 @@ def test_a_session_that_nobody_runs_is_told_at_once(acode: Acode, ended: str) ->
     assert [one["event"] for one in seen] == ["session_start", "session_end"]
 
 
+@pytest.mark.parametrize("step", ["approve: go on?", "run: exit 3", "{run: sleep 60, timeout: 0.2}"])
+def test_the_watch_ends_with_the_reason_that_the_run_gave(acode: Acode, workspace: Path, step: str) -> None:
+    ran = acode("run", save(workspace, f"title: t\ntasks:\n  - id: a\n    steps:\n      - {step}\n"), "--json")
+    told, seen = ran.lines[-1]["data"], acode("session", "watch", only_session(acode), "--json").lines[-1]["data"]
+    facts = ("state", "exit_code", "reason_code", "next_action")
+    assert {name: seen[name] for name in facts} == {name: told[name] for name in facts}
+
+
 def test_ctrl_c_ends_the_watching_and_not_the_session(acode: Acode, workspace: Path, terminal: Terminal) -> None:
     running = acode.process("run", save(workspace, SLOW), "--json")
     running.wait_for_line('"step_output"')

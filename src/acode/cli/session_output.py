@@ -40,6 +40,15 @@ STEP = click.argument("step", metavar="[STEP]", required=False, shell_complete=b
 
 # How `run` and `resume` end when a session pauses for this reason.
 EXIT_OF_PAUSE = {"user": 130, "signal": 143, "denied": 12, "outcome_unknown": 19, "environment": 17, "lease_lost": 16}
+REASON_OF_PAUSE = {  # as the run that was paused names it
+    "user": "paused_by_user",
+    "signal": "paused_by_user",
+    "drained": "paused_by_user",
+    "denied": "approval_denied",
+    "timeout": "step_failed",
+    "outcome_unknown": "resume_non_idempotent_step",
+    "environment": "post_resume_validation_failed",
+}
 EXIT_OF_STATE = {State.COMPLETED: 0, State.FAILED: 1, State.CANCELLED: 15, State.AWAITING_APPROVAL: 10}
 
 
@@ -263,11 +272,20 @@ def last_words(world: World, screen: Screen, lines: JsonLines | None, session_id
         at=world.clock(),
         state=str(session.state),
         exit_code=exit_of(found),
-        reason_code=session.pause.reason if session.pause is not None else str(session.state).lower(),
+        reason_code=reason_of(session),
         executed_steps=executed,
         next_action=following,
     )
     return 0
+
+
+def reason_of(session: Session) -> str:
+    """The reason that the process which ran it has given in its own last line."""
+    if session.state is State.AWAITING_APPROVAL:
+        return "approval_required"
+    if session.pause is not None:
+        return REASON_OF_PAUSE.get(session.pause.reason, session.pause.reason)
+    return str(session.state).lower()
 
 
 def exit_of(found: Preview) -> int | None:
