@@ -5,6 +5,7 @@ has led here.
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
@@ -187,3 +188,11 @@ def test_strange_addresses_are_answered_and_never_crash(served: Served) -> None:
         "/static/..%2fserver.py",
     ):
         assert served.request("GET", path, Cookie=cookie)[0] in (200, 404), path
+
+
+def test_ctrl_c_ends_the_page_without_an_error(acode: Acode) -> None:
+    serving = acode.process("ui", "--no-open")
+    serving.wait_for_line("Stop it with Ctrl\\+C")
+    serving.signal(signal.SIGINT)
+    ended = serving.finish()
+    assert ended.exit_code == 130 and "error" not in ended.stderr

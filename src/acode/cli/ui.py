@@ -59,7 +59,10 @@ def command(flags: Flags, *, port: int, no_open: bool, read_only: bool) -> int:
         screen.line("The address opens the page once. Stop it with Ctrl+C.")
     if not no_open:
         click.launch(address)
-    serve(server, listening)
+    try:
+        serve(server, listening)
+    except KeyboardInterrupt:  # how a person stops it; its connections are closed
+        return 130
     return 0
 
 
