@@ -125,11 +125,26 @@ def test_a_corrupt_checkpoint_names_its_newest_readable_backup_and_a_fresh_start
 
 
 @pytest.mark.req("ARC-RESUME-02")
-@pytest.mark.parametrize("data", [b"", b"[]", b'{"a": NaN}', b'{"id": 1, "id": 2}', b'{"a": "\\ud800"}', b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"[]", b'{"a": NaN}', b'{"id": 1, "id": 2}', b'{"a": "\\ud800"}', b"\xff\xfe"),
+        *(b"{}", b'{"phases": []}', b'{"phases": {}, "schema_version": "old"}'),
+    ],
+)
 def test_every_kind_of_damage_is_the_same_named_error(workspace: Path, data: bytes) -> None:
     with pytest.raises(ForeignUnreadable) as refused:
         read(put_run(workspace, data))
-    assert refused.value.details["backup"] is None
+    assert refused.value.details["backup"] is None and "afresh" in refused.value.hint
+
+
+def test_a_backup_that_holds_no_phases_is_not_offered(workspace: Path) -> None:
+    path = put_run(workspace, b"{}")
+    put(path.parent, "checkpoint.json.bak.100", json.dumps(arc()))
+    put(path.parent, "checkpoint.json.bak.200", "{}")
+    with pytest.raises(ForeignUnreadable, match="no phases") as refused:
+        read(path)
+    assert refused.value.details["backup"].endswith("checkpoint.json.bak.100")
 
 
 def test_a_checkpoint_behind_a_link_is_not_read(workspace: Path) -> None:

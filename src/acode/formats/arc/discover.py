@@ -159,7 +159,9 @@ def read(path: Path) -> Checkpoint:
 def _read_file(root: Path, relative: str) -> Checkpoint:
     with disk.parent_of(root, relative) as (holder, name):
         data, status = disk.read_bounded(holder, name, CHECKPOINT_BYTES_MAX)
-    return Checkpoint(root=root, relative=relative, raw=decode(data, name=relative), mtime=status.st_mtime)
+    raw = decode(data, name=relative)
+    migrate(raw)  # without phases or a version it is as unreadable as torn JSON, also in a backup
+    return Checkpoint(root=root, relative=relative, raw=raw, mtime=status.st_mtime)
 
 
 def _backup_hint(root: Path, relative: str) -> dict[str, Any]:
