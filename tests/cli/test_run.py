@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.plans import GATE, THREE_TASKS, save
+from tests.disks import on_a_small_disk
 from tests.driver import Acode
 
 ENVELOPE = ["event", "at", "session_id", "seq", "task", "step", "data"]
@@ -188,3 +189,13 @@ def test_a_retried_step_says_so(acode: Acode, workspace: Path) -> None:
 def test_an_undeclared_command_is_announced_before_it_runs(acode: Acode, workspace: Path) -> None:
     ended = acode("run", save(workspace, "tasks: [{title: T, steps: [{run: echo it runs}]}]\n"))
     assert ended.stderr.index("note on t.1: no probe, no outputs, not idempotent") < ended.stderr.index("│ it runs")
+
+
+def test_a_run_that_fills_the_disk_names_one_command_that_continues_it(acode: Acode, tmp_path: Path) -> None:
+    def work(place: Path) -> None:
+        plan = "title: Fill\ntasks:\n  - id: a\n    steps:\n      - run: head -c 4000000 /dev/zero > big; true\n"
+        last = acode("-C", place, "run", save(place, plan), "--json", cwd=place).lines[-1]["data"]
+        assert last["error"]["code"] == "ACODE-DB-005"
+        assert last["error"]["hint"] == f"Make room, then: {last['next_action']}"
+
+    on_a_small_disk(tmp_path / "small", work)

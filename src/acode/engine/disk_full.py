@@ -53,7 +53,10 @@ def lay_ballast(agent_dir: Path) -> None:
 
 def stop_for_disk(run: Held, error: AcodeError) -> Result:
     """Throw the ballast overboard, open the log again, and note the pause; if even that fails, it was a crash."""
-    error.give_hint(session_hint(run.session, "{} Then: {}", error.unrendered_hint or "Check the disk.", Resume()))
+    if isinstance(error, DiskFull):
+        error.give_hint(session_hint(run.session, "Make room, then: {}", Resume()))
+    else:
+        error.give_hint(session_hint(run.session, "{} Then: {}", error.unrendered_hint or "Check the disk.", Resume()))
     try:
         ballast(run.world.agent_dir).unlink(missing_ok=True)
         reopen(run)
