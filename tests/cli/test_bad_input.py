@@ -150,6 +150,7 @@ def test_a_step_that_removes_the_log_ends_the_run_and_nothing_is_said_to_be_reco
     ended = acode.process("run", "plan.yml", "--json").finish()
     last = ended.lines[-1]
     assert (ended.exit_code, last["event"], last["data"]["error"]["code"]) == (20, "session_end", "ACODE-LOG-006")
+    assert last["data"]["next_action"].startswith("acode session verify "), "a resume would be refused again"
     assert last["data"]["error"]["message"].startswith("after step t.1: the database of")
     assert not {line["event"] for line in ended.lines} & {"step_completed", "step_failed"}
     assert not (workspace / "b").exists()

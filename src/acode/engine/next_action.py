@@ -12,6 +12,7 @@ from acode.errors import (
     ChangedFiles,
     Escalated,
     InputRequired,
+    LogRolledBack,
     MissingArtifacts,
     OutcomeUnknown,
     StepTimeout,
@@ -20,6 +21,7 @@ from acode.hints import (
     AcceptChanges,
     Action,
     Approve,
+    Command,
     Force,
     Hint,
     ReplacePlan,
@@ -59,6 +61,8 @@ def next_action(session: Session, error: AcodeError | None, *, retries_unknown: 
     """After this end. `retries_unknown`: the settings accept that a step of unknown outcome is repeated."""
     if session.terminal:
         return None
+    if isinstance(error, LogRolledBack):  # a resume is refused again; verify names the way out
+        return Command("session verify SESSION")
     if session.undoing is not None:
         return Rollback(session.undoing.to)
     if isinstance(error, MissingArtifacts):
