@@ -329,6 +329,25 @@ def test_skipping_the_validation_is_said_and_recorded(acode: Acode, stopped: str
     assert "validation_skipped" in [event["type"] for event in acode("session", "history", "--json").json]
 
 
+@pytest.mark.parametrize("skip", [["--skip-validation"], []], ids=["option", "setting"])
+def test_a_change_that_nobody_looked_at_is_no_work_of_the_next_step(
+    acode: Acode, stopped: str, workspace: Path, skip: list[str]
+) -> None:
+    (workspace / "email.txt").write_text("somebody else\n")
+    if not skip:
+        (workspace / ".agent" / "config.yml").write_text("resume: {validate_environment: false}\n")
+    ended = acode("resume", stopped, *skip, "--json")
+    assert ended.exit_code == 0
+    events = acode("session", "history", "--json").json
+    touched = [path for event in events for path in event["data"].get("touched", [])]
+    assert "email.txt" not in touched
+    (accepted,) = [event["data"] for event in events if event["type"] == "changes_accepted"]
+    assert ([one["path"] for one in accepted["files"]], accepted["reason"]) == (
+        ["email.txt"],
+        "the validation was skipped",
+    )
+
+
 def test_verbose_tells_scenario_decision_and_replay(acode: Acode, stopped: str) -> None:
     ended = acode("resume", stopped, "-v")
     assert "Decision: resume_allowed, attempt 1 of 3" in ended.stderr

@@ -65,7 +65,7 @@ def validate(world: World, session: Session, site: Site, *, pending: tuple[str, 
     """All checks; a lenient validation turns missing files into warnings, never changed ones into silence."""
     errors, warnings, checks = list[Finding](), list[Finding](), list[Check]()
     until = world.monotonic() + world.config.settings.resume.validation_timeout_seconds
-    changes = _changed_files(session, site, pending, lambda: world.monotonic() > until)
+    changes = changed_files(session, site, pending, lambda: world.monotonic() > until)
     missing = _missing_files(session, site, pending, changes)
     checks.append(Check(name="Working directory exists", ok=True))
     checks.append(Check(name="Required files accessible", ok=not missing, detail=", ".join(missing[:5])))
@@ -99,8 +99,8 @@ def validate(world: World, session: Session, site: Site, *, pending: tuple[str, 
     )
 
 
-def _changed_files(
-    session: Session, site: Site, pending: tuple[str, ...], out_of_time: Callable[[], bool]
+def changed_files(
+    session: Session, site: Site, pending: tuple[str, ...], out_of_time: Callable[[], bool] = lambda: False
 ) -> tuple[ChangedFile, ...]:
     """Changed by somebody else: files of a step in flight are settled with that step, not reported here.
 

@@ -10,7 +10,7 @@ import msgspec
 
 from acode import lock as locks
 from acode.engine import notices
-from acode.engine.accept_changes import accept_changes, files_that_are
+from acode.engine.accept_changes import accept_changes, accept_unseen, files_that_are
 from acode.engine.disk_full import paused_if_disk_fails
 from acode.engine.endings import complete, ending
 from acode.engine.environment import Report, validate
@@ -296,6 +296,7 @@ def check_environment(run: Held, session: Session, found: Survey, options: Optio
     if not wanted:
         run.append(ev.ValidationSkipped(reason=options.reason or "none given"), actor=options.actor)
         run.warn("the environment is not validated: the workspace may not be the one the session left")
+        accept_unseen(run, session, found.continuation.pending, options)
         return None
     report = validate(
         run.world,
