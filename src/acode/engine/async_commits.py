@@ -105,10 +105,14 @@ class LoopCommits:
 
 
 def _end_waits(waiting: list[Wait], failed: BaseException | None) -> None:
+    """Each by itself: a signal may cancel a task between a look at its wait and the end of it, and the tasks behind it
+    would wait forever."""
     for _, waited in waiting:
-        if waited.done():  # its task was cancelled
-            continue
-        if failed is None:
-            waited.set_result(None)
-        else:
-            waited.set_exception(failed)
+        try:
+            if failed is None:
+                waited.set_result(None)
+            else:
+                waited.set_exception(failed)
+        except Exception:
+            if not waited.done():  # it was cancelled
+                raise

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from acode import seal
 from acode.engine import notices
 from acode.engine.create import WAIT_HINT, create_program
-from acode.engine.disk_full import lay_ballast, stop_for_disk
+from acode.engine.disk_full import lay_ballast, reopen, stop_for_disk
 from acode.engine.endings import complete, ending
 from acode.engine.held_session import Held, ended, held, load_verified
 from acode.engine.missing_checkpoint import missing_checkpoint_on_record
@@ -303,6 +303,8 @@ def close(session: Session, error: BaseException | None) -> None:
     if run.session.terminal or isinstance(error, LogRolledBack | LockLost):
         return
     try:
+        if error is not None and run.journal.cut_off:
+            reopen(run)  # for the log says how much of the write there is, and no disk is to be blamed for Ctrl+C
         result = finish(session) if error is None else pause(run, error)
     except (DiskFull, WriteFailed) as trouble:
         result = stop_for_disk(run, trouble)

@@ -53,6 +53,7 @@ INSERT_BLOB = "INSERT OR IGNORE INTO blobs VALUES (?, ?, ?, ?)"
 GENERATION = "SELECT generation FROM sessions WHERE number = ?"
 INSERT_FINISHED = "INSERT OR REPLACE INTO finished VALUES (?, ?, ?)"
 ONE_TICK = timedelta(microseconds=1)
+WAKE_S_MAX = 1.0  # the thread that syncs may be interrupted before it wakes the others
 
 Short = PlainStart | PlainEnd
 Plain = ev.StepStarted | ev.StepCompleted
@@ -112,6 +113,7 @@ class Journal:
         self._execute, self._execute_many = cursor.execute, cursor.executemany
         self._dead = False
         self._dead_disk = False  # a sync has failed
+        self.cut_off: bool = False  # no disk has failed: Ctrl+C, or the end of the stack, came in the middle of a write
         self._begun = False  # whether the transaction is open already: the first event of a session needs its number
         self._rows: list[Rows] = []  # what waits to be committed, in order
         self._files: list[str] = []  # and the blobs that get their places with it
@@ -286,6 +288,7 @@ class Journal:
 
     def _roll_back(self, error: BaseException) -> NoReturn:
         """Nothing of what failed is in the log, and nothing is tried again."""
+        self.cut_off = not isinstance(error, (AcodeError, *database.NAMED))
         with database.translated(self._store.path):
             if self._store.db.in_transaction:
                 self._store.db.execute("ROLLBACK")
@@ -307,10 +310,8 @@ class Journal:
                 self._set_synchronous(FULL)
             try:
                 self._store.db.execute(TOUCH, {"session_id": self.session.session_id})
-            except BaseException:
-                if self._store.db.in_transaction:
-                    self._store.db.execute("ROLLBACK")
-                raise
+            except BaseException as error:
+                self._roll_back(error)
         self._dead = False
         self._note_durable(reached)
 
@@ -323,37 +324,40 @@ class Journal:
     def _wait_for_sync(self) -> None:
         self._waiting += 1
         try:
-            self._synced.wait()
+            self._synced.wait(WAKE_S_MAX)
         finally:
             self._waiting -= 1
 
     def _sync_through(self, seq: int) -> None:
-        """Sync for all that wait, or wait for the thread that does; in vain where the sync is left to SQLite."""
-        with self._sync_lock:
-            while self._syncing:
-                self._wait_for_sync()
-                if self.durable_seq >= seq:
-                    return
-            if self._dead_disk:
-                raise self._refusal()
-            self._syncing = True
-        reached, synced = self.committed, False
+        """Sync for all that wait, or wait for the thread that does; in vain where the sync is left to SQLite. Ctrl+C
+        raises at any moment: `_syncing` that was left set would make all wait forever."""
+        syncs, reached, synced = False, self.committed, False
         try:
+            with self._sync_lock:
+                while self._syncing:
+                    self._wait_for_sync()
+                    if self.durable_seq >= seq:
+                        return
+                if self._dead_disk:
+                    raise self._refusal()
+                syncs = self._syncing = True
+            reached = self.committed
             synced = self._store.wal.sync()
         except (AcodeError, *database.NAMED) as error:
+            if not syncs:
+                raise
             self._dead = self._dead_disk = True
             database.leave_wal_alone(self._store.db)
-            if isinstance(error, AcodeError):
-                raise
-            raise database.named(error, self._store.path) from error
+            raise error if isinstance(error, AcodeError) else database.named(error, self._store.path) from error
         finally:
-            with self._sync_lock:
+            if syncs:
                 self._syncing = False
-                self._sync_number += 1
-                if synced:
-                    self._note_durable(reached)
-                if self._waiting:
-                    self._synced.notify_all()
+                with self._sync_lock:
+                    self._sync_number += 1
+                    if synced:
+                        self._note_durable(reached)
+                    if self._waiting:
+                        self._synced.notify_all()
 
     def _note_durable(self, reached: Position) -> None:
         if reached.seq > self.durable_seq:
@@ -541,7 +545,8 @@ class Journal:
         """Why nothing more is taken after a failed write; a lost lock is not to be mistaken for a broken disk."""
         if self._lost_to is not None:
             return self._fenced(*self._lost_to)
-        return WriteFailed("an earlier write failed: this process must not write to the log any more")
+        what = "was cut off" if self.cut_off else "failed"
+        return WriteFailed(f"an earlier write {what}: this process must not write to the log any more")
 
     def _write_checkpoint(self, last: ev.Known | ev.Unknown) -> None:
         """A row; with it the index is told of the steps that were finished since the one before."""
