@@ -220,7 +220,10 @@ class Source:
 
 class PlanSource(Source):
     name = "plan"
-    lacks: ClassVar[dict[str, str]] = {"retry after timeout": STOPPED_COMMAND}
+    lacks: ClassVar[dict[str, str]] = {
+        "retry after timeout": STOPPED_COMMAND,
+        "long name": "the ids of a plan are short",
+    }
 
     def arrange(self, steps: tuple[Step, ...]) -> None:
         defined = [one for step in steps for one in self.definitions(step)]

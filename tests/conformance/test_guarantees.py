@@ -149,6 +149,15 @@ def test_an_unknown_outcome_is_asked_and_not_repeated(source: Source) -> None:
     assert source.effects() == ["pay"]
 
 
+@every_source("long name")
+def test_a_step_whose_name_is_too_long_for_a_file_is_settled_like_any_other(source: Source) -> None:
+    assert source.run(Step(name="付" * 80, line=f"{note('pay')}; {KILL_ALL}")) == KILLED
+    assert source.resume() == 19
+    assert source.command("session", "resolve", source.session_id, source.in_flight, "--applied") == 0
+    assert source.resume() == 0
+    assert source.effects() == ["pay"]
+
+
 @every_source()
 def test_a_step_is_repeated_only_after_a_recorded_decision(source: Source) -> None:
     once = source.place / "once"

@@ -7,6 +7,7 @@ none, so it is an error of the machine and never taken for absent.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import sys
 import time
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _STOPPED_BY = {"timeout": "its timeout", "lease": "its keeper, because the lease of the session ended"}
+NAME_BYTES_MAX = 255  # of a file, on all common file systems
 RAW_OUTPUT, RAW_TAIL = "output.raw", "output.tail.raw"
 
 
@@ -83,8 +85,12 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_directory(agent_dir: Path, key: str) -> Path:
-    """The keeper's place for one attempt; characters that a file name cannot hold everywhere are replaced."""
-    return agent_dir / "run" / "".join(char if char.isalnum() or char in "._-" else "+" for char in key)
+    """The keeper's place for one attempt; characters that a file name cannot hold everywhere are replaced. The names of
+    steps inside of steps add up: a name that is too long for a file gives way to its hash, behind the session's id."""
+    name = "".join(char if char.isalnum() or char in "._-" else "+" for char in key)
+    if len(os.fsencode(name)) > NAME_BYTES_MAX:
+        name = f"{key.partition(':')[0]}+{hashlib.sha256(key.encode()).hexdigest()}"
+    return agent_dir / "run" / name
 
 
 def read_status(directory: Path) -> Status | None:
