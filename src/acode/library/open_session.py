@@ -303,7 +303,9 @@ def close(session: Session, error: BaseException | None) -> None:
     if run.session.terminal or isinstance(error, LogRolledBack | LockLost):
         return
     try:
-        if error is not None and run.journal.cut_off:
+        with run.turn:
+            cut_off = error is not None and run.journal.is_cut_off()
+        if cut_off:
             reopen(run)  # for the log says how much of the write there is, and no disk is to be blamed for Ctrl+C
         result = finish(session) if error is None else pause(run, error)
     except (DiskFull, WriteFailed) as trouble:

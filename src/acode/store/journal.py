@@ -113,7 +113,7 @@ class Journal:
         self._execute, self._execute_many = cursor.execute, cursor.executemany
         self._dead = False
         self._dead_disk = False  # a sync has failed
-        self.cut_off: bool = False  # no disk has failed: Ctrl+C, or the end of the stack, came in the middle of a write
+        self._failed = False  # dead because of a named error; else Ctrl+C, or the end of the stack, cut a write off
         self._begun = False  # whether the transaction is open already: the first event of a session needs its number
         self._rows: list[Rows] = []  # what waits to be committed, in order
         self._files: list[str] = []  # and the blobs that get their places with it
@@ -244,8 +244,7 @@ class Journal:
             self._insert_alone(rows[0][1], full=full)
         else:
             self._insert_together(rows, full=full)
-        session = self.session
-        self.committed = Position(session.seq, self._head, session.updated_at)
+        self.committed = Position(self.session.seq, self._head, self.session.updated_at)
         if full:
             self._note_durable(self.committed)
 
@@ -288,7 +287,7 @@ class Journal:
 
     def _roll_back(self, error: BaseException) -> NoReturn:
         """Nothing of what failed is in the log, and nothing is tried again."""
-        self.cut_off = not isinstance(error, (AcodeError, *database.NAMED))
+        self._failed = isinstance(error, (AcodeError, *database.NAMED))
         with database.translated(self._store.path):
             if self._store.db.in_transaction:
                 self._store.db.execute("ROLLBACK")
@@ -305,13 +304,12 @@ class Journal:
             raise self._refusal()
         self._dead = True
         reached = self.committed
-        with database.translated(self._store.path):
+        try:
             if self._store.synchronous != FULL:
                 self._set_synchronous(FULL)
-            try:
-                self._store.db.execute(TOUCH, {"session_id": self.session.session_id})
-            except BaseException as error:
-                self._roll_back(error)
+            self._store.db.execute(TOUCH, {"session_id": self.session.session_id})
+        except BaseException as error:
+            self._roll_back(error)
         self._dead = False
         self._note_durable(reached)
 
@@ -541,11 +539,14 @@ class Journal:
             found=found,
         )
 
+    def is_cut_off(self) -> bool:
+        return self._dead and not (self._failed or self._dead_disk)
+
     def _refusal(self) -> AcodeError:
         """Why nothing more is taken after a failed write; a lost lock is not to be mistaken for a broken disk."""
         if self._lost_to is not None:
             return self._fenced(*self._lost_to)
-        what = "was cut off" if self.cut_off else "failed"
+        what = "was cut off" if self.is_cut_off() else "failed"
         return WriteFailed(f"an earlier write {what}: this process must not write to the log any more")
 
     def _write_checkpoint(self, last: ev.Known | ev.Unknown) -> None:
