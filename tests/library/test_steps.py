@@ -296,6 +296,29 @@ def test_nested_steps_belong_to_the_step_that_asked_for_them(place: Place) -> No
     assert starts == ["outer", "outer.inner", "outer.inner#2", "outer"]
 
 
+def test_a_step_asked_for_in_the_block_of_another_session_belongs_to_the_step_around_it(place: Place) -> None:
+    """Or, once that is on record, nobody would ask for it, and the session could never be completed."""
+    calls: list[str] = []
+
+    def outer(s: acode.Session) -> str:
+        with acode.session("other") as other:
+            other.step("theirs", lambda: s.step("ours", calls.append, "ours"))
+        calls.append("outer")
+        return "done"
+
+    def program(*, stops: bool) -> None:
+        with acode.session("k") as s:
+            s.step("outer", outer, s)
+            if stops:
+                raise Stop
+            s.step("last", calls.append, "last")
+
+    with pytest.raises(Stop):
+        program(stops=True)
+    program(stops=False)
+    assert calls == ["ours", "outer", "last"]
+
+
 def test_threads_have_steps_of_their_own_and_none_runs_twice(place: Place) -> None:
     work = Counted("page")
 

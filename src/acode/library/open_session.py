@@ -72,6 +72,7 @@ class Opening:
         assert self._session is None, "a session is opened once; ask acode.session for another block"
         with errors_as_calls(self._key), contextlib.ExitStack() as stack:
             session = open_session(stack, self._key, self._workspace, **self._wishes)
+            session._requests.opened_at = CURRENT.get()
             token = CURRENT.set(Current(session, session._requests.top))
             stack.callback(CURRENT.reset, token)
             OPEN.append(session)

@@ -30,7 +30,7 @@ from acode.library.arguments import VERSION, Arguments
 from acode.library.declarations import Begun, How, OnChange, TimedOut, Work, close_unbegun, unfinished
 from acode.library.failures import describe, describe_error, raised_again, text_only
 from acode.library.recorded_steps import Question, Record, without_result
-from acode.library.step_identity import CURRENT, Scope, Taken, runner
+from acode.library.step_identity import CURRENT, Current, Scope, Taken, runner
 from acode.steps.interface import Done, Failed
 
 FLUSH_EVERY_S = 0.5  # what was committed and not synced is power-safe within a second
@@ -51,6 +51,7 @@ class StepRequests:
         self.forked: bool = False  # whether this process is not the one that opened the session
         forked.own(self, StepRequests._disown)
         self._flusher: threading.Thread | None = None
+        self.opened_at: Current | None = None  # the place in another session's block where this one's was opened
         self._ended = threading.Event()
 
     def _disown(self) -> None:
@@ -138,7 +139,18 @@ class StepRequests:
     def scope(self) -> Scope:
         """The place in this session at which this thread or task stands."""
         current = CURRENT.get()
-        return current.scope if current is not None and current.session._requests is self else self.top
+        if current is None or current.session._requests is self:
+            return current.scope if current is not None else self.top
+        return self._scope_around(current)
+
+    def _scope_around(self, inner: Current) -> Scope:
+        """The place at which the block of another session was opened. A session of 0.1 has no such places: a step that
+        it knows at its top would be done again in another one."""
+        created, at = self.run.session.created, inner.session._requests.opened_at
+        while at is not None and at.session._requests is not self:
+            at = at.session._requests.opened_at
+        by_first_rule = created is None or created.arguments_version < 2
+        return self.top if at is None or by_first_rule else at.scope
 
     def at_boundary(self) -> None:
         """Between two steps: a request to stop the program is obeyed here, and not inside a step."""
