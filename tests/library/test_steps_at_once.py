@@ -474,3 +474,51 @@ def test_after_a_power_cut_with_many_steps_in_flight_none_is_repeated_unasked(ap
 def test_after_any_power_cut_with_many_steps_in_flight_none_is_repeated_unasked(apart: Path) -> None:
     for cut in power_cuts(recorded(apart), replace(SMALL, random_choices=2, every_state=4)):
         assert wrong_after(apart, cut) == [], f"cut after operation {cut.after}, {cut.op.kind} {cut.op.path}"
+
+
+# A pause.
+
+PAUSED = """
+import asyncio
+
+declared = {"retry": acode.Retry(attempts=2, on=(KeyError,))} if "declared" in sys.argv else {}
+
+async def program():
+    async with acode.session("job") as s:
+        asked = [asyncio.Event() for _ in range(3)]
+
+        async def act(n):
+            note("begun", n)
+            asked[n].set()
+            await asyncio.gather(*(one.wait() for one in asked))
+            if n == 0:
+                s._run.world.stop.press("SIGINT")  # as a request to pause does
+            await asyncio.sleep(n / 10)
+            if n == 2:
+                await s.step("inner", act, 3)
+            note("ended", n)
+
+        async def one(n):
+            await s.step(f"first-{n}", act, n, **declared)
+            await s.step(f"second-{n}", act, n, **declared)
+
+        await asyncio.gather(*(one(n) for n in range(3)))
+
+try:
+    asyncio.run(program())
+except KeyboardInterrupt:
+    os._exit(130)
+"""
+
+
+@pytest.mark.parametrize("declared", ["plain", "declared"])
+def test_a_pause_lets_the_steps_of_all_tasks_end_and_no_other_begin(place: Place, declared: str) -> None:
+    """One that waits to ask for a step inside of itself cannot end, and is not waited for."""
+    ended = place.run(PAUSED, declared)
+    assert ended.status == 130, ended.errors
+    assert place.effects() == ["begun 0", "begun 1", "begun 2", "ended 0", "ended 1"]
+    *_, last = log(place)
+    assert isinstance(last, ev.SessionPaused) and (last.reason, last.interruption) == ("user", None)
+    with opened(world(place.path), look_only=True) as store:
+        session = store.load(store.session_ids()[-1]).session
+    assert set(session.in_flight) == {"first-2"}

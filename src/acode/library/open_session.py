@@ -342,19 +342,25 @@ def pause(run: Held, error: BaseException, told: AcodeError | None = None) -> Re
     shown = told or (error if isinstance(error, AcodeError) else None)
     if isinstance(error, InputRequired) and run.session.state is State.AWAITING_APPROVAL:
         return ending(run, shown, "approval_required", 0)
+    by_signal = is_stop(run, error)
     if run.session.state is not State.PAUSED:
-        run.append(pause_event(run, error), actor="user" if isinstance(error, KeyboardInterrupt) else "system")
-    by_signal = isinstance(error, KeyboardInterrupt)
+        run.append(pause_event(run, error), actor="user" if by_signal else "system")
     code = (130 if run.world.stop.signal in (None, "SIGINT") else 143) if by_signal else (None if shown else 1)
     result = ending(run, shown, "paused_by_user" if by_signal else "paused", 0, exit_code=code)
     return escalate_if_due(run, result) if shown else result
+
+
+def is_stop(run: Held, error: BaseException) -> bool:
+    """Whether a person has stopped the program. In an event loop the interrupt of one task cancels all the others."""
+    asked = run.world.stop.signal is not None and not isinstance(error, Exception)
+    return asked or isinstance(error, KeyboardInterrupt)
 
 
 def pause_event(run: Held, error: BaseException) -> ev.SessionPaused:
     if isinstance(error, PausedForNow):
         return ev.SessionPaused(reason="user", message=run.world.redactor.text(str(error)))
     message = run.world.redactor.text(f"{type(error).__name__}: {error}")[:2000]
-    if isinstance(error, KeyboardInterrupt):
+    if is_stop(run, error):
         signal = run.world.stop.signal or "SIGINT"
         return ev.SessionPaused(reason="user" if signal == "SIGINT" else "signal", signal=signal)
     failure = run.session.failure

@@ -80,7 +80,12 @@ async def perform_plain_async(
     """The same for a coroutine function: what the tasks of a loop record in one turn shares a commit and a sync."""
     requests, durable = session._requests, plain.careful_if_idempotent if how.idempotent else plain.careful
     run = requests.run
-    begun, taken, scope = append_start(requests, name, function, args, kwargs, how=how, durable=durable, together=True)
+    try:
+        asked = append_start(requests, name, function, args, kwargs, how=how, durable=durable, together=True)
+    except KeyboardInterrupt:
+        await requests.let_others_end()
+        raise
+    begun, taken, scope = asked
     if begun is None:
         return await session._do_async_at_length(name, function, args, kwargs, how, taken=taken)
     started, record = begun
@@ -89,11 +94,13 @@ async def perform_plain_async(
     failures: list[Exception] = []
     owner = scope.owner if taken.ordered else runner()
     token = CURRENT.set(Current(session, Scope(taken.id, certain=taken.certain, within=scope, owner=owner)))
+    requests.acting.add(taken.id)
     try:
         value = await function(*args, **kwargs)
     except Exception as error:
         failures.append(error)
     finally:
+        requests.acting.discard(taken.id)
         CURRENT.reset(token)
     if failures:
         return await conclude_async(requests, since, scope, how, lambda begun: requests.raised(begun, failures.pop()))

@@ -191,10 +191,14 @@ class Session:
         *,
         taken: Taken | None = None,
     ) -> Any:
-        begun = self._ask_call(name, function, args, kwargs, how, taken=taken)
+        requests = self._requests
+        try:
+            begun = self._ask_call(name, function, args, kwargs, how, taken=taken)
+        except KeyboardInterrupt:
+            await requests.let_others_end()
+            raise
         if begun.found:
             return begun.result
-        requests = self._requests
 
         async def act(started: ev.StepStarted) -> Done | Failed:
             begun.started = started
@@ -204,7 +208,10 @@ class Session:
                 return requests.raised(begun, error)
             return requests.returned(begun, value)
 
-        requests.conclude(begun, await perform_async(self._run, requests.attempts(begun), act))
+        performed = await perform_async(self._run, requests.attempts(begun), act)
+        if performed.stopped:
+            await requests.let_others_end()
+        requests.conclude(begun, performed)
         return begun.result
 
     def _called(self, begun: Begun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -225,6 +232,7 @@ class Session:
 
         scope = begun.inside()
         token = CURRENT.set(Current(self, scope))
+        self._requests.acting.add(begun.id)
         try:
             async with asyncio.timeout(begun.work.how.timeout_s) as clock:
                 return await function(*args, **kwargs)
@@ -232,6 +240,7 @@ class Session:
             scope.given_up = clock.expired()
             raise (TimedOut() if clock.expired() else error) from None
         finally:
+            self._requests.acting.discard(begun.id)
             CURRENT.reset(token)
 
     def _ask_call(

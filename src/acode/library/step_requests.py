@@ -31,6 +31,7 @@ from acode.library.declarations import Begun, How, OnChange, TimedOut, Work, clo
 from acode.library.failures import describe, describe_error, raised_again, text_only
 from acode.library.recorded_steps import Question, Record, without_result
 from acode.library.step_identity import CURRENT, Current, Scope, Taken, runner
+from acode.state import NESTED
 from acode.steps.interface import Done, Failed
 
 FLUSH_EVERY_S = 0.5  # what was committed and not synced is power-safe within a second
@@ -50,8 +51,10 @@ class StepRequests:
         self._pid = os.getpid()
         self.forked: bool = False  # whether this process is not the one that opened the session
         forked.own(self, StepRequests._disown)
-        self._flusher: threading.Thread | None = None
         self.opened_at: Current | None = None  # the place in another session's block where this one's was opened
+        self.acting: set[str] = set()  # steps whose coroutine functions are at work
+        self._held: list[str] = []  # the places of tasks that wait before a pause
+        self._flusher: threading.Thread | None = None
         self._ended = threading.Event()
 
     def _disown(self) -> None:
@@ -158,6 +161,24 @@ class StepRequests:
             self.refuse_if_not_usable()
         if self.run.world.stop.at_boundary():
             raise KeyboardInterrupt
+
+    async def let_others_end(self) -> None:
+        """A task at a boundary waits for the steps of all others before it obeys a request to stop: the error that ends
+        the program ends the event loop too, which would cancel functions in the middle. Those that wait here as well
+        are not waited for."""
+        import asyncio
+
+        stop, place = self.run.world.stop, self.scope().path
+        self._held.append(place)
+        try:
+            while stop.signal is not None and stop.lost is None and not stop.at_once() and self._are_others_at_work():
+                await asyncio.sleep(lifecycle.WAIT_SLICE_S)
+        finally:
+            self._held.remove(place)
+
+    def _are_others_at_work(self) -> bool:
+        held = [f"{place}{NESTED}" for place in self._held]
+        return any(not any(one.startswith(f"{step}{NESTED}") for one in held) for step in tuple(self.acting))
 
     def refuse_if_not_usable(self) -> None:
         if self.closed:
