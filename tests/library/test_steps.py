@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import resource
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import acode
+from acode.engine.workspace_store import opened
 from acode.errors import Escalated, InputRequired, SessionLocked, StepFailed, TerminalState, UnsafeWorkspace, Usage
+from acode.events import types as ev
 from tests.library.counted import Counted, Stop, interrupted
 from tests.library.programs import Place
+from tests.worlds import world
 
 
 def test_a_step_runs_once_and_a_later_run_is_given_its_result(place: Place) -> None:
@@ -225,6 +231,29 @@ def test_a_step_taken_out_at_the_end_is_noticed_before_the_session_completes(pla
         s.step("a", work)
         s.step("b", work)
     assert len(work.calls) == 2
+
+
+@pytest.mark.parametrize("carried", [True, False], ids=["with its context", "without"])
+def test_a_program_that_asked_in_a_thread_inside_of_a_step_is_completed(place: Place, carried: bool) -> None:
+    """With the context of the step, as one inside of it; without, once a person has decided to leave it out."""
+    calls: list[str] = []
+
+    def outer(s: acode.Session) -> None:
+        work = partial(s.step, "inner", calls.append, "inner")
+        thread = threading.Thread(target=partial(contextvars.copy_context().run, work) if carried else work)
+        thread.start()
+        thread.join()
+
+    interrupted("k", lambda s: s.step("outer", outer, s))
+    if not carried:
+        with pytest.raises(acode.NonDeterminism, match="asked for 1"), acode.session("k") as s:
+            s.step("outer", outer, s)
+    with acode.session("k", on_change="raise" if carried else "keep") as s:
+        s.step("outer", outer, s)
+    assert calls == ["inner"]
+    with opened(world(place.path), look_only=True) as store:
+        notes = [envelope.event for envelope, _, _ in store.events(store.session_ids()[-1])]
+    assert [one.what for one in notes if isinstance(one, ev.Noted)] == ([] if carried else ["change_kept"])
 
 
 def test_a_changed_version_is_a_decision_and_the_decision_is_on_record(place: Place) -> None:

@@ -271,12 +271,18 @@ class Record:
         """At the end: a step on record that the program never asked for was taken out of it, or renamed."""
         if self.finished_top == self.run.session.tasks_done:
             return
+        on_record, asked = self.run.session.tasks_done, self.finished_top
+        if self._on_change == "keep":
+            note = ev.Noted(what="change_kept", data={"of": "steps", "recorded": on_record, "asked": asked})
+            self.run.append(note, actor="user", durable=False)
+            return
         raise NonDeterminism(
-            f"the program has ended, and of {self.run.session.tasks_done} steps on record it asked for"
-            f" {self.finished_top}",
-            hint="A step was removed or renamed: undo that; or begin again under another key.",
-            recorded=self.run.session.tasks_done,
-            asked=self.finished_top,
+            f"the program has ended, and of {on_record} steps on record it asked for {asked}",
+            hint="If a step was removed or renamed, undo that. If a thread inside of a step asked for it, and that step"
+            " is on record now, or if it is to be left out: on_change='keep' for the session completes it without. Or"
+            " begin again under another key.",
+            recorded=on_record,
+            asked=asked,
         )
 
     # Results.
