@@ -188,6 +188,8 @@ def test_a_person_cannot_settle_a_command_that_still_runs_without_force(life: Li
     with pytest.raises(StepStillRunning) as caught:
         session_commands.resolve(life.world(), life.id, "t.work", "not_applied", note="", force=False)
     assert caught.value.exit_code == 16
+    named = f"acode session resolve {life.id[-8:]} t.work --applied|--not-applied|--retry --force"
+    assert named in (caught.value.hint or ""), caught.value.hint
     assert life.settled("t.work") == []
     session_commands.resolve(life.world(), life.id, "t.work", "applied", note="I know", force=True)
     assert life.settled("t.work") == ["applied"]

@@ -85,7 +85,11 @@ def refuse_running(run: Held, step_id: str) -> None:
     if finding.still_running:
         raise StepStillRunning(
             f"step {step_id} has not ended: {finding.evidence}",
-            hint=Hint("Wait for it or stop it; {} settles it anyway.", Command("session resolve --force")),
+            hint=session_hint(
+                run.session,
+                "Wait for it or stop it. To settle it anyway: {}",
+                Command(f"session resolve SESSION {step_id} {hints.Resolve.ANY} --force"),
+            ),
             step=step_id,
         )
 
