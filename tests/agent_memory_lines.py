@@ -22,6 +22,7 @@ TYPES = [
     "phase_transition",
     "phase-gate-passed",
     "run_completed",
+    "run_failed",
     "session_resumed",
     "plan_created",
     "bootstrap_begun",

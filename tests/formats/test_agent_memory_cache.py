@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acode.formats.agent_memory import FoldCache, disk, event_fold, fold_cache, fold_files, fold_state, read
+from acode.formats.agent_memory import FoldCache, disk, event_fold, fold_cache, fold_files, fold_state, look, read
 from tests.agent_memory_lines import HOSTILE, ordinary
+from tests.agent_memory_shares import LIMITS_OF_SHARES, shared_in_this_process
 
 LINE_BYTES_MAX = 12_000  # one of the hostile lines is nearly as long
 NAMES = ["executor/20260115-1000.jsonl", "acode/a.jsonl", "executor/b.jsonl", "verifier/a.jsonl", "z.jsonl", "a.jsonl"]
@@ -76,12 +77,15 @@ class Log:
 
 
 @contextmanager
-def small_blocks(*, limited: bool = False) -> Iterator[pytest.MonkeyPatch]:
+def small_blocks(*, limited: bool = False, shared: bool = False) -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
+        if shared:
+            shared_in_this_process(patch)
         patch.setattr(event_fold, "LINES_AT_ONCE_MIN", 2)
         patch.setattr(disk, "READ_CHUNK_BYTES", 1_000)
-        patch.setattr(fold_files, "EVENT_LINE_BYTES_MAX", LINE_BYTES_MAX)
-        for module, name, value in LIMITS if limited else ():
+        for module in (fold_files, look):
+            patch.setattr(module, "EVENT_LINE_BYTES_MAX", LINE_BYTES_MAX)
+        for module, name, value in (*LIMITS, *LIMITS_OF_SHARES) if limited else ():
             patch.setattr(module, name, value)
         yield patch
 
@@ -93,9 +97,11 @@ spoiled = st.tuples(
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(appended | appended | appended | spoiled, min_size=2, max_size=9), st.booleans())
-def test_a_later_look_says_what_a_first_look_says_whatever_happened_between(steps: list[Any], limited: bool) -> None:
-    with tempfile.TemporaryDirectory() as folder, small_blocks(limited=limited):
+@given(st.lists(appended | appended | appended | spoiled, min_size=2, max_size=9), st.booleans(), st.booleans())
+def test_a_later_look_says_what_a_first_look_says_whatever_happened_between(
+    steps: list[Any], limited: bool, shared: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, small_blocks(limited=limited, shared=shared):
         log, cache = Log(Path(folder)), cache_at(Path(folder))
         for name, what, how_much in steps:
             if isinstance(what, str):

@@ -26,6 +26,7 @@ from acode.formats.agent_memory.values import (
     SKIPPED_RANGES_MAX,
     STAGE_SLUGS,
     TASKS_MAX,
+    UNKNOWN_TYPES_SHOWN_MAX,
     ApprovalMark,
     Ending,
     EndMark,
@@ -44,7 +45,6 @@ Texts = dict[str, tuple[Order, Span, str]]
 
 BEFORE_ALL_TIME_US = -(2**62)
 FAILURE_CHARS_MAX = 2_000
-UNKNOWN_TYPES_SHOWN_MAX = 10
 SPELLINGS_KEPT_MAX = 1_000  # of types that mean nothing here
 TOLD_BY_NAME = ("task-", *dialect.OF_NEWER_VERSIONS)
 LINES_AT_ONCE_MIN = 16
@@ -115,7 +115,7 @@ class EventFold:
             for block, ended in blocks:
                 if isinstance(block, bytes):
                     lines = lines_of(block)
-                    if len(lines) < LINES_AT_ONCE_MIN or not self._fold_at_once(part, block, lines):
+                    if len(lines) < LINES_AT_ONCE_MIN or not self._fold_at_once(part, lines):
                         self._fold_one_by_one(part, lines, ended)
                     state.lines += len(lines)
                     state.folded_bytes += len(block)
@@ -163,13 +163,13 @@ class EventFold:
             self._fold_event(said, order, at_us, (after - len(line), len(line)), ours=ours)
         state.place = place
 
-    def _fold_at_once(self, part: _Part, block: bytes, lines: list[bytes]) -> bool:
+    def _fold_at_once(self, part: _Part, lines: list[bytes]) -> bool:
         """Fold ordinary lines together. Then an event that a later one of the same task and type follows decides
         nothing: it is counted, and the latest are kept until the end of the file. The others are folded now.
 
         False: some line is not ordinary, and nothing was folded.
         """
-        read = read_ordinary(block, len(lines))
+        read = read_ordinary(lines)
         if read is None:
             return False
         latest = {(head.event_type or head.type, head.task_id): at for at, head in enumerate(read.heads)}
@@ -189,19 +189,13 @@ class EventFold:
             spelled, task = read.heads[at].key
             if spelled in replaceable and task in self._tasks:
                 self._fold_ordinary(part, first_line + at, offsets[at], lines[at])
-        part.kept.update((key, (first_line + at, offsets[at], lines[at])) for key, at in latest.items())
-        part.kept_bytes += sum(len(lines[at]) for at in latest.values())
+        part.kept.update({key: (first_line + at, offsets[at], lines[at]) for key, at in latest.items()})
+        part.kept_bytes += sum([len(lines[at]) for at in latest.values()])
         part.kept_until_us = read.last_us
         if len(part.kept) > KEPT_EVENTS_MAX or part.kept_bytes > KEPT_BYTES_MAX:
             self._fold_kept(part)
-        last = read.heads[-1]
-        part.state.place = (
-            read.last_us,
-            read.event_ids[-1],
-            last.actor or part.actor,
-            part.file,
-            first_line + len(lines) - 1,
-        )
+        actor = read.heads[-1].actor or part.actor
+        part.state.place = (read.last_us, read.event_ids[-1], actor, part.file, first_line + len(lines) - 1)
         if self._last_activity_us is None or read.last_us > self._last_activity_us:
             self._last_activity_us = read.last_us
         return True
@@ -419,8 +413,18 @@ class EventFold:
     # Continuing.
 
     @classmethod
-    def over(cls, files: Iterable[tuple[str, str]], state: FoldState | None = None) -> EventFold:
-        """The fold of these files (name and actor, in the order of reading), as far as the state has it."""
+    def over(
+        cls,
+        files: Iterable[tuple[str, str]],
+        state: FoldState | None = None,
+        *,
+        texts: Mapping[Order, str] | None = None,
+        counted: Counted | None = None,
+    ) -> EventFold:
+        """The fold of these files (name and actor, in the order of reading), as far as the state has it.
+
+        `texts`: titles and failures that need not be read again. `counted`: what counts the events of a new fold.
+        """
         fold = cls()
         known = {file.file: file for file in state.files} if state is not None else {}
         for position, (file, actor) in enumerate(files):
@@ -431,18 +435,20 @@ class EventFold:
             if known[file].lines:
                 fold._farthest = file
         if state is not None:
-            fold._take(state)
+            fold._take(state, texts or {})
+        fold._counted = counted or fold._counted
         return fold
 
-    def _take(self, state: FoldState) -> None:
+    def _take(self, state: FoldState, known_texts: Mapping[Order, str]) -> None:
         self._tasks, self._latest, self._phases, self._gates = state.tasks, state.latest, state.phases, state.gates
         for texts, text_of, known in (
             (self._titles, _title, state.titles),
             (self._failures, _failure, state.failures),
         ):
             for task, (order, span) in known.items():
-                texts[task] = (order, span, "")
-                self._texts_to_read.setdefault(order[3], []).append((texts, task, text_of))
+                texts[task] = (order, span, known_texts.get(order, ""))
+                if order not in known_texts:
+                    self._texts_to_read.setdefault(order[3], []).append((texts, task, text_of))
         self._newer, self._approval, self._ending, self._made = state.newer, state.approval, state.ending, state.made
         self._newest_task_us, self._last_activity_us = state.newest_task_us, state.last_activity_us
         self._unknown_task_types, self._completed_by_others = state.unknown_task_types, state.completed_by_others
@@ -453,7 +459,7 @@ class EventFold:
         """The fold as it stands, to be encoded before it is continued; `digests`: of what was folded of each file."""
         return FoldState(
             files=list(self._files.values()),
-            digests=[digests[file] for file in self._files],
+            digests=[digests.get(file, b"") for file in self._files],
             tasks=self._tasks,
             titles={task: (order, span) for task, (order, span, _) in self._titles.items()},
             failures={task: (order, span) for task, (order, span, _) in self._failures.items()},
@@ -473,6 +479,10 @@ class EventFold:
             skipped=self._skipped,
             limited_from=tuple(self._limited_from),
         )
+
+    def texts(self) -> dict[Order, str]:
+        """The titles and failures that the state leaves in the files."""
+        return {order: text for texts in (self._titles, self._failures) for order, _, text in texts.values()}
 
     @property
     def folded_bytes(self) -> int:

@@ -46,8 +46,11 @@ class Counted(msgspec.Struct, array_like=True):
     duplicates: int = 0
 
     def count(self, event_id: str | None, line: bytes) -> None:
+        self.count_key(event_id or stable_hash(line.strip()))
+
+    def count_key(self, key: str | int) -> None:
         self.events += 1
-        key, seen = event_id or stable_hash(line.strip()), self.seen
+        seen = self.seen
         if isinstance(key, str) and len(key) > TRACKED_ID_CHARS_MAX:
             key, self.long_ids_seen = stable_hash(key.encode("utf-8", "surrogatepass")), True
         if key in seen:
@@ -62,7 +65,7 @@ class Counted(msgspec.Struct, array_like=True):
             (room > 0 or self.long_ids_seen) and max(map(len, event_ids)) > TRACKED_ID_CHARS_MAX
         ):
             for event_id in event_ids:
-                self.count(event_id, b"")
+                self.count_key(event_id)
             return
         self.events += len(event_ids)
         if room <= 0:

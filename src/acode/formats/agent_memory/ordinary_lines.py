@@ -20,7 +20,7 @@ from acode.formats.agent_memory.dialect import LAST_US, LineHead, since_epoch
 AT_ONE_TIME = 64  # events at the same time are compared with each other: no more than twice as many
 Moments = list[str] | list[datetime]
 
-_heads = msgspec.json.Decoder(LineHead)
+_decode_head = msgspec.json.Decoder(LineHead).decode
 _USUAL_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _DIGITS_ALIKE = bytes.maketrans(b"123456789", b"000000000")
 _DATE_CHARS = len("2026-01-15")
@@ -38,12 +38,10 @@ class Ordinary(msgspec.Struct, gc=False):
     last_us: int
 
 
-def read_ordinary(block: bytes, lines: int) -> Ordinary | None:
-    """The events on these so many lines; None unless each is an ordinary one."""
+def read_ordinary(lines: list[bytes]) -> Ordinary | None:
+    """The events on these lines; None unless each is an ordinary one."""
     try:
-        heads = _heads.decode_lines(block)
-        if len(heads) != lines or not _one_on_each_line(block, lines):
-            return None
+        heads = list(map(_decode_head, lines))
         stamps: list[str] = [head.timestamp for head in heads]  # type: ignore[misc]  # what is no text raises below
         moments = _in_order(stamps)
         first_us, last_us = _time_us(moments[0]), _time_us(moments[-1])
@@ -72,27 +70,12 @@ def ties(read: Ordinary, latest: Iterable[int]) -> Iterator[int]:
     heads, moments = read.heads, read.moments
     end = len(moments) - 1
     yield from takewhile(lambda at: moments[at] == moments[end], range(end, -1, -1))
-    for last in latest:
+    for last in [at for at in latest if moments[at - 1] == moments[at]]:
         at = last - 1
         while at >= 0 and moments[at] == moments[last]:
             if heads[at].key == heads[last].key:
                 yield from (at, last)
             at -= 1
-
-
-def _one_on_each_line(block: bytes, lines: int) -> bool:
-    """Whether so many objects, which were decoded from as many lines, stand on one line each.
-
-    The decoder takes an object that ends in a later line, and a second one on the same. But no string holds the end
-    of a line, and within an object a comma stands between the end of one and the beginning of another: where these two
-    meet at the end of a line, the next line begins a new object. Where they do at every end, each line is one.
-    """
-    if not block.startswith(b"{"):
-        return False
-    end = b"}\r\n" if block.endswith(b"}\r\n") else b"}\n"
-    first_key = block[: block.find(b":") + 1]  # of most logs that of every line; a longer text is found faster
-    between = lines - 1
-    return block.endswith(end) and (block.count(end + first_key) == between or block.count(end + b"{") == between)
 
 
 def _in_order(stamps: list[str]) -> Moments:

@@ -1,0 +1,162 @@
+"""Merge the folds of earlier and of later event files into the one fold that both would have given in order.
+
+Every answer of a fold is a maximum or a union, and merges as such. What is counted up to a limit does not: it depends
+on what came first. So nothing is merged where later files may have met a limit; they are folded after the others then.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import itemgetter
+from typing import TypeVar
+
+import msgspec
+
+from acode.formats.agent_memory.fold_state import Counted, FoldState, Order, Point, Skipped
+from acode.formats.agent_memory.values import SKIPPED_RANGES_MAX, TASKS_MAX, UNKNOWN_TYPES_SHOWN_MAX
+
+Key = TypeVar("Key")
+Found = TypeVar("Found")
+
+KEYS_BYTES_MAX = 32 * 1024 * 1024  # of a million events
+_KEYS_AT_ONCE = 1_000
+_encode = msgspec.msgpack.Encoder().encode
+_decode_ids = msgspec.msgpack.Decoder(list[str]).decode
+_decode_keys = msgspec.msgpack.Decoder(list[str | int]).decode
+
+Batch = tuple[bool, bytes]
+"""Whether all of these events have an id; the ids, or the hashes of lines without one."""
+
+
+class KeyRecord(Counted):
+    """Keeps what is to be counted, in order, for the fold that knows what the earlier files had."""
+
+    batches: list[Batch] = msgspec.field(default_factory=list)
+    single: list[str | int] = msgspec.field(default_factory=list)
+    batch_bytes: int = 0
+
+    def count_key(self, key: str | int) -> None:
+        self.single.append(key)
+        if len(self.single) >= _KEYS_AT_ONCE:
+            self._keep_single()
+
+    def count_all(self, event_ids: list[str]) -> None:
+        self._keep_single()
+        self._keep(True, _encode(event_ids))
+
+    def taken(self) -> list[Batch]:
+        """All since the last time."""
+        self._keep_single()
+        taken, self.batches = self.batches, []
+        return taken
+
+    def _keep_single(self) -> None:
+        if self.single:
+            self._keep(False, _encode(self.single))
+            self.single.clear()
+
+    def _keep(self, all_ids: bool, data: bytes) -> None:
+        self.batch_bytes += len(data)
+        if self.batch_bytes > KEYS_BYTES_MAX:
+            raise ValueError("too many ids to keep")
+        self.batches.append((all_ids, data))
+
+
+class LaterFiles(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """A fold of the last event files of a run, from which that of all can be made."""
+
+    state: FoldState
+    texts: list[tuple[Order, str]]
+    keys: list[tuple[str, list[Batch]]]
+    """By file, in the order of reading."""
+    torn: list[tuple[str, str, bytes | int]]
+    """File, actor, and the last line, which is in no state."""
+    torn_bytes: int
+    touched_us: list[int]
+
+
+def count_keys(state: FoldState, keys: Iterable[tuple[str, list[Batch]]]) -> FoldState:
+    """The state with the events of later files counted: among the ids that are compared, those of earlier files are
+    the first.
+    """
+    counted, limited_from = state.counted, list(state.limited_from)
+    for file, batches in keys:
+        for all_ids, data in batches:
+            if all_ids:
+                counted.count_all(_decode_ids(data))
+            else:
+                for key in _decode_keys(data):
+                    counted.count_key(key)
+        if counted.full:
+            limited_from[0] = limited_from[0] or file
+    return msgspec.structs.replace(state, limited_from=tuple(limited_from))
+
+
+def merged(first: FoldState, later: FoldState) -> FoldState | None:
+    """The state of both, made of the parts of these, but for the count of events; None: a limit is in the way."""
+    skipped = _skipped(first.skipped, later.skipped)
+    if skipped is None or not _all_admitted(first, later):
+        return None
+    ends = [state.latest["ended"][0] for state in (first, later) if "ended" in state.latest]
+    ended_later = bool(ends) and later.latest.get("ended", (None,))[0] == max(ends)
+    _merge_tasks(first.tasks, later.tasks)
+    for texts, later_texts in ((first.titles, later.titles), (first.failures, later.failures)):
+        _merge_latest(texts, later_texts, itemgetter(0))
+    _merge_latest(first.latest, later.latest, itemgetter(0))
+    _merge_latest(first.gates, later.gates, itemgetter(0))
+    _merge_latest(first.phases, later.phases, lambda phase: phase[0][0])
+    approvals = [state.approval for state in (first, later) if state.approval is not None]
+    active = [state.last_activity_us for state in (first, later) if state.last_activity_us is not None]
+    folded = {file.file: (file, digest) for file, digest in zip(later.files, later.digests, strict=True)}
+    both = [folded.get(file.file, (file, digest)) for file, digest in zip(first.files, first.digests, strict=True)]
+    return msgspec.structs.replace(
+        first,
+        files=[file for file, _ in both],
+        digests=[digest for _, digest in both],
+        newer=first.newer or later.newer,
+        approval=max(approvals, key=lambda approval: approval[0][0], default=None),
+        ending=later.ending if ended_later else first.ending,
+        made=first.made | later.made,
+        newest_task_us=max(first.newest_task_us, later.newest_task_us),
+        unknown_task_types=first.unknown_task_types | later.unknown_task_types,
+        completed_by_others=first.completed_by_others | later.completed_by_others,
+        last_activity_us=max(active, default=None),
+        skipped=skipped,
+    )
+
+
+def _all_admitted(first: FoldState, later: FoldState) -> bool:
+    """Whether no task and no unknown type of later files comes up against its limit."""
+    if later.tasks_refused or len(later.unknown_task_types) >= UNKNOWN_TYPES_SHOWN_MAX:
+        return False
+    new_types = len(later.unknown_task_types - first.unknown_task_types)
+    new_tasks = len(later.tasks.keys() - first.tasks.keys())
+    return not (
+        (new_types and len(first.unknown_task_types) + new_types >= UNKNOWN_TYPES_SHOWN_MAX)
+        or (new_tasks and len(first.tasks) + new_tasks >= TASKS_MAX)
+    )
+
+
+def _skipped(first: Skipped, later: Skipped) -> Skipped | None:
+    """Ranges of lines of later files never continue one of earlier files."""
+    if not later.lines:
+        return first
+    if later.untold or first.ranges + later.ranges >= SKIPPED_RANGES_MAX:
+        return None
+    return Skipped(first.lines + later.lines, first.ranges + later.ranges, first.untold)
+
+
+def _merge_tasks(tasks: dict[str, dict[str, Point]], later: dict[str, dict[str, Point]]) -> None:
+    for task, marks in later.items():
+        known = tasks.setdefault(task, marks)
+        if known is not marks:
+            first = min(known["first"], marks["first"], key=itemgetter(0))
+            _merge_latest(known, marks, itemgetter(0))
+            known["first"] = first
+
+
+def _merge_latest(latest: dict[Key, Found], later: dict[Key, Found], order_of: Callable[[Found], Order]) -> None:
+    for key, found in later.items():
+        if key not in latest or order_of(found) > order_of(latest[key]):
+            latest[key] = found

@@ -1,0 +1,140 @@
+"""One pass over the event files of a run that keeps the hash of what it folded, so that a later one can continue it.
+
+Last lines without an end are folded after all others: they are in no state, because they may become longer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+
+from acode.formats.agent_memory.disk import Folder, OpenFile, blocks_of_lines
+from acode.formats.agent_memory.event_files import EventFile, Notes, weighed_files
+from acode.formats.agent_memory.event_fold import EventFold
+from acode.formats.agent_memory.fold_cache import FoldCache
+from acode.formats.agent_memory.fold_merge import Batch, KeyRecord, LaterFiles, count_keys, merged
+from acode.formats.agent_memory.fold_state import FoldState
+from acode.formats.agent_memory.values import EVENT_LINE_BYTES_MAX
+
+TORN_BYTES_MAX = 16 * 1024 * 1024
+
+
+class Look:
+    """A fold that continues from a state, or begins."""
+
+    def __init__(
+        self, files: tuple[EventFile, ...], kept: FoldState | None = None, record: KeyRecord | None = None
+    ) -> None:
+        self._files = [(item.shown_as, item.actor) for item in files]
+        self._known: dict[str, tuple[int, bytes]] = {}
+        if kept is not None:
+            pairs = zip(kept.files, kept.digests, strict=True)
+            self._known = {file.file: (file.folded_bytes, digest) for file, digest in pairs}
+        self._kept_bytes = kept.folded_bytes if kept is not None else 0
+        self._digests: dict[str, bytes] = {}
+        self._torn: list[tuple[str, str, bytes | int]] = []
+        self._torn_bytes = 0
+        self._record = record
+        self.fold = EventFold.over(self._files, kept, counted=record)
+        self._keys: list[tuple[str, list[Batch]]] = []
+        self.touched_us: list[int] = []
+
+    def same_order(self) -> bool:
+        """Whether all files of the state are here, in the order in which they were folded."""
+        return [name for name, _ in self._files if name in self._known] == list(self._known)
+
+    def fold_files(self, run: Folder, files: tuple[EventFile, ...]) -> bool:
+        """These files, the next ones; False: they cannot be folded in this way."""
+        notes = Notes()
+        try:
+            for item, file in weighed_files(run, files, notes):
+                if not self._fold_whole_lines(item, file):
+                    return False
+        except OSError:
+            return False
+        return not notes.warnings
+
+    def _fold_whole_lines(self, item: EventFile, file: OpenFile) -> bool:
+        """The lines of the file that are not in the state yet; False: the state does not stand for the others."""
+        name = item.shown_as
+        known_bytes, digest = self._known.get(name, (0, b""))
+        seen = _Seen()
+        for chunk in file.chunks(bytes_max=known_bytes):
+            seen.hash.update(chunk)
+        if name in self._known and seen.hash.digest() != digest:
+            return False
+        if not self.fold.read_texts(name, lambda span: file.part(*span)):
+            return False
+        self.touched_us.append(file.touched_us)
+        chunks = seen.follow(file.chunks(bytes_max=max(0, file.size_bytes - known_bytes)))
+        blocks = blocks_of_lines(chunks, line_bytes_max=EVENT_LINE_BYTES_MAX)
+        self.fold.fold_blocks(name, item.actor, self._whole(item, blocks))
+        self._digests[name] = seen.whole_lines
+        if self._record is not None:
+            self._keys.append((name, self._record.taken()))
+        return self._torn_bytes <= TORN_BYTES_MAX and self.fold.in_order
+
+    def _whole(self, item: EventFile, blocks: Iterable[tuple[bytes | int, bool]]) -> Iterator[tuple[bytes | int, bool]]:
+        for block, ended in blocks:
+            if ended:
+                yield block, True
+            else:
+                self._torn.append((item.shown_as, item.actor, block))
+                self._torn_bytes += len(block) if isinstance(block, bytes) else 0
+
+    def keep(self, run_path: str, cache: FoldCache) -> None:
+        log_bytes = self.fold.folded_bytes
+        if cache.wants(log_bytes=log_bytes, new_bytes=log_bytes - self._kept_bytes):
+            cache.write(run_path, self.fold.state(self._digests))
+
+    def as_later(self) -> LaterFiles:
+        """For a look at the files before these."""
+        return LaterFiles(
+            state=self.fold.state(self._digests),
+            texts=list(self.fold.texts().items()),
+            keys=self._keys,
+            torn=self._torn,
+            torn_bytes=self._torn_bytes,
+            touched_us=self.touched_us,
+        )
+
+    def join(self, later: LaterFiles) -> bool:
+        """Continue with what was found in the files after these; False: they are to be folded, and nothing changed."""
+        earlier = self.fold.state(self._digests)
+        texts = self.fold.texts() | dict(later.texts)
+        both = merged(earlier, later.state) if self._torn_bytes + later.torn_bytes <= TORN_BYTES_MAX else None
+        if both is None:
+            return False
+        self.fold = EventFold.over(self._files, count_keys(both, later.keys), texts=texts)
+        self._digests = dict(zip((file.file for file in both.files), both.digests, strict=True))
+        self._torn += later.torn
+        self._torn_bytes += later.torn_bytes
+        self.touched_us += later.touched_us
+        return True
+
+    def fold_torn_lines(self) -> bool:
+        for name, actor, block in self._torn:
+            self.fold.fold_blocks(name, actor, [(block, False)])
+        return self.fold.in_order
+
+
+class _Seen:
+    """The hash of what was read of a file, and of it up to the end of the last whole line."""
+
+    def __init__(self) -> None:
+        self.hash = hashlib.sha256()  # with the processor's help twice as fast as BLAKE2, and what the house uses
+        self._whole = self.hash
+
+    def follow(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        self._whole = self.hash.copy()
+        for chunk in chunks:
+            end = chunk.rfind(b"\n") + 1
+            self.hash.update(memoryview(chunk)[:end])
+            if end:
+                self._whole = self.hash.copy()
+            self.hash.update(memoryview(chunk)[end:])
+            yield chunk
+
+    @property
+    def whole_lines(self) -> bytes:
+        return self._whole.digest()
