@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from acode.formats.agent_memory import FoldCache, disk, event_fold, fold_shares, fold_state, read
 from acode.formats.agent_memory.look import Look
+from acode.formats.agent_memory.values import APPROVED_ARTIFACTS
 from tests.agent_memory_lines import logs
 from tests.agent_memory_shares import LIMITS_OF_SHARES, shared_in_this_process
 
@@ -98,6 +99,18 @@ def test_the_latest_end_counts_whichever_share_it_is_in(tmp_path: Path, joined: 
     assert joined == [True] and found == read(tmp_path / "run")
     assert found.run_events.end is not None
     assert found.run_events.end.ending == ("failed" if later == "executor" else "cancelled")
+
+
+@pytest.mark.parametrize("later", ["a", "b"])
+def test_the_latest_approval_counts_whichever_share_it_is_in(tmp_path: Path, joined: list[bool], later: str) -> None:
+    for name in ("a", "b"):
+        approved = {"approved": dict.fromkeys(APPROVED_ARTIFACTS, name * 64)}
+        minute = line(20 if name == later else 10, kind="phase_transition", to_phase=2, details=approved)
+        put(tmp_path / "run", f"acode/{name}.jsonl", line(1) + minute)
+    found = read(tmp_path / "run", cache=cache_at(tmp_path))
+    assert joined == [True] and found == read(tmp_path / "run")
+    assert found.run_events.approval is not None
+    assert set(found.run_events.approval.digests.values()) == {later * 64}
 
 
 def test_ids_beyond_the_limit_are_compared_with_those_of_the_first_files(
