@@ -337,15 +337,10 @@ def test_a_change_that_nobody_looked_at_is_no_work_of_the_next_step(
     if not skip:
         (workspace / ".agent" / "config.yml").write_text("resume: {validate_environment: false}\n")
     ended = acode("resume", stopped, *skip, "--json")
-    assert ended.exit_code == 0
+    assert ended.exit_code == 17, "it is reported at the end, and not taken for the work of a step"
+    assert "email.txt" in ended.lines[-1]["data"]["error"]["message"]
     events = acode("session", "history", "--json").json
-    touched = [path for event in events for path in event["data"].get("touched", [])]
-    assert "email.txt" not in touched
-    (accepted,) = [event["data"] for event in events if event["type"] == "changes_accepted"]
-    assert ([one["path"] for one in accepted["files"]], accepted["reason"]) == (
-        ["email.txt"],
-        "the validation was skipped",
-    )
+    assert "email.txt" not in [path for event in events for path in event["data"].get("touched", [])]
 
 
 def test_verbose_tells_scenario_decision_and_replay(acode: Acode, stopped: str) -> None:

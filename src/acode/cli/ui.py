@@ -52,14 +52,14 @@ def command(flags: Flags, *, port: int, no_open: bool, read_only: bool) -> int:
     places = Places(world, other_workspaces(world), world_of)
     server = Server(places, guards, list_remote=remote_list(world), look_at_fleet=fleet_look(world))
     address = f"http://127.0.0.1:{number}/?token={guards.token}"
-    if flags.json:
-        screen.document({"address": address, "port": number})
-    else:
-        screen.data(address)
-        screen.line("The address opens the page once. Stop it with Ctrl+C.")
-    if not no_open:
-        click.launch(address)
     try:
+        if flags.json:
+            screen.document({"address": address, "port": number})
+        else:
+            screen.data(address)
+            screen.line("The address opens the page once. Stop it with Ctrl+C.")
+        if not no_open:
+            click.launch(address)
         serve(server, listening)
     except KeyboardInterrupt:  # how a person stops it; its connections are closed
         return 130

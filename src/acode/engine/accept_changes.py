@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from acode.engine import notices
-from acode.engine.environment import Report, changed_files
+from acode.engine.environment import Report
 from acode.engine.held_session import Held
 from acode.engine.next_action import session_hint
 from acode.engine.refused_changes import note_refusal
@@ -17,7 +17,6 @@ from acode.engine.world import Options, begin_again
 from acode.errors import AcodeError, ChangedFiles, FileModified
 from acode.events import types as ev
 from acode.hints import Resume
-from acode.state import Session
 from acode.workspace import ChangedFile, diff, restat
 
 
@@ -41,24 +40,11 @@ def accept_changes(run: Held, report: Report, options: Options) -> None:
             mismatches=[msgspec.to_builtins(one) for one in report.changed_files],
             recommendation=report.recommendation,
         )
-    append_accepted(run, report.changed_files, options.reason or choice, options)
-
-
-def accept_unseen(run: Held, session: Session, pending: tuple[str, ...], options: Options) -> None:
-    """Without validation nothing is shown or refused, but what others changed until now is no work of the next step."""
-    try:
-        changes = changed_files(session, run.site(), pending)
-        if changes:
-            append_accepted(run, changes, "the validation was skipped", options)
-    except (AcodeError, OSError) as error:
-        run.warn(f"changes made by others before this resume may be reported as those of a step: {error}")
-
-
-def append_accepted(run: Held, changes: tuple[ChangedFile, ...], reason: str, options: Options) -> None:
-    states = seen_again(run, changes)
+    states = seen_again(run, report.changed_files)
     pieces = [states[at : at + FILES_IN_EVENT_MAX] for at in range(0, len(states), FILES_IN_EVENT_MAX)]
+    reason = options.reason or choice
     run.append(*(ev.ChangesAccepted(files=piece, reason=reason) for piece in pieces), actor=options.actor)
-    run.emit(notices.ChangesAccepted(paths=[one.path for one in changes]))
+    run.emit(notices.ChangesAccepted(paths=[one.path for one in report.changed_files]))
 
 
 def changed_by(changes: tuple[ChangedFile, ...]) -> str:

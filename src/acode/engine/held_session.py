@@ -81,6 +81,7 @@ class Held:
         self.owner_seen_at: datetime | None = None  # the last sign of life of the process that held the lock before
         self.database: str = os.fspath(world.agent_dir / DATABASE)  # looked for after every step
         self.executed = 0
+        self.changed_before: dict[str, str | None] = {}  # by others, and unseen: a person skipped the validation
         self.begun: dict[str, ev.StepStarted] = {}  # reads whose start was recorded with the completion before them
         self.loop_commits: object = None  # of the event loop whose tasks perform steps
         self._site: Site | None = None

@@ -10,10 +10,10 @@ import msgspec
 
 from acode import lock as locks
 from acode.engine import notices
-from acode.engine.accept_changes import accept_changes, accept_unseen, files_that_are
+from acode.engine.accept_changes import accept_changes, files_that_are
 from acode.engine.disk_full import paused_if_disk_fails
 from acode.engine.endings import complete, ending
-from acode.engine.environment import Report, validate
+from acode.engine.environment import Report, changed_files, validate
 from acode.engine.held_session import Held, held, refuse_unknown_events
 from acode.engine.lease_state import sync_state
 from acode.engine.missing_checkpoint import missing_checkpoint_on_record
@@ -296,7 +296,7 @@ def check_environment(run: Held, session: Session, found: Survey, options: Optio
     if not wanted:
         run.append(ev.ValidationSkipped(reason=options.reason or "none given"), actor=options.actor)
         run.warn("the environment is not validated: the workspace may not be the one the session left")
-        accept_unseen(run, session, found.continuation.pending, options)
+        note_changed_before(run, session, found.continuation.pending)
         return None
     report = validate(
         run.world,
@@ -321,6 +321,16 @@ def check_environment(run: Held, session: Session, found: Survey, options: Optio
     if report.changed_files:
         accept_changes(run, report, options)
     return report
+
+
+def note_changed_before(run: Held, session: Session, pending: tuple[str, ...]) -> None:
+    """Without validation nothing is shown or refused, but what others changed until now is no work of the next step."""
+    try:
+        changes = changed_files(session, run.site(), pending)
+    except (AcodeError, OSError) as error:
+        run.warn(f"changes made by others before this resume may be reported as those of a step: {error}")
+    else:
+        run.changed_before = {one.path: one.found_hash for one in changes}
 
 
 # On with it.

@@ -55,6 +55,8 @@ def attribute(run: Held, step: str, files: tuple[ev.FileState, ...], touched: tu
 
     The session expects the new content from here on, so a later step reports it no more and a resume does not stop.
     """
+    if run.changed_before:
+        files, touched = _without_earlier(run.changed_before, files, touched)
     with run.turn:  # threads share the connection, and record their ends one by one
         overlap = overlap_of(run, step)
         if overlap is not None:
@@ -77,6 +79,17 @@ def attribute(run: Held, step: str, files: tuple[ev.FileState, ...], touched: tu
         touched=tuple(path for path in touched if path not in accepted_paths),
         accepted=tuple(event for who, states in theirs.items() for event in _accepted(who, states)),
         warnings=tuple(warnings),
+    )
+
+
+def _without_earlier(
+    before: dict[str, str | None], files: tuple[ev.FileState, ...], touched: tuple[str, ...]
+) -> tuple[tuple[ev.FileState, ...], tuple[str, ...]]:
+    """Without files that already stood like this before the step: the end of the resume reports them."""
+    earlier = {one.path for one in files if one.path in touched and before.get(one.path, "") == (one.sha256 or None)}
+    return (
+        tuple(one for one in files if one.path not in earlier),
+        tuple(path for path in touched if path not in earlier),
     )
 
 
