@@ -73,6 +73,36 @@ def test_ctrl_c_at_any_moment_of_a_write_pauses_the_session(place: Place, functi
     assert moment > 1
 
 
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_ctrl_c_in_an_event_loop_pauses_the_session(place: Place, tasks: int) -> None:
+    """asyncio.run cancels its tasks, and raises KeyboardInterrupt when they have ended: behind the session's block."""
+
+    async def wait(number: int) -> None:
+        if number == tasks - 1:
+            signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(60)
+
+    async def main() -> None:
+        async with acode.session(KEY) as s:
+            await asyncio.gather(*(s.step(f"wait-{number}", wait, number) for number in range(tasks)))
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+    last = last_event(place)
+    assert isinstance(last, ev.SessionPaused) and (last.reason, last.interruption) == ("user", None)
+
+
+def test_a_task_that_its_program_cancels_is_no_interrupt(place: Place) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(0.01), acode.session(KEY) as s:
+            await s.step("wait", asyncio.sleep, 60)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(main())
+    last = last_event(place)
+    assert isinstance(last, ev.SessionPaused) and last.reason == "error"
+
+
 def test_a_program_that_catches_ctrl_c_in_a_write_is_told_what_stopped_it(place: Place) -> None:
     with pytest.raises(WriteFailed, match="cut off"), acode.session(KEY) as s:
         with pytest.raises(KeyboardInterrupt):

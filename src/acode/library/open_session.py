@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import signal
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Literal
@@ -352,8 +353,17 @@ def pause(run: Held, error: BaseException, told: AcodeError | None = None) -> Re
 
 def is_stop(run: Held, error: BaseException) -> bool:
     """Whether a person has stopped the program. In an event loop the interrupt of one task cancels all the others."""
-    asked = run.world.stop.signal is not None and not isinstance(error, Exception)
-    return asked or isinstance(error, KeyboardInterrupt)
+    if isinstance(error, Exception | KeyboardInterrupt):
+        return isinstance(error, KeyboardInterrupt)
+    return run.world.stop.signal is not None or is_loop_interrupted()
+
+
+def is_loop_interrupted() -> bool:
+    """Whether Ctrl+C has canceled the tasks of `asyncio.run`, which raises KeyboardInterrupt only behind their end.
+    Nobody but the handler that it installs knows."""
+    handler = signal.getsignal(signal.SIGINT)
+    runner = getattr(getattr(handler, "func", None), "__self__", None)
+    return bool(getattr(runner, "_interrupt_count", 0))
 
 
 def pause_event(run: Held, error: BaseException) -> ev.SessionPaused:
@@ -361,8 +371,8 @@ def pause_event(run: Held, error: BaseException) -> ev.SessionPaused:
         return ev.SessionPaused(reason="user", message=run.world.redactor.text(str(error)))
     message = run.world.redactor.text(f"{type(error).__name__}: {error}")[:2000]
     if is_stop(run, error):
-        signal = run.world.stop.signal or "SIGINT"
-        return ev.SessionPaused(reason="user" if signal == "SIGINT" else "signal", signal=signal)
+        name = run.world.stop.signal or "SIGINT"
+        return ev.SessionPaused(reason="user" if name == "SIGINT" else "signal", signal=name)
     failure = run.session.failure
     step = failure.step if failure is not None else None
     if isinstance(error, ModelTrouble):
