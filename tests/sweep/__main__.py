@@ -43,9 +43,10 @@ def source_digest() -> str:
     return total.hexdigest()[:16]
 
 
-def collected(words: list[str]) -> list[str]:
-    """The release tests, one of each function after the other, and the parameters of each in an order of chance that
-    is the same every time: whatever fits is a spread over all functions and over all commands."""
+def collected(words: list[str], digest: str) -> list[str]:
+    """The release tests, one of each function after the other, and the parameters of each in an order of chance:
+    whatever fits is a spread over all functions and over all commands. It is the same for the same source, so that a
+    sweep is continued, and another one for the next source, so that short sweeps do not try the same few again."""
     options = ["--collect-only", "-q", "-m", "release", "-p", "no:randomly", "-p", "tests.sweep.record"]
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "tests.json"
@@ -59,7 +60,7 @@ def collected(words: list[str]) -> list[str]:
     for test in tests:
         by_function[function_of(test)].append(test)
     for function, of_function in by_function.items():
-        random.Random(function.partition("::")[2]).shuffle(of_function)
+        random.Random(f"{function.partition('::')[2]} {digest}").shuffle(of_function)
     return [test for row in zip_longest(*by_function.values()) for test in row if test is not None]
 
 
@@ -112,7 +113,7 @@ def main(argv: list[str]) -> int:
     digest = source_digest()
     which = hashlib.sha256("\0".join(words).encode()).hexdigest()[:6]
     place = asked.place / f"{digest}-{which}"
-    ended = sweep(collected(words), place, until)
+    ended = sweep(collected(words, digest), place, until)
     records = [one for one in read_records(asked.place) if one["sweep"] == place.name]
     failed = [one["test"] for one in records if one["outcome"] != "passed"]
     print(f"{len(records)} portions done, {'all' if ended else 'not all'}; {len(failed)} with a violation")
