@@ -182,6 +182,18 @@ def test_a_refused_copy_is_told_no_command_that_is_refused_again(
     assert "To resume" not in refused.stderr
 
 
+def test_a_plan_that_was_begun_in_the_original_is_only_begun_anew_in_a_copy(
+    acode: Acode, workspace: Path, tmp_path: Path, session_id: str
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(workspace, copy)
+    refused = acode("-C", copy, "run", copy / "plan.yml")
+    assert refused.exit_code == 20 and "acode run --new" in refused.stderr
+    assert f"acode resume {session_id[-8:]};" not in refused.stderr, "which would be refused in turn"
+    assert acode("-C", copy, "run", "--new", copy / "plan.yml").exit_code == 10, "at its gate"
+    assert acode("run", workspace / "plan.yml").exit_code == 10, "the original names its own"
+
+
 def test_a_program_is_refused_in_a_copy_and_may_begin_there_under_another_key(workspace: Path, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), library.session("one", workspace=workspace) as session:
         session.write("a.txt", "a")

@@ -22,6 +22,7 @@ from acode.engine import session_list
 from acode.engine.create import run_plan, same_plan
 from acode.engine.resume import resume
 from acode.engine.session_list import Row
+from acode.engine.session_place import refuse_copy
 from acode.engine.workspace_store import has_database, refuse_lost, share_store
 from acode.engine.world import Options, World, short
 from acode.errors import InputRequired, Interrupted, Usage
@@ -148,7 +149,9 @@ def begun_already(world: World, session: Session, what: str, name: str) -> Input
 
 
 def resumes(world: World, screen: Screen, session: Session, name: str, what: str = "plan") -> bool:
-    """Ask whether to resume it or to begin another one: acode does not assume that work may be done twice."""
+    """Ask whether to resume it or to begin another one: acode does not assume that work may be done twice. In a copy of
+    a workspace only the second is possible."""
+    refuse_copy(world, session.session_id)
     if not screen.can_ask:
         raise begun_already(world, session, what, name)
     screen.insist(f"This {what} has an unfinished session here:")
