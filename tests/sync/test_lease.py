@@ -85,6 +85,33 @@ def test_a_session_that_was_given_back_is_carried_on_elsewhere_and_comes_home(
     assert lease(database, session_id)[1] is None, "what has ended needs no owner"
 
 
+def test_where_this_machine_may_not_write_the_next_action_is_one_that_is_not_refused(
+    machines: tuple[Machine, Machine], tmp_path: Path
+) -> None:
+    """A copy, a session that another machine has taken, and one with two histories."""
+    one, two = machines
+    session_id = one.run(counting(tmp_path))
+    name = session_id[-8:]
+
+    def next_actions(machine: Machine) -> set[str]:
+        shown = machine("status", session_id).stdout.splitlines()[-1].removeprefix("Next: ")
+        explained = machine("explain", session_id, "--json").json["next_action"]
+        return {shown, explained, machine("resume", session_id, "--dry-run", "--json").json["next_action"]}
+
+    assert two("pull", session_id).exit_code == 0
+    assert next_actions(two) == {f"acode resume {name} --remote"}
+    assert two("resume", session_id, "--remote", "--yes").exit_code == 10
+    assert one("resume", session_id).exit_code == 16
+    assert next_actions(one) == {f"acode resume {name} --remote"}
+    url = two.env["ACODE_POSTGRES_URL"]
+    assert one("resume", session_id, "--remote", "--yes").exit_code == 10
+    two.connect(NOBODY)
+    assert two("session", "deny", session_id, "--offline", "--reason", "nobody else has it").exit_code == 0
+    two.connect(url)
+    assert two("sync", "now").exit_code == 20
+    assert next_actions(two) == {f"acode sync status {name}"}
+
+
 def test_a_copy_is_looked_at_and_not_written_on(machines: tuple[Machine, Machine], tmp_path: Path) -> None:
     one, two = machines
     session_id = one.run(counting(tmp_path))

@@ -85,6 +85,12 @@ CHOOSE_HISTORY = Hint(
     Command("pull SESSION --force"),
     Command("sync now SESSION --force"),
 )
+# What to type next about a session on which this machine may not write.
+NEXT_ELSEWHERE: dict[Standing, Command] = {
+    "copy": TAKE_OVER,
+    "fenced": TAKE_OVER,
+    "diverged": Command("sync status SESSION"),
+}
 
 
 def refuse_not_ours(store: Store, session_id: str) -> None:

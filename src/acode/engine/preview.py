@@ -14,7 +14,7 @@ from acode import hints
 from acode.attention import Attention, attention_of, is_asking
 from acode.engine.environment import Report, validate
 from acode.engine.held_session import load_verified, make_site
-from acode.engine.lease_state import DISABLED, SyncState, sync_state
+from acode.engine.lease_state import DISABLED, NEXT_ELSEWHERE, SyncState, sync_state
 from acode.engine.next_action import command_for, plan_name, session_hint
 from acode.engine.refused_changes import was_refused
 from acode.engine.session_list import Row, lock_seen, resumable, row, rows, with_agent
@@ -265,6 +265,8 @@ def next_action(found: Preview) -> str:
 def action_now(found: Preview) -> hints.Action:
     assert found.survey is not None
     session = found.session
+    if (elsewhere := NEXT_ELSEWHERE.get(found.sync.standing)) is not None:
+        return elsewhere
     if session.undoing is not None:
         return hints.Rollback(session.undoing.to)
     if found.survey.decision.reason is Reason.MISSING_ARTIFACTS:
