@@ -45,6 +45,30 @@ def test_what_the_server_has_lost_is_pushed_again_and_said(machines: tuple[Machi
     assert one("sync", "now").exit_code == 0
 
 
+@pytest.mark.parametrize("kept", [3, 0], ids=["a part", "nothing"])
+def test_what_is_pushed_again_is_counted_and_listed_as_the_log_has_it(
+    machines: tuple[Machine, Machine], database: str, kept: int
+) -> None:
+    one, two = machines
+    session_id = one.run(DONE)
+    events = len(shared_log(database, session_id))
+    if kept:
+        restore(database, session_id, kept)
+    with psycopg.connect(database) as connection:
+        if not kept:
+            connection.execute("TRUNCATE acode_sessions CASCADE")
+        connection.execute("UPDATE acode_sessions SET state = 'EXECUTING', steps_done = 0")
+    pushed = one("sync", "now", "--json").json
+    assert (pushed["sent"], pushed["sessions"][0]["sent"]) == (events - kept, events - kept)
+    (listed,) = two("session", "list", "--remote", "--json").json
+    assert (listed["title"], listed["state"], listed["steps_done"], listed["steps_total"]) == (
+        "Done",
+        "COMPLETED",
+        1,
+        1,
+    )
+
+
 def test_gc_removes_nothing_that_the_server_does_not_hold_now_and_an_older_copy_does_not_come_back(
     machines: tuple[Machine, Machine], database: str
 ) -> None:

@@ -208,6 +208,22 @@ def test_sync_now_says_why_it_could_not(machine: Machine) -> None:
     assert machine("sync", "now").exit_code == 3 and machine("sync", "status", "--json").json["status"] == "disabled"
 
 
+@pytest.mark.parametrize(
+    "command", [("sync", "now"), ("pull", "abcd"), ("submit", "plan.yml"), ("fleet", "status")], ids=str
+)
+def test_a_command_that_needs_the_server_names_what_to_type_when_it_is_away_or_wrong(
+    machine: Machine, database: str, command: tuple[str, ...]
+) -> None:
+    """A submit that failed is not sent later, and a wrong name of the database does not become right by waiting."""
+    machine.connect(NOBODY)
+    machine.run(PLAN)
+    away = machine(*command, "--json").json["error"]
+    assert away["code"] == "ACODE-SYNC-001" and "same command again when the server answers" in away["hint"]
+    machine.connect(url_of(database).replace("?", "_gone?"))
+    wrong = machine(*command, "--json").json["error"]
+    assert "does not exist" in wrong["message"] and "acode config show --origin" in wrong["hint"]
+
+
 @pytest.mark.parametrize("ended", [True, False])
 def test_another_server_is_owed_everything(
     machine: Machine, postgres_server: Server, database: str, ended: bool

@@ -545,7 +545,7 @@ class SyncFailed(AcodeError):
 
     code = "ACODE-SYNC-001"
     default_hint: ClassVar[Hint | str] = Hint(
-        "Nothing is lost: pending events stay here and are sent when the server answers. See: {}",
+        "Give the same command again when the server answers; pending events are kept here until then. See: {}",
         Command("sync status"),
     )
 

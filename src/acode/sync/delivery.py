@@ -85,15 +85,18 @@ class Delivery:
             return Elsewhere()
         # A pushed row is durable here: where the server has lost it, it is pushed again.
         box = SessionOutbox(self.store, session_id, max(through, self.cursor(session_id).pushed_seq))
-        whole = False
+        whole, refilled = False, 0
         while True:
             self._deliver_blobs(session_id)
             mine = self.mine(session_id, whole=whole)
             done = exchange.push(self.ledger, session_id, mine, box, holder=describe_holder(self.world))
             self._note(session_id, done)
-            if isinstance(done, Doubtful) and done.lost and (done.sent or not whole) and self.is_whole(session_id):
-                whole = True
-                continue
+            if isinstance(done, Doubtful):
+                refilled += done.sent
+                if done.lost and (done.sent or not whole) and self.is_whole(session_id):
+                    whole = True
+                    continue
+                return self._described_refill(session_id, msgspec.structs.replace(done, sent=refilled))
             if not isinstance(done, Pushed):
                 return done
             if done.seq >= through or not done.sent:
@@ -102,6 +105,14 @@ class Delivery:
                     self.ledger.describe(session_id, shown, node=self.node, generation=done.generation)
                 return done
             self.breathe()
+
+    def _described_refill(self, session_id: str, done: Doubtful) -> Doubtful:
+        """A refill takes no lease, and yet lists show the session as the log does that the server has again."""
+        shown = about(self.store, session_id) if done.sent else None
+        if shown is not None:
+            seq = sync_cursor.last_seq(self.store, session_id)
+            self.ledger.describe_refill(session_id, shown, seq=seq)
+        return done
 
     def knows_owner(self, session_id: str) -> bool:
         """A server under another name may be the same one, or have moved with all it holds; another one, or an older

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from acode.errors import AcodeError, BlobDamaged, ChainBroken, SourceUnavailable, SyncFailed, SyncUnsupported
+from acode.hints import Command, Hint
 from acode.steps.interface import SHARE_BYTES_MAX
 from acode.steps.sql_postgres import secrets_of
 from acode.sync import schema
@@ -285,6 +286,14 @@ WHERE session_id = %(session_id)s"""
         """The same for a session that has no owner yet, in the caller's transaction."""
         self._connection.execute(_DESCRIBE.encode() + b" WHERE session_id = %s", (*_as_row(about), session_id))
 
+    def describe_refill(self, session_id: str, about: About, *, seq: int) -> None:
+        """The same for a session that nobody owns, where the server has the log up to `seq`, and no more."""
+        with translated(self.url):
+            self._connection.execute(
+                _DESCRIBE.encode() + b" WHERE session_id = %s AND owner IS NULL AND seq = %s",
+                (*_as_row(about), session_id, seq),
+            )
+
     def append(self, session_id: str, batch: Batch) -> int:
         """COPY beside, then in: an event that is there already, because an answer was lost, is not written again."""
         for table, rows in (("acode_checkpoints", batch.checkpoints), ("acode_snapshots", batch.snapshots)):
@@ -499,6 +508,12 @@ def _code(value: object) -> bytes:
 CHANGED_BY_OTHERS = "Nothing of it was kept. Find out who changed the server's copy, or restore it from a backup."
 
 
+SETTINGS_WRONG = Hint(
+    "Correct the address, the name or the password; where it is set: {}. Pending events are kept here.",
+    Command("config show --origin"),
+)
+
+
 @contextlib.contextmanager
 def well_formed(table: str) -> Iterator[None]:
     """Check that the server's values have the types that acode wrote. Others may change a server, and it has no key."""
@@ -542,4 +557,5 @@ def reason_of(error: psycopg.Error, url: str) -> str:
 def as_error(failure: ServerFailure) -> AcodeError:
     if failure.other_shape:
         return ChainBroken(f"the server's tables are not as acode made them: {failure.reason}", hint=CHANGED_BY_OTHERS)
-    return SyncFailed(f"the server of the shared copy cannot be used: {failure.reason}", kind=failure.kind)
+    hint = SETTINGS_WRONG if failure.kind == "permanent" else None
+    return SyncFailed(f"the server of the shared copy cannot be used: {failure.reason}", hint=hint, kind=failure.kind)
