@@ -373,6 +373,27 @@ def test_hostile_arguments_are_refused_and_the_server_goes_on(place: Place) -> N
 
 
 @pytest.mark.release
+def test_a_call_with_an_argument_that_is_not_known_does_nothing(place: Place) -> None:
+    """A commit of `path` instead of `paths` would commit everything, a command would run in another directory."""
+    subprocess.run(["git", "init", "-q"], cwd=place.workspace, check=True)
+
+    async def work(client: Client) -> list[tuple[str, bool]]:
+        assert all(tool.input_schema["additionalProperties"] is False for tool in (await client.list_tools()).tools)
+        return [
+            await use(client, "commit", key="a", message="notes", path=["notes.txt"]),
+            await use(client, "run", key="b", command=ledger(place, "run"), directory="sub"),
+            await use(client, "approve", key="c", question="Go on?", answer=True),
+            await use(client, "status", verbose=True),
+            await use(client, "run", key="b", command=ledger(place, "corrected")),
+        ]
+
+    *refused, done = talk(place, work)
+    for (text, error), name in zip(refused, ("path", "directory", "answer", "verbose"), strict=True):
+        assert error and name in text and "not permitted" in text, text
+    assert done == ("done corrected\n[exit status 0]", False)
+    assert place.effects() == ["corrected"]
+
+
 def test_output_is_redacted_and_bounded(place: Place) -> None:
     secret = "ghp_" + "a1B2c3D4e5F6" * 3
 

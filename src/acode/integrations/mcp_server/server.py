@@ -24,8 +24,9 @@ from mcp.server.mcpserver import (
     MCPServer,
     Resolve,
 )
+from mcp.server.mcpserver.tools import Tool
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from acode import __version__
 from acode.agent.tool_schemas import (
@@ -206,7 +207,6 @@ def make_server(tools: Server) -> MCPServer[Server]:
     async def lifespan(_server: MCPServer[Server]) -> AsyncIterator[Server]:
         yield tools
 
-    server = MCPServer("acode", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING", lifespan=lifespan)
     changes = ToolAnnotations(destructive_hint=True, idempotent_hint=True)  # by their key
     asks, looks = ToolAnnotations(destructive_hint=False), ToolAnnotations(read_only_hint=True)
     table: dict[Callable[..., Any], ToolAnnotations] = {
@@ -214,9 +214,18 @@ def make_server(tools: Server) -> MCPServer[Server]:
         tools.approve: asks,
         **dict.fromkeys((tools.status, tools.explain), looks),
     }
-    for tool, nature in table.items():
-        server.add_tool(tool, structured_output=False, annotations=nature)
-    return server
+    offered = [strict_tool(tool, nature) for tool, nature in table.items()]
+    about: dict[str, Any] = {"instructions": INSTRUCTIONS, "version": __version__, "log_level": "WARNING"}
+    return MCPServer("acode", tools=offered, lifespan=lifespan, **about)
+
+
+def strict_tool(function: Callable[..., Any], nature: ToolAnnotations) -> Tool:
+    """A tool that refuses unknown arguments. The SDK drops them: a commit of `path`, not `paths`, takes everything."""
+    tool = Tool.from_function(function, structured_output=False, annotations=nature)
+    known = tool.fn_metadata.arg_model
+    tool.fn_metadata.arg_model = type(known.__name__, (known,), {"model_config": ConfigDict(extra="forbid")})
+    tool.parameters = tool.fn_metadata.arg_model.model_json_schema(by_alias=True)
+    return tool
 
 
 async def in_thread(work: Callable[[], T]) -> T:
