@@ -103,6 +103,7 @@ def test_once_a_server_was_found_restored_a_session_that_was_given_back_is_not_c
     for command in (("session", "approve", session_id), ("resume", session_id, "--remote"), ("pull", session_id)):
         refused = one(*command, "--json")
         assert (refused.exit_code, "--offline --reason" in refused.json["error"]["hint"]) == (16, True), command
+        assert "every machine that has worked on it has run: acode sync now" in refused.json["error"]["hint"], command
     assert marks(tmp_path) == 1 and standing(one, session_id) == "released"
     two("sync", "now")
     assert one("resume", session_id).exit_code == 16 and marks(tmp_path) == 1

@@ -221,7 +221,8 @@ def test_a_command_that_needs_the_server_names_what_to_type_when_it_is_away_or_w
     assert away["code"] == "ACODE-SYNC-001" and "same command again when the server answers" in away["hint"]
     machine.connect(url_of(database).replace("?", "_gone?"))
     wrong = machine(*command, "--json").json["error"]
-    assert "does not exist" in wrong["message"] and "acode config show --origin" in wrong["hint"]
+    assert "does not exist" in wrong["message"] and "correct it there, or the settings here" in wrong["hint"]
+    assert "acode config show --origin" in wrong["hint"]
 
 
 @pytest.mark.parametrize("ended", [True, False])

@@ -85,6 +85,13 @@ CHOOSE_HISTORY = Hint(
     Command("pull SESSION --force"),
     Command("sync now SESSION --force"),
 )
+# A server that was restored answers, and yet knows no owner before the others have pushed again.
+OFFLINE = Hint(
+    "Try again when the server answers; if it was restored from a backup, after every machine that has worked on it has"
+    " run: {}. If you know that no other machine has continued it, give the same command with --offline --reason TEXT"
+    " (recorded).",
+    Command("sync now"),
+)
 # What to type next about a session on which this machine may not write.
 NEXT_ELSEWHERE: dict[Standing, Command] = {
     "copy": TAKE_OVER,
@@ -156,8 +163,7 @@ def offline_reason(world: World, stated: str, given_back_at: datetime | None = N
     if reason is None:
         raise LeaseLost(
             stated,
-            hint="Try again when the server answers. If you know that no other machine has continued it, give the same"
-            " command with --offline --reason TEXT (recorded).",
+            hint=OFFLINE,
             given_back_at=stamp(given_back_at) if given_back_at is not None else None,
         )
     return world.redactor.text(reason) or "none given"

@@ -508,8 +508,9 @@ def _code(value: object) -> bytes:
 CHANGED_BY_OTHERS = "Nothing of it was kept. Find out who changed the server's copy, or restore it from a backup."
 
 
-SETTINGS_WRONG = Hint(
-    "Correct the address, the name or the password; where it is set: {}. Pending events are kept here.",
+REFUSED_BY_SERVER = Hint(
+    "The server refuses, and waiting does not help: correct it there, or the settings here ({})."
+    " Pending events are kept here.",
     Command("config show --origin"),
 )
 
@@ -557,5 +558,5 @@ def reason_of(error: psycopg.Error, url: str) -> str:
 def as_error(failure: ServerFailure) -> AcodeError:
     if failure.other_shape:
         return ChainBroken(f"the server's tables are not as acode made them: {failure.reason}", hint=CHANGED_BY_OTHERS)
-    hint = SETTINGS_WRONG if failure.kind == "permanent" else None
+    hint = REFUSED_BY_SERVER if failure.kind == "permanent" else None
     return SyncFailed(f"the server of the shared copy cannot be used: {failure.reason}", hint=hint, kind=failure.kind)
