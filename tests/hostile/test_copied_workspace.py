@@ -89,6 +89,17 @@ def test_no_command_appends_in_a_copy_while_the_original_has_the_session(
     assert at(acode, copy, name, session_id).exit_code == 20, "and when it has ended, the copy still does not"
 
 
+def test_the_next_action_in_a_copy_is_to_resume_in_the_original(
+    acode: Acode, workspace: Path, tmp_path: Path, session_id: str
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(workspace, copy)
+    there = f"acode -C {workspace} resume {session_id[-8:]}"
+    assert acode("-C", copy, "status", session_id).stdout.splitlines()[-1] == f"Next: {there}"
+    for words in (("explain", session_id), ("resume", session_id, "--dry-run")):
+        assert acode("-C", copy, *words, "--json").json["next_action"] == there
+
+
 @pytest.mark.parametrize("words", [("status",), ("explain",), ("resume", "--dry-run")], ids=" ".join)
 def test_a_preview_in_a_copy_tells_that_it_is_only_a_copy(
     acode: Acode, workspace: Path, tmp_path: Path, session_id: str, words: tuple[str, ...]

@@ -6,6 +6,7 @@ Previews append nothing and take no lock. They call the same pure functions as t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from acode.engine.lease_state import DISABLED, NEXT_ELSEWHERE, SyncState, sync_s
 from acode.engine.next_action import command_for, plan_name, session_hint
 from acode.engine.refused_changes import was_refused
 from acode.engine.session_list import Row, lock_seen, resumable, row, rows, with_agent
-from acode.engine.session_place import refuse_copy
+from acode.engine.session_place import find_place, refuse_copy
 from acode.engine.survey import Survey, missing_artifacts, survey
 from acode.engine.workspace_store import opened, resolve_id
 from acode.engine.world import Options, World, begin_again, short
@@ -50,6 +51,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     sync: SyncState = DISABLED
     ended: Decision | None = None  # of a session that has ended: the refusal of a resume
+    original: Path | None = None  # the workspace that this one is a copy of, which still has the session
     refused: bool = False  # nobody has looked at the files now; the last resume was refused because of them
 
     @property
@@ -107,6 +109,7 @@ def preview(world: World, text: str, options: Options, *, probes: bool = True, e
             lock=seen,
             warnings=tuple(warnings),
             sync=sync,
+            original=find_place(world, session_id).original if warnings else None,
             refused=was_refused(world.agent_dir, session),
         )
 
@@ -265,6 +268,8 @@ def next_action(found: Preview) -> str:
 def action_now(found: Preview) -> hints.Action:
     assert found.survey is not None
     session = found.session
+    if found.original is not None:
+        return hints.ResumeElsewhere(str(found.original))
     if (elsewhere := NEXT_ELSEWHERE.get(found.sync.standing)) is not None:
         return elsewhere
     if session.undoing is not None:
