@@ -41,6 +41,20 @@ def test_a_session_at_a_gate_is_parked_notifies_once_and_continues_when_any_mach
     assert len(fleet.events(session_id, ev.ApprovalGranted)) == 1
 
 
+def test_a_copy_that_was_pulled_to_look_at_it_does_not_keep_a_parked_session_from_its_answer(fleet: Fleet) -> None:
+    session_id = fleet.submit(gated(fleet))
+    fleet.host("one").work()
+    fleet.wait(session_id, "parked")
+    assert fleet.laptop("pull", session_id).exit_code == 0
+    approved = fleet.laptop("session", "approve", session_id[-8:], "--json")
+    assert (approved.exit_code, approved.json["queued"]) == (0, True), approved.stderr
+    fleet.wait(session_id, "done")
+    assert fleet.lines() == ["before", "behind"]
+    late = fleet.laptop("session", "approve", session_id[-8:], "--json")
+    assert late.exit_code == 16 and "fleet cancel" not in late.json["error"]["hint"], "a cancel would be refused"
+    assert fleet.laptop("session", "verify", session_id).exit_code == 0
+
+
 # A notify command may take as long as it likes: what waits for it would wait until the test gives up.
 PATIENT = """
 import sys

@@ -41,12 +41,24 @@ def find_member(server: FleetServer, text: str) -> Member:
 
 
 def is_here(world: World, text: str) -> bool:
-    """Whether this workspace has the session itself: then it is answered as ever."""
+    """Whether this workspace has the session itself: then it is answered as ever. A copy of a session of the fleet was
+    brought here to look at it, and is answered on the server like one that nobody has here."""
     if not has_database(world):
         return False
     try:
         with opened(world, look_only=True) as store:
-            resolve_id(world, store, text)
+            session_id = resolve_id(world, store, text)
+            copied = sync_cursor.cursor_of(store, session_id).standing == "copy"
+    except AcodeError:
+        return False
+    return not copied or not is_in_fleet(world, session_id)
+
+
+def is_in_fleet(world: World, session_id: str) -> bool:
+    """As far as the server says; without it, the copy is refused with the reason."""
+    try:
+        with opened_fleet(world) as server:
+            server.member(session_id)
     except AcodeError:
         return False
     return True
@@ -70,9 +82,10 @@ def answer(
         member = find_member(server, text)
         if member.state not in WAITING:
             name = short(member.session_id)
+            see = "See: {}; to end it: {}" if member.state == "running" else "See: {}"
             raise LeaseLost(
                 f"session {name} is {member.state}: it does not wait for an answer",
-                hint=Hint("See: {}; to end it: {}", Command("fleet status"), Command("fleet cancel SESSION"), of=name),
+                hint=Hint(see, Command("fleet status"), Command("fleet cancel SESSION"), of=name),
             )
         with scratch_world(world) as there:
             bring(there, member.session_id, own=False)
