@@ -241,6 +241,27 @@ def test_a_session_whose_attempts_are_used_up_says_what_a_person_can_type(place:
     assert "acode.session(" not in text
 
 
+def test_status_names_the_next_call_and_no_program(place: Place) -> None:
+    """There is no program that could be run again: the client makes the call again, or another one."""
+    begun, go = place.workspace / "begun", place.workspace / "go"
+    command = "touch begun; until test -e go; do sleep 0.05; done"
+    kill_in_the_middle(place, "a", command, begun)
+    text, _ = call(place, "status")
+    assert "Next: make the call a again, with the same key and arguments" in text, text
+    go.touch()
+    assert not call(place, "run", {"key": "a", "command": command})[1]
+    text, _ = call(place, "status")
+    assert "Next: make the next call" in text, text
+
+
+def test_status_of_a_session_that_has_ended_is_an_answer(place: Place) -> None:
+    assert not call(place, "run", {"key": "a", "command": "true"})[1]
+    assert place.acode("session", "cancel", place.json("session", "list", "--all")[0]["session_id"]).returncode == 0
+    for tool in ("status", "explain"):
+        text, error = call(place, tool)
+        assert not error and "CANCELLED" in text, text
+
+
 def test_an_unknown_outcome_is_told_with_the_command_and_never_repeated(place: Place) -> None:
     """Keeper and command are killed too: nobody is left who could know how it ended."""
     begun = place.workspace / "begun"

@@ -23,7 +23,7 @@ from acode.agent.tools.interface import BY_HAND, Answer, ending_in
 from acode.engine.gate import Answer as Reply
 from acode.engine.gate import ask, nobody_to_ask
 from acode.engine.next_action import session_hint
-from acode.engine.preview import as_json, next_action, preview
+from acode.engine.preview import Preview, action_now, as_json, next_action, preview
 from acode.engine.survey import failed_steps
 from acode.engine.workspace_store import opened
 from acode.engine.world import Options, World, short
@@ -214,7 +214,7 @@ class ToolCalls:
             f"Steps done: {session.steps_done}",
             *(f"In flight: {step}" for step in session.in_flight),
             *([f"Waits for an answer: {session.waiting_for.question}"] if session.waiting_for else []),
-            *([] if seen.lock.held else [f"Next: {next_action(seen)}"]),
+            *([] if seen.lock.held or seen.survey is None else [f"Next: {next_call(seen)}"]),
         ]
         return Answer(text=bounded(world, "\n".join(lines)))
 
@@ -370,6 +370,14 @@ def on_record(answer: Answer) -> Answer:
     if answer.text.endswith(ON_RECORD):
         return answer
     return msgspec.structs.replace(answer, text=f"{answer.text}\n{ON_RECORD}")
+
+
+def next_call(seen: Preview) -> str:
+    """No program can be run again here: the client makes the call that was cut off again, or another one."""
+    if not isinstance(action_now(seen), hints.Resume):
+        return next_action(seen)
+    cut_off = next(iter(seen.session.in_flight), None)
+    return f"make the call {cut_off} again, with the same key and arguments" if cut_off else "make the next call"
 
 
 def refused(world: World, error: AcodeError) -> Answer:
