@@ -163,7 +163,7 @@ DEPLOYS = """
 os.environ["PROGRAM"] = str(os.getpid())  # of its own environment: the values of env= are compared
 with acode.session("k") as s:
     s.run(
-        os.environ["COMMAND"] + '; kill -9 $PPID $PROGRAM $$',
+        os.environ["COMMAND"] + '; kill -9 $PROGRAM $PPID $$',
         name="deploy",
         probe=os.environ["PROBE"],
         outputs=["deploy.log"],
