@@ -138,6 +138,9 @@ class Ledger:
     def describe(self, session_id: str, about: About, *, node: str, generation: int) -> None:
         pass
 
+    def describe_refill(self, session_id: str, about: About, *, seq: int) -> None:
+        pass
+
     def named_by(self, text: str) -> list[str]:
         return [one for one in self.rows() if text in one]
 
