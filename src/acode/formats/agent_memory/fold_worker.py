@@ -39,7 +39,13 @@ class Worker:
     Its answer lies in memory that both share: through a pipe alone it could write next to nothing before it is read.
     """
 
+    _memory: int
+    _reader: int
+    _pid: int
+
     def __init__(self, work: Callable[[], bytes]) -> None:
+        if sys.platform != "linux":  # `can_fork` has said no
+            raise NotImplementedError
         self._memory = os.memfd_create("acode-fold")
         self._reader, writer = os.pipe()
         try:
