@@ -6,7 +6,8 @@ In a round all contenders live at once, each in a process and a place of its own
 and bare commits of as many bytes as a step of this acode leaves in its log. They perform fifty steps at a time, in an
 order that turns, so that what disturbs one disturbs all. A figure is the median of its turns, a ratio that of the
 ratios turn by turn; each performs its first steps, in which everything is cold and its files grow, before the turns
-begin. The read steps of a plan are measured by whole commands that take turns.
+begin. The read steps of a plan are measured by whole commands that take turns, and so is the first step of a new
+session: from the start of the process to the end of that step, with bytecode on disk.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ FIRST_RELEASE = "3fade6f"  # 0.1, before its steps were performed in one place
 ROUNDS = int(os.environ.get("ACODE_BENCH_ROUNDS", "7"))
 TURNS, STEPS = 20, 50
 READS = 600
+STARTS = 5  # in each round
 KINDS = ("idempotent", "not_idempotent")
 Cost = tuple[float, float]  # seconds, and seconds of the processor
 
@@ -41,7 +43,8 @@ def measure(commit: str = FIRST_RELEASE) -> dict[str, Any]:
     with source_of(commit) as earlier:
         sources = {"now": str(ROOT / "src"), "then": earlier}
         found = {kind: of_kind(kind, sources) for kind in KINDS}
-        return {"commit": commit, "rounds": ROUNDS, **found, "reads_of_a_plan": of_plan(sources)}
+        found |= {"reads_of_a_plan": of_plan(sources), "first_step": of_first_step(sources)}
+        return {"commit": commit, "rounds": ROUNDS, **found}
 
 
 @contextmanager
@@ -83,6 +86,7 @@ def started(kind: str, source: str) -> Iterator[subprocess.Popen[str]]:
     with place() as path:
         command = [sys.executable, str(ROOT / "benchmarks" / "turns.py"), kind, str(path)]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))}
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
         with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdin is not None and process.stdout is not None
             if process.stdout.readline() != "ready\n":
@@ -126,6 +130,21 @@ def of_command(source: str, reads: int) -> Cost:
         return time.perf_counter() - wall, of_children() - cpu
 
 
+def of_first_step(sources: dict[str, str]) -> dict[str, Any]:
+    for source in sources.values():  # each leaves its bytecode behind
+        to_first_step(source)
+    turns = [{name: to_first_step(source) for name, source in sources.items()} for _ in range(ROUNDS * STARTS)]
+    figures = {f"{name}_us": medians(turns, name) for name in sources}
+    return {**figures, "now_beside_then": ratios(turns, "now", "then")}
+
+
+def to_first_step(source: str) -> Cost:
+    cpu, wall = of_children(), time.perf_counter()
+    with started("first", source):
+        wall = time.perf_counter() - wall
+    return wall, of_children() - cpu
+
+
 def of_children() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
@@ -148,7 +167,7 @@ def ratios(turns: list[dict[str, Cost]], one: str, other: str) -> dict[str, floa
 
 def shown(figures: dict[str, Any]) -> list[str]:
     lines = ["| | beside | time | quartiles | processor time | quartiles |", "|---|---|---|---|---|---|"]
-    for kind in (*KINDS, "reads_of_a_plan"):
+    for kind in (*KINDS, "reads_of_a_plan", "first_step"):
         for beside in ("then", "bare"):
             found = figures[kind].get(f"now_beside_{beside}")
             if found is not None:

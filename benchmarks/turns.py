@@ -2,8 +2,9 @@
 
     python turns.py KIND DIRECTORY < numbers of steps, one in a line
 
-KIND is `idempotent`, `not_idempotent`, or `bare:BYTES`: commits of one row of so many bytes, with full durability. Only
-acode's public names are used, so that any version of it can be measured; which one, says PYTHONPATH.
+KIND is `idempotent`, `not_idempotent`, or `bare:BYTES`: commits of one row of so many bytes, with full durability; or
+`first`: a new session with one step, after which the process is ready. Only acode's public names are used, so that any
+version of it can be measured; which one, says PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ def main(kind: str, directory: str) -> None:
 
     os.environ["ACODE_HOME"] = os.path.join(directory, "state")
     with acode.session("turns", workspace=os.path.join(directory, "workspace")) as session:
-        take_turns(lambda number: session.step("work", work, number, idempotent=kind == "idempotent"))
+        if kind == "first":
+            session.step("work", work, 0)
+            print("ready", flush=True)
+        else:
+            take_turns(lambda number: session.step("work", work, number, idempotent=kind == "idempotent"))
 
 
 def take_turns(step: Callable[[int], object]) -> None:

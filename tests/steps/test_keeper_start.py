@@ -15,8 +15,8 @@ import pytest
 from acode.events.definition import Run, Step
 from acode.steps import keeper_start
 from acode.steps.interface import Done
-from acode.steps.keeper_notes import read_mark, read_status, run_directory
-from acode.steps.run import make_place, start
+from acode.steps.keeper_notes import make_run_directory, read_mark, read_status, run_directory
+from acode.steps.run import start
 from tests.sites import Bench
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every keeper is started by itself")
@@ -62,7 +62,7 @@ def test_a_server_that_was_killed_is_started_again(bench: Bench) -> None:
 def test_a_keeper_outlives_its_server(bench: Bench) -> None:
     step = command("echo begun > begun.txt; while [ ! -e go.txt ]; do sleep 0.01; done; echo done > done.txt")
     started = bench.start(step)
-    make_place(bench.agent_dir, started.key)
+    make_run_directory(bench.agent_dir, started.key)
     watch = start(step, bench.site(), started, run_directory(bench.agent_dir, started.key))
     directory = run_directory(bench.agent_dir, started.key)
     while not (bench.workspace / "begun.txt").exists():

@@ -13,7 +13,6 @@ from acode.engine import notices
 from acode.engine.held_session import Held, check_anchor
 from acode.engine.lease_state import ensure_ours
 from acode.engine.session_place import refuse_copy
-from acode.engine.settle import record_decision
 from acode.engine.workspace_store import opened
 from acode.engine.world import Options, World, short
 from acode.errors import AcodeError, CheckpointMissing
@@ -77,6 +76,8 @@ def refuse(run: Held, options: Options, missing: CheckpointMissing) -> Checkpoin
         facts=Facts(checkpoint_missing=missing.message),
         forced=options.force,
     )
+    from acode.engine.settle import record_decision  # what is needed so rarely costs no start its time
+
     record_decision(run, interruption, decision)
     return CheckpointMissing(
         f"session {name} has no valid checkpoint: {missing.message}",

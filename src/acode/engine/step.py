@@ -29,7 +29,7 @@ from acode.events.definition import Run, Step, declared_outputs, describe
 from acode.state import State
 from acode.steps import kind_of
 from acode.steps.interface import Done, Failed, Prepared, Site
-from acode.steps.run import make_place
+from acode.steps.keeper_notes import make_run_directory
 from acode.store.journal import Blob
 
 T = TypeVar("T")
@@ -302,7 +302,7 @@ def append_start(
     started, blobs = start_of(run, step, prepared=prepared, asked=asked, shown=shown)
     if prepared.warning is not None and started.attempt == 1 and run.source.warns:
         run.emit(notices.StepWarning(message=prepared.warning), step=step.id)
-    if started.kind == "run" and make_place(run.world.agent_dir, started.key):
+    if started.kind == "run" and make_run_directory(run.world.agent_dir, started.key):
         started = msgspec.structs.replace(started, place_made=True)
     if performer is not None:
         started = msgspec.structs.replace(started, performer=performer, call=call)

@@ -19,6 +19,7 @@ from acode.plan import Outcome
 from acode.state import Session
 from acode.steps import run as commands
 from acode.steps.interface import Failed
+from acode.steps.keeper_notes import make_run_directory
 
 UNDO = "~undo"  # no step id can hold this, so an undo's key is nobody else's
 
@@ -32,7 +33,7 @@ def run_undo(run: Held, step: Step, to: str | None) -> None:
         return  # it is done, and the step is about to be recorded as rolled back
     attempt = undos_so_far(run, step.id) + 1
     key = make_key(run.session.session_id, undo.id, attempt)
-    place_made = commands.make_place(run.world.agent_dir, key)
+    place_made = make_run_directory(run.world.agent_dir, key)
     event = ev.UndoStarted(
         step=step.id, attempt=attempt, key=key, to=to, boot_id=locks.boot_id(), place_made=place_made
     )

@@ -19,9 +19,6 @@ from acode.engine.disk_full import lay_ballast, reopen, stop_for_disk
 from acode.engine.endings import complete, ending
 from acode.engine.held_session import Held, ended, held, load_verified
 from acode.engine.missing_checkpoint import missing_checkpoint_on_record
-from acode.engine.program_answers import settle_call
-from acode.engine.resume import escalate_if_due, finish_resume, make_ready
-from acode.engine.settle import settle_flights
 from acode.engine.start_lock import start_lock
 from acode.engine.workspace_store import has_database, opened
 from acode.engine.world import Options, Result, World, short
@@ -270,6 +267,9 @@ def announce(run: Held) -> None:
 
 def settle_and_resume(run: Held, options: Options, probes: Mapping[str, Probe]) -> None:
     """The same way back as that of a plan: settle what is open, decide, validate, and on."""
+    from acode.engine.resume import make_ready  # a new session starts faster without it
+    from acode.engine.settle import settle_flights
+
     for step_id, flight in list(run.session.in_flight.items()):
         probe = probes.get(step_id.rpartition(".")[2].partition(COUNTER)[0])
         if probe is not None and flight.started.kind == "call":
@@ -282,6 +282,8 @@ def settle_and_resume(run: Held, options: Options, probes: Mapping[str, Probe]) 
 
 def ask_program(run: Held, step_id: str, probe: Probe, key: str) -> None:
     """The program's own evidence on a step that was killed."""
+    from acode.engine.program_answers import settle_call
+
     said = probe(key)
     answer, result = said if isinstance(said, tuple) else (said, None)
     if answer is None:
@@ -335,7 +337,11 @@ def finish(session: Session) -> Result:
         return pause(run, error, told=error)
     if session._requests.top.failed:
         run.append(*(ev.FailureHandled(step=step) for step in session._requests.top.failed), durable=False)
-    return finish_resume(run, session.found) if session.resumed else complete(run, 0)
+    if not session.resumed:
+        return complete(run, 0)
+    from acode.engine.resume import finish_resume
+
+    return finish_resume(run, session.found)
 
 
 def pause(run: Held, error: BaseException, told: AcodeError | None = None) -> Result:
@@ -348,7 +354,11 @@ def pause(run: Held, error: BaseException, told: AcodeError | None = None) -> Re
         run.append(pause_event(run, error), actor="user" if by_signal else "system")
     code = (130 if run.world.stop.signal in (None, "SIGINT") else 143) if by_signal else (None if shown else 1)
     result = ending(run, shown, "paused_by_user" if by_signal else "paused", 0, exit_code=code)
-    return escalate_if_due(run, result) if shown else result
+    if shown is None:
+        return result
+    from acode.engine.resume import escalate_if_due
+
+    return escalate_if_due(run, result)
 
 
 def is_stop(run: Held, error: BaseException) -> bool:

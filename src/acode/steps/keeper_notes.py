@@ -19,6 +19,8 @@ import msgspec
 from acode import lock
 from acode.disk import file_lock
 from acode.disk.own_files import open_own, read_own
+from acode.disk.write_errors import refusing_write_errors
+from acode.errors import NotWritable
 from acode.steps.keeper import CLAIM, TAIL_BYTES
 
 if TYPE_CHECKING:
@@ -91,6 +93,21 @@ def run_directory(agent_dir: Path, key: str) -> Path:
     if len(os.fsencode(name)) > NAME_BYTES_MAX:
         name = f"{key.partition(':')[0]}+{hashlib.sha256(key.encode()).hexdigest()}"
     return agent_dir / "run" / name
+
+
+def make_run_directory(agent_dir: Path, key: str) -> bool:
+    """Where the keeper of an attempt makes its notes, before it is said that the attempt begins; True: it stands ready.
+
+    So a place that is missing later was removed, and does not show that nothing ran.
+    """
+    directory = run_directory(agent_dir, key)
+    try:
+        with refusing_write_errors(f"{directory} cannot be made"):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(open_own(directory / "alive", os.O_RDWR | os.O_CREAT))
+    except NotWritable:
+        return False  # its start finds that too, and then the step has failed
+    return True
 
 
 def read_status(directory: Path) -> Status | None:

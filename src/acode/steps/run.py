@@ -151,21 +151,6 @@ def execute(step: Step, site: Site, started: ev.StepStarted) -> Done | Failed:
         return Failed(reason="signal", message=f"its outcome cannot be read: {error.strerror}")
 
 
-def make_place(agent_dir: Path, key: str) -> bool:
-    """Where the keeper of an attempt makes its notes, before it is said that the attempt begins; True: it stands ready.
-
-    So a place that is missing later was removed, and does not show that nothing ran.
-    """
-    directory = run_directory(agent_dir, key)
-    try:
-        with refusing_write_errors(f"{directory} cannot be made"):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(open_own(directory / "alive", os.O_RDWR | os.O_CREAT))
-    except NotWritable:
-        return False  # its start finds that too, and then the step has failed
-    return True
-
-
 def start(step: Step, site: Site, started: ev.StepStarted, directory: Path) -> int:
     """Start the keeper; returns the descriptor that reads as long as it lives."""
     assert isinstance(step.action, Run)
