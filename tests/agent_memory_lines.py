@@ -77,7 +77,7 @@ def ordinary(draw: st.DrawFn) -> list[bytes | None]:
         event: dict[str, Any] = {
             "type": draw(st.sampled_from([*TYPES, *["task_started", "task_failed"] * 8])),
             "timestamp": stamp.format(min(second, 59)),
-            "event_id": draw(st.sampled_from([f"e{number}", f"e{25 - number}", "e1"])),
+            "event_id": draw(st.sampled_from([f"e{number}", f"e{25 - number}", "e1", None])),
             "actor": draw(st.sampled_from(["executor", "acode", "", None])),
             "task_id": draw(st.sampled_from([*TASKS, *["T1", "T2"] * 4])),
             "to_phase": draw(st.sampled_from([None, 2, "3", 99])),

@@ -21,7 +21,6 @@ from tests.agent_memory_shares import LIMITS_OF_SHARES, shared_in_this_process
 LINE_BYTES_MAX = 12_000  # one of the hostile lines is nearly as long
 NAMES = ["executor/20260115-1000.jsonl", "acode/a.jsonl", "executor/b.jsonl", "verifier/a.jsonl", "z.jsonl", "a.jsonl"]
 LIMITS = [
-    (fold_state, "DUPLICATES_TRACKED_MAX", 12),
     (fold_state, "SKIPPED_RANGES_MAX", 3),
     (event_fold, "TASKS_MAX", 2),
     (event_fold, "UNKNOWN_TYPES_SHOWN_MAX", 1),
@@ -186,15 +185,15 @@ def test_a_limit_that_a_later_file_reached_makes_the_look_start_over(
 def test_behind_a_limit_that_the_first_file_reached_every_file_is_continued(
     log: Log, cache: FoldCache, folded: list[bytes], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(fold_state, "DUPLICATES_TRACKED_MAX", 10)
-    log.append("executor/a.jsonl", [line(number) for number in range(20)], 0)
-    log.append("verifier/a.jsonl", [line(number) for number in range(5, 25)], 0)
+    monkeypatch.setattr(fold_state, "SKIPPED_RANGES_MAX", 1)
+    log.append("executor/a.jsonl", [b"nope", line(1), b"nope", line(2)], 0)
+    log.append("verifier/a.jsonl", [line(3), line(4)], 0)
     read(log.run, cache=cache)
     folded.clear()
-    log.append(name, [line(3), line(30)], 0)
+    log.append(name, [line(5), b"nope"], 0)
     found = read(log.run, cache=cache)
     assert len(folded) == 2
-    assert found == read(log.run) and found.run_events.duplicates == 6
+    assert found == read(log.run) and found.run_events.lines_skipped == 3
 
 
 @pytest.mark.parametrize("how", ["change", "shorten", "swap lines", "rename", "remove"])
@@ -209,10 +208,6 @@ def test_a_log_of_which_a_part_is_no_longer_the_same_is_folded_from_the_beginnin
     found = read(log.run, cache=cache)
     assert len(folded) >= 20
     assert found == read(log.run) and found != before
-
-
-def test_a_line_without_an_id_is_known_in_every_process() -> None:
-    assert fold_state.stable_hash(b"a line") == 16_749_982_549_589_919_280
 
 
 def test_a_secret_that_an_event_tells_is_in_no_cache(log: Log, cache: FoldCache) -> None:

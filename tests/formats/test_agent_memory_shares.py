@@ -19,7 +19,6 @@ from tests.agent_memory_lines import logs
 from tests.agent_memory_shares import LIMITS_OF_SHARES, shared_in_this_process
 
 LIMITS = [
-    (fold_state, "DUPLICATES_TRACKED_MAX", 12),
     (fold_state, "SKIPPED_RANGES_MAX", 3),
     (event_fold, "TASKS_MAX", 2),
     (event_fold, "UNKNOWN_TYPES_SHOWN_MAX", 1),
@@ -88,7 +87,7 @@ def test_an_ordinary_log_is_merged_of_its_shares(tmp_path: Path, joined: list[bo
         put(tmp_path / "run", f"{actor}/a.jsonl", b"".join(line(n, f"T{n % 3}") for n in range(50)) + b"nope\n")
     found = read(tmp_path / "run", cache=cache_at(tmp_path))
     assert joined == [True] and found == read(tmp_path / "run")
-    assert found.run_events.duplicates == 50 and found.run_events.lines_skipped == 2
+    assert found.run_events.events_read == 100 and found.run_events.lines_skipped == 2
 
 
 @pytest.mark.parametrize("later", ["executor", "verifier"])
@@ -111,21 +110,6 @@ def test_the_latest_approval_counts_whichever_share_it_is_in(tmp_path: Path, joi
     assert joined == [True] and found == read(tmp_path / "run")
     assert found.run_events.approval is not None
     assert set(found.run_events.approval.digests.values()) == {later * 64}
-
-
-def test_ids_beyond_the_limit_are_compared_with_those_of_the_first_files(
-    tmp_path: Path, joined: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fold_state, "DUPLICATES_TRACKED_MAX", 60)
-    run, cache = tmp_path / "run", cache_at(tmp_path)
-    put(run, "executor/a.jsonl", b"".join(line(number) for number in range(50)))
-    put(run, "verifier/a.jsonl", b"".join(line(number) for number in range(45, 100)))
-    put(run, "writer/a.jsonl", b"".join(line(number) for number in range(55, 65)))
-    found = read(run, cache=cache)
-    assert joined == [True] and found == read(run)
-    assert found.run_events.duplicates == 5 + 5
-    state = cache.read(str(run))
-    assert state is not None and state.limited_from[0] == "events/verifier/a.jsonl"
 
 
 def test_tasks_that_later_files_may_not_begin_are_folded_in_order(
@@ -160,7 +144,7 @@ def test_files_are_cut_where_the_shares_are_most_alike(tmp_path: Path, monkeypat
         put(tmp_path / "run", name, b"".join(line(number) for number in range(lines)))
     read(tmp_path / "run", cache=cache_at(tmp_path))
     assert shares == [1]
-    for limit, value in (("SHARE_BYTES_MIN", 10_000), ("SHARE_BYTES_MAX", 1_000), ("FILES_MAX", 3)):
+    for limit, value in (("SHARE_BYTES_MIN", 10_000), ("FILES_MAX", 3)):
         with monkeypatch.context() as patch:
             patch.setattr(fold_shares, limit, value)
             read(tmp_path / "run", cache=cache_at(tmp_path / limit))

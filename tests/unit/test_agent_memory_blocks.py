@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acode.formats.agent_memory import event_fold, fold_state
+from acode.formats.agent_memory import event_fold
 from acode.formats.agent_memory.event_fold import EventFold
 from acode.formats.agent_memory.values import RunEvents
 from tests.agent_memory import said, to_phase
 from tests.agent_memory_lines import HOSTILE, logs
 
-LIMITS = {"DUPLICATES_TRACKED_MAX": 12, "TASKS_MAX": 2, "SPELLINGS_KEPT_MAX": 5}
+LIMITS = {"TASKS_MAX": 2, "SPELLINGS_KEPT_MAX": 5}
 
 
 def one_by_one(files: dict[str, list[list[bytes | None]]]) -> RunEvents:
@@ -54,7 +54,7 @@ def test_blocks_say_what_their_lines_say(
     files = {"executor": first, "acode": second}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in LIMITS.items() if limited else ():
-            patch.setattr(fold_state if name == "DUPLICATES_TRACKED_MAX" else event_fold, name, value)
+            patch.setattr(event_fold, name, value)
         plain = one_by_one(files)
         patch.setattr(event_fold, "LINES_AT_ONCE_MIN", 1)
         assert at_once(files) == plain
@@ -84,18 +84,21 @@ def test_a_task_is_as_old_as_its_first_event_in_any_file(monkeypatch: pytest.Mon
     assert [task.id for task in found.tasks] == ["T1", "T2"]
 
 
-def test_an_ordinary_log_is_folded_at_once_and_looks_at_few_events(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("named", [lambda name: {"event_id": name}, lambda _: {}], ids=["with ids", "without ids"])
+def test_an_ordinary_log_is_folded_at_once_and_looks_at_few_events(
+    monkeypatch: pytest.MonkeyPatch, named: Callable[[str], dict[str, str]]
+) -> None:
     """Otherwise the test above would compare one way with itself."""
     looks = list[str]()
     right = EventFold._fold_task
 
     def counted(self: EventFold, event: Any, *arguments: Any, **named: Any) -> None:
-        looks.append(event.event_id)
+        looks.append(event.timestamp)
         right(self, event, *arguments, **named)
 
     monkeypatch.setattr(EventFold, "_fold_task", counted)
-    events = [said("task_started", minute, f"T{minute % 3}", event_id=f"e{minute}") for minute in range(300)]
-    lines: list[bytes | None] = [json.dumps(event).encode() for event in (to_phase(1) | {"event_id": "p"}, *events)]
+    events = [said("task_started", minute, f"T{minute % 3}", **named(f"e{minute}")) for minute in range(300)]
+    lines: list[bytes | None] = [json.dumps(event).encode() for event in (to_phase(1) | named("p"), *events)]
     found = at_once({"executor": [lines]})
     assert found == one_by_one({"executor": [lines]})
     assert found.events_read == 301 and len(looks) - 300 <= 12

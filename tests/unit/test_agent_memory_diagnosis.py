@@ -180,10 +180,9 @@ def test_times_are_compared_as_moments(stamp: object) -> None:
     assert as_json(findings)["last_activity"] == "2026-01-15T10:07:00Z"
 
 
-def test_duplicate_events_change_nothing_but_their_count() -> None:
+def test_the_same_events_in_two_files_change_nothing() -> None:
     event = said("task_completed", 1, "T001", event_id="e1")
     once, twice = run_of(event, graph=TWO), run_of(event, graph=TWO, files={"orchestrator": [event, event]})
-    assert twice.run_events.duplicates == 2
     assert diagnose(once, NOW).tasks == diagnose(twice, NOW).tasks
 
 

@@ -16,7 +16,7 @@ from itertools import accumulate
 
 from acode.formats.agent_memory import dialect
 from acode.formats.agent_memory.disk import lines_of
-from acode.formats.agent_memory.fold_state import Counted, FileState, FoldState, Order, Point, Skipped, Span
+from acode.formats.agent_memory.fold_state import FileState, FoldState, Order, Point, Skipped, Span
 from acode.formats.agent_memory.ordinary_lines import Ordinary, first_events, read_ordinary, ties
 from acode.formats.agent_memory.values import (
     CORE_ARTIFACTS,
@@ -90,7 +90,7 @@ class EventFold:
         self._completed_by_others: set[str] = set()
         self._last_activity_us: int | None = None
         self._tasks_refused = 0
-        self._counted = Counted()
+        self._events_read = 0
         self._skipped = Skipped()
         self._files: dict[str, FileState] = {}  # in the order in which they are read from the beginning
         self._positions: dict[str, int] = {}
@@ -159,7 +159,7 @@ class EventFold:
                 if self._last_activity_us is None or at_us > self._last_activity_us:
                     self._last_activity_us = at_us
             place = order
-            self._counted.count(said.event_id, line)
+            self._events_read += 1
             self._fold_event(said, order, at_us, (after - len(line), len(line)), ours=ours)
         state.place = place
 
@@ -172,11 +172,12 @@ class EventFold:
         read = read_ordinary(lines)
         if read is None:
             return False
-        latest = {(head.event_type or head.type, head.task_id): at for at, head in enumerate(read.heads)}
+        keys = [(head.event_type or head.type, head.task_id) for head in read.heads]
+        latest = dict(zip(keys, range(len(keys)), strict=True))
         spellings = {spelled for spelled, _ in latest}
         if not all(spellings):
             return False
-        self._counted.count_all(read.event_ids)
+        self._events_read += len(lines)
         first_line, offsets = part.state.lines + 1, list(accumulate(map(len, lines), initial=part.state.folded_bytes))
         if read.first_us < part.kept_until_us:
             self._fold_kept(part)
@@ -194,8 +195,9 @@ class EventFold:
         part.kept_until_us = read.last_us
         if len(part.kept) > KEPT_EVENTS_MAX or part.kept_bytes > KEPT_BYTES_MAX:
             self._fold_kept(part)
-        actor = read.heads[-1].actor or part.actor
-        part.state.place = (read.last_us, read.event_ids[-1], actor, part.file, first_line + len(lines) - 1)
+        last = read.heads[-1]
+        order = (read.last_us, last.event_id or "", last.actor or part.actor, part.file, first_line + len(lines) - 1)
+        part.state.place = order
         if self._last_activity_us is None or read.last_us > self._last_activity_us:
             self._last_activity_us = read.last_us
         return True
@@ -388,8 +390,7 @@ class EventFold:
             end=EndMark(ending=self._ending, mark=_mark(ended)) if ended else None,
             reopened=_mark(reopened) if reopened else None,
             last_activity_us=self._last_activity_us,
-            events_read=self._counted.events,
-            duplicates=self._counted.duplicates,
+            events_read=self._events_read,
             lines_skipped=self._skipped.lines,
             warnings=self._all_warnings(),
         )
@@ -419,11 +420,10 @@ class EventFold:
         state: FoldState | None = None,
         *,
         texts: Mapping[Order, str] | None = None,
-        counted: Counted | None = None,
     ) -> EventFold:
         """The fold of these files (name and actor, in the order of reading), as far as the state has it.
 
-        `texts`: titles and failures that need not be read again. `counted`: what counts the events of a new fold.
+        `texts`: titles and failures that need not be read again.
         """
         fold = cls()
         known = {file.file: file for file in state.files} if state is not None else {}
@@ -436,7 +436,6 @@ class EventFold:
                 fold._farthest = file
         if state is not None:
             fold._take(state, texts or {})
-        fold._counted = counted or fold._counted
         return fold
 
     def _take(self, state: FoldState, known_texts: Mapping[Order, str]) -> None:
@@ -452,7 +451,7 @@ class EventFold:
         self._newer, self._approval, self._ending, self._made = state.newer, state.approval, state.ending, state.made
         self._newest_task_us, self._last_activity_us = state.newest_task_us, state.last_activity_us
         self._unknown_task_types, self._completed_by_others = state.unknown_task_types, state.completed_by_others
-        self._tasks_refused, self._counted, self._skipped = state.tasks_refused, state.counted, state.skipped
+        self._tasks_refused, self._events_read, self._skipped = state.tasks_refused, state.events_read, state.skipped
         self._limited_from = list(state.limited_from)
 
     def state(self, digests: Mapping[str, bytes]) -> FoldState:
@@ -475,7 +474,7 @@ class EventFold:
             completed_by_others=self._completed_by_others,
             last_activity_us=self._last_activity_us,
             tasks_refused=self._tasks_refused,
-            counted=self._counted,
+            events_read=self._events_read,
             skipped=self._skipped,
             limited_from=tuple(self._limited_from),
         )
@@ -502,7 +501,6 @@ class EventFold:
         """For each limit whether it is reached, and a number that grows with all that may come up against it."""
         tasks, types = len(self._tasks), len(self._unknown_task_types)
         return (
-            (self._counted.full, self._counted.events),
             (self._skipped.full, self._skipped.lines),
             (tasks >= TASKS_MAX, tasks + self._tasks_refused),
             (types >= UNKNOWN_TYPES_SHOWN_MAX, types + self._types_refused),

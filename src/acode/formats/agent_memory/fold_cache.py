@@ -25,7 +25,7 @@ from acode.disk.private_files import make_private_directory, put_private
 from acode.errors import UnsafePath
 from acode.formats.agent_memory.fold_state import FoldState, decode_state, encode_state
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 """To be raised with every change of what a fold keeps or of what a line means."""
 STATES_MAX = 16
 STATE_BYTES_MAX = 64 * 1024 * 1024

@@ -7,60 +7,17 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from operator import itemgetter
 from typing import TypeVar
 
 import msgspec
 
-from acode.formats.agent_memory.fold_state import Counted, FoldState, Order, Point, Skipped
+from acode.formats.agent_memory.fold_state import FoldState, Order, Point, Skipped
 from acode.formats.agent_memory.values import SKIPPED_RANGES_MAX, TASKS_MAX, UNKNOWN_TYPES_SHOWN_MAX
 
 Key = TypeVar("Key")
 Found = TypeVar("Found")
-
-KEYS_BYTES_MAX = 32 * 1024 * 1024  # of a million events
-_KEYS_AT_ONCE = 1_000
-_encode = msgspec.msgpack.Encoder().encode
-_decode_ids = msgspec.msgpack.Decoder(list[str]).decode
-_decode_keys = msgspec.msgpack.Decoder(list[str | int]).decode
-
-Batch = tuple[bool, bytes]
-"""Whether all of these events have an id; the ids, or the hashes of lines without one."""
-
-
-class KeyRecord(Counted):
-    """Keeps what is to be counted, in order, for the fold that knows what the earlier files had."""
-
-    batches: list[Batch] = msgspec.field(default_factory=list)
-    single: list[str | int] = msgspec.field(default_factory=list)
-    batch_bytes: int = 0
-
-    def count_key(self, key: str | int) -> None:
-        self.single.append(key)
-        if len(self.single) >= _KEYS_AT_ONCE:
-            self._keep_single()
-
-    def count_all(self, event_ids: list[str]) -> None:
-        self._keep_single()
-        self._keep(True, _encode(event_ids))
-
-    def taken(self) -> list[Batch]:
-        """All since the last time."""
-        self._keep_single()
-        taken, self.batches = self.batches, []
-        return taken
-
-    def _keep_single(self) -> None:
-        if self.single:
-            self._keep(False, _encode(self.single))
-            self.single.clear()
-
-    def _keep(self, all_ids: bool, data: bytes) -> None:
-        self.batch_bytes += len(data)
-        if self.batch_bytes > KEYS_BYTES_MAX:
-            raise ValueError("too many ids to keep")
-        self.batches.append((all_ids, data))
 
 
 class LaterFiles(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -68,33 +25,14 @@ class LaterFiles(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
     state: FoldState
     texts: list[tuple[Order, str]]
-    keys: list[tuple[str, list[Batch]]]
-    """By file, in the order of reading."""
     torn: list[tuple[str, str, bytes | int]]
     """File, actor, and the last line, which is in no state."""
     torn_bytes: int
     touched_us: list[int]
 
 
-def count_keys(state: FoldState, keys: Iterable[tuple[str, list[Batch]]]) -> FoldState:
-    """The state with the events of later files counted: among the ids that are compared, those of earlier files are
-    the first.
-    """
-    counted, limited_from = state.counted, list(state.limited_from)
-    for file, batches in keys:
-        for all_ids, data in batches:
-            if all_ids:
-                counted.count_all(_decode_ids(data))
-            else:
-                for key in _decode_keys(data):
-                    counted.count_key(key)
-        if counted.full:
-            limited_from[0] = limited_from[0] or file
-    return msgspec.structs.replace(state, limited_from=tuple(limited_from))
-
-
 def merged(first: FoldState, later: FoldState) -> FoldState | None:
-    """The state of both, made of the parts of these, but for the count of events; None: a limit is in the way."""
+    """The state of both, made of the parts of these; None: a limit is in the way."""
     skipped = _skipped(first.skipped, later.skipped)
     if skipped is None or not _all_admitted(first, later):
         return None
@@ -122,6 +60,7 @@ def merged(first: FoldState, later: FoldState) -> FoldState | None:
         unknown_task_types=first.unknown_task_types | later.unknown_task_types,
         completed_by_others=first.completed_by_others | later.completed_by_others,
         last_activity_us=max(active, default=None),
+        events_read=first.events_read + later.events_read,
         skipped=skipped,
     )
 

@@ -12,14 +12,12 @@ import msgspec
 
 from acode.formats.agent_memory.disk import Folder
 from acode.formats.agent_memory.event_files import EventFile, Notes, opened_files
-from acode.formats.agent_memory.fold_merge import KeyRecord, LaterFiles
+from acode.formats.agent_memory.fold_merge import LaterFiles
 from acode.formats.agent_memory.fold_worker import Worker, can_fork
 from acode.formats.agent_memory.look import Look
 
 SHARE_BYTES_MIN = 8 * 1024 * 1024
 """Below it a worker costs as much as it saves."""
-SHARE_BYTES_MAX = 256 * 1024 * 1024
-"""A worker holds the ids of its share in memory."""
 FILES_MAX = 1_000
 
 _answers = msgspec.msgpack.Decoder(LaterFiles)
@@ -47,14 +45,13 @@ def _first_share(run: Folder, files: tuple[EventFile, ...]) -> int:
     if len(sizes) < len(files) or before[-1] < 2 * SHARE_BYTES_MIN:
         return len(files)
     first = min(range(1, len(files)), key=lambda count: max(before[count - 1], before[-1] - before[count - 1]))
-    shares = before[first - 1], before[-1] - before[first - 1]
-    worthwhile = min(shares) >= SHARE_BYTES_MIN and max(shares) <= SHARE_BYTES_MAX
-    return first if worthwhile else len(files)
+    smaller = min(before[first - 1], before[-1] - before[first - 1])
+    return first if smaller >= SHARE_BYTES_MIN else len(files)
 
 
 def _later_share(run: Folder, files: tuple[EventFile, ...]) -> bytes:
     """In the worker."""
-    look = Look(files, record=KeyRecord())
+    look = Look(files)
     return msgspec.msgpack.encode(look.as_later()) if look.fold_files(run, files) else b""
 
 

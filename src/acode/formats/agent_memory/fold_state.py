@@ -7,19 +7,15 @@ says where the event's line is, and a fold that continues reads the text from th
 
 from __future__ import annotations
 
-import hashlib
-
 import msgspec
 
-from acode.formats.agent_memory.values import DUPLICATES_TRACKED_MAX, SKIPPED_RANGES_MAX, Ending, PhaseMark
+from acode.formats.agent_memory.values import SKIPPED_RANGES_MAX, Ending, PhaseMark
 
 Order = tuple[int, str, str, str, int]
 Point = tuple[Order, str, int | None]
 """Sort key, folded type, own time: what becomes a Mark if it is still the latest at the end."""
 Span = tuple[int, int]
 """Where a line stands in its file: offset and length in bytes."""
-
-TRACKED_ID_CHARS_MAX = 64
 
 
 class FileState(msgspec.Struct, array_like=True):
@@ -34,51 +30,6 @@ class FileState(msgspec.Struct, array_like=True):
     first_untimed: int = 0
     skipped: list[tuple[int, int, str]] = []
     """First line, last line, reason."""
-
-
-class Counted(msgspec.Struct, array_like=True):
-    """How many events there were, and how many of them had been there before."""
-
-    seen: set[str | int] = set()
-    """Ids, and hashes of long ids and of lines without one."""
-    long_ids_seen: bool = False
-    events: int = 0
-    duplicates: int = 0
-
-    def count(self, event_id: str | None, line: bytes) -> None:
-        self.count_key(event_id or stable_hash(line.strip()))
-
-    def count_key(self, key: str | int) -> None:
-        self.events += 1
-        seen = self.seen
-        if isinstance(key, str) and len(key) > TRACKED_ID_CHARS_MAX:
-            key, self.long_ids_seen = stable_hash(key.encode("utf-8", "surrogatepass")), True
-        if key in seen:
-            self.duplicates += 1
-        elif len(seen) < DUPLICATES_TRACKED_MAX:
-            seen.add(key)
-
-    def count_all(self, event_ids: list[str]) -> None:
-        """The same for events that all have an id."""
-        seen, room = self.seen, DUPLICATES_TRACKED_MAX - len(self.seen)
-        if 0 < room < len(event_ids) or (
-            (room > 0 or self.long_ids_seen) and max(map(len, event_ids)) > TRACKED_ID_CHARS_MAX
-        ):
-            for event_id in event_ids:
-                self.count_key(event_id)
-            return
-        self.events += len(event_ids)
-        if room <= 0:
-            if not seen.isdisjoint(event_ids):
-                self.duplicates += sum(map(seen.__contains__, event_ids))
-            return
-        known = len(seen)
-        seen.update(event_ids)
-        self.duplicates += known + len(event_ids) - len(seen)
-
-    @property
-    def full(self) -> bool:
-        return len(self.seen) >= DUPLICATES_TRACKED_MAX
 
 
 class Skipped(msgspec.Struct, array_like=True):
@@ -125,7 +76,7 @@ class FoldState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     completed_by_others: set[str]
     last_activity_us: int | None
     tasks_refused: int
-    counted: Counted
+    events_read: int
     skipped: Skipped
     limited_from: tuple[str, ...]
     """For each limit the file that was the last one when it was reached; empty: it was not."""
@@ -148,8 +99,3 @@ def decode_state(data: bytes | memoryview) -> FoldState | None:
         return _states.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-
-
-def stable_hash(data: bytes) -> int:
-    """Python's own hash of a text is another one in every process."""
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest())

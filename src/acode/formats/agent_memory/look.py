@@ -12,7 +12,7 @@ from acode.formats.agent_memory.disk import Folder, OpenFile, blocks_of_lines
 from acode.formats.agent_memory.event_files import EventFile, Notes, weighed_files
 from acode.formats.agent_memory.event_fold import EventFold
 from acode.formats.agent_memory.fold_cache import FoldCache
-from acode.formats.agent_memory.fold_merge import Batch, KeyRecord, LaterFiles, count_keys, merged
+from acode.formats.agent_memory.fold_merge import LaterFiles, merged
 from acode.formats.agent_memory.fold_state import FoldState
 from acode.formats.agent_memory.values import EVENT_LINE_BYTES_MAX
 
@@ -22,9 +22,7 @@ TORN_BYTES_MAX = 16 * 1024 * 1024
 class Look:
     """A fold that continues from a state, or begins."""
 
-    def __init__(
-        self, files: tuple[EventFile, ...], kept: FoldState | None = None, record: KeyRecord | None = None
-    ) -> None:
+    def __init__(self, files: tuple[EventFile, ...], kept: FoldState | None = None) -> None:
         self._files = [(item.shown_as, item.actor) for item in files]
         self._known: dict[str, tuple[int, bytes]] = {}
         if kept is not None:
@@ -34,9 +32,7 @@ class Look:
         self._digests: dict[str, bytes] = {}
         self._torn: list[tuple[str, str, bytes | int]] = []
         self._torn_bytes = 0
-        self._record = record
-        self.fold = EventFold.over(self._files, kept, counted=record)
-        self._keys: list[tuple[str, list[Batch]]] = []
+        self.fold = EventFold.over(self._files, kept)
         self.touched_us: list[int] = []
 
     def same_order(self) -> bool:
@@ -70,8 +66,6 @@ class Look:
         blocks = blocks_of_lines(chunks, line_bytes_max=EVENT_LINE_BYTES_MAX)
         self.fold.fold_blocks(name, item.actor, self._whole(item, blocks))
         self._digests[name] = seen.whole_lines
-        if self._record is not None:
-            self._keys.append((name, self._record.taken()))
         return self._torn_bytes <= TORN_BYTES_MAX and self.fold.in_order
 
     def _whole(self, item: EventFile, blocks: Iterable[tuple[bytes | int, bool]]) -> Iterator[tuple[bytes | int, bool]]:
@@ -92,7 +86,6 @@ class Look:
         return LaterFiles(
             state=self.fold.state(self._digests),
             texts=list(self.fold.texts().items()),
-            keys=self._keys,
             torn=self._torn,
             torn_bytes=self._torn_bytes,
             touched_us=self.touched_us,
@@ -105,7 +98,7 @@ class Look:
         both = merged(earlier, later.state) if self._torn_bytes + later.torn_bytes <= TORN_BYTES_MAX else None
         if both is None:
             return False
-        self.fold = EventFold.over(self._files, count_keys(both, later.keys), texts=texts)
+        self.fold = EventFold.over(self._files, both, texts=texts)
         self._digests = dict(zip((file.file for file in both.files), both.digests, strict=True))
         self._torn += later.torn
         self._torn_bytes += later.torn_bytes

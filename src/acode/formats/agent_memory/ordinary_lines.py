@@ -1,4 +1,4 @@
-"""Read the ordinary lines of an event file many at a time: an event on each, with an id, in order of time.
+"""Read the ordinary lines of an event file many at a time: an event on each, in order of time.
 
 A long log consists of nothing else, and of most of its events only the latest of a task and type counts. So they are
 decoded by one call without their details, and `event_fold` reads those again that count. Lines of which this module
@@ -31,7 +31,6 @@ class Ordinary(msgspec.Struct, gc=False):
     """The events of lines that follow each other; none is earlier than the one before it."""
 
     heads: list[LineHead]
-    event_ids: list[str]
     moments: Moments
     """Their times: compared with each other they say which event is earlier."""
     first_us: int
@@ -47,10 +46,7 @@ def read_ordinary(lines: list[bytes]) -> Ordinary | None:
         first_us, last_us = _time_us(moments[0]), _time_us(moments[-1])
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
         return None
-    event_ids: list[str] = [head.event_id for head in heads]  # type: ignore[misc]
-    if not (all(event_ids) and first_us >= 0 and last_us <= LAST_US):
-        return None
-    return Ordinary(heads, event_ids, moments, first_us, last_us)
+    return Ordinary(heads, moments, first_us, last_us) if first_us >= 0 and last_us <= LAST_US else None
 
 
 def first_events(read: Ordinary, tasks: set[str | None], spellings: set[str | None]) -> Iterator[int]:

@@ -39,7 +39,6 @@ GRAPH_BYTES_MAX = 16 * 1024 * 1024
 TASKS_MAX = 10_000
 TASK_ID_CHARS_MAX = 128
 NAME_CHARS_MAX = 255
-DUPLICATES_TRACKED_MAX = 100_000
 SKIPPED_RANGES_MAX = 200
 UNKNOWN_TYPES_SHOWN_MAX = 10
 
@@ -123,8 +122,6 @@ class RunEvents(msgspec.Struct, frozen=True, kw_only=True):
     """The latest event that shows work; after `end` it means that the run continued."""
     last_activity_us: int | None = None
     events_read: int = 0
-    duplicates: int = 0
-    """Events seen before, by id or content, among the first DUPLICATES_TRACKED_MAX; they change nothing."""
     lines_skipped: int = 0
     warnings: tuple[str, ...] = ()
 
