@@ -164,6 +164,15 @@ def wait_for_deaths(processes: Sequence[psutil.Process], *, timeout_s: float = W
                 os.close(ending)
 
 
+def kill_and_wait(*pids: int) -> None:
+    """In this order; none of them is seen to live any more. A signal alone takes a moment."""
+    dying = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    for process in dying:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    wait_for_deaths(dying)
+
+
 def end_all_below(directory: Path) -> None:
     """Whatever works there dies without a word."""
     here = os.path.realpath(directory)

@@ -15,6 +15,7 @@ from acode.agent.tools.interface import BY_HAND
 from acode.errors import OutcomeUnknown
 from acode.events import types as ev
 from tests.agent.desk import Desk, call, repository
+from tests.driver import kill_and_wait
 from tests.repositories import git, log
 
 
@@ -87,8 +88,7 @@ def test_a_read_only_command_that_nobody_saw_end_is_run_again_without_asking(des
         with open(desk.workspace / "pipe", "wb"):
             (mark,) = (desk.workspace / ".agent" / "run").glob("*/started")
             found = json.loads(mark.read_bytes())
-            for pid in (int((desk.place / "pid").read_text()), found["keeper"], found["command"]):
-                os.kill(pid, 9)
+            kill_and_wait(int((desk.place / "pid").read_text()), found["keeper"], found["command"])
 
     killer = threading.Thread(target=kill_everything)
     killer.start()

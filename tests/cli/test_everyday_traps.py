@@ -10,7 +10,7 @@ import pytest
 
 import acode as library
 from tests.cli.plans import GATE, THREE_TASKS, save, slow
-from tests.driver import Acode
+from tests.driver import Acode, kill_and_wait
 from tests.terminals import Terminal, ended
 
 
@@ -171,8 +171,7 @@ def test_nobody_is_told_to_resume_before_a_refusal(acode: Acode, workspace: Path
     # Its command and the keeper go too: nothing shows what became of it.
     for mark in (workspace / ".agent" / "run").glob("*/started"):
         pids = json.loads(mark.read_text())
-        for pid in (pids["keeper"], pids["command"]):
-            os.kill(pid, 9)
+        kill_and_wait(pids["keeper"], pids["command"])
     refused = acode("resume", "--last")
     assert refused.exit_code == 19
     assert MAY_RESUME not in refused.stderr

@@ -21,6 +21,7 @@ from acode.plan import Settlement, Strategy
 from acode.state import State
 from acode.steps import keeper, keeper_notes
 from acode.workspace import temp_name
+from tests.driver import kill_and_wait
 from tests.lives import Life, alive, end_all_in, until
 
 # It says that it has begun, does half of its work, and waits for the door.
@@ -73,10 +74,10 @@ def kill_all(life: Life) -> None:
     """The keeper and its command die without a word."""
     mark = mark_of(life)
     assert mark.command is not None
-    os.kill(mark.keeper, signal.SIGKILL)
+    kill_and_wait(mark.keeper)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(mark.command, signal.SIGKILL)
-    until(lambda: not alive(mark.keeper) and not alive(mark.command or 0))
+    until(lambda: not alive(mark.command or 0))
 
 
 # read and write.
@@ -200,8 +201,7 @@ def test_a_person_cannot_settle_a_command_that_still_runs_without_force(life: Li
 def test_a_command_whose_keeper_alone_was_killed_is_seen_to_run(life: Life) -> None:
     in_the_middle(life)
     mark = mark_of(life)
-    os.kill(mark.keeper, signal.SIGKILL)
-    until(lambda: not alive(mark.keeper))
+    kill_and_wait(mark.keeper)
     assert in_flight(life).action == "wait" and f"pid {mark.command}" in in_flight(life).evidence
     life.ears.at("step_waiting", lambda: life.put("door", ""))
     result = life.resume()
@@ -213,7 +213,7 @@ def test_a_command_whose_keeper_alone_was_killed_is_seen_to_run(life: Life) -> N
 def unending(life: Life, monkeypatch: pytest.MonkeyPatch) -> Iterator[Life]:
     """A command beyond its time-out: its keeper would have stopped it, but was killed."""
     life.cut_off(one_step("timeout: 0.2", command=f"trap '' TERM; {HALF}"), "step_output", "t.work")
-    os.kill(mark_of(life).keeper, signal.SIGKILL)
+    kill_and_wait(mark_of(life).keeper)
     monkeypatch.setattr(keeper, "KILL_AFTER_S", 0.0)
     yield life
     end_all_in(life.place)
