@@ -7,13 +7,17 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acode.formats.agent_memory import FoldCache, disk, event_fold, fold_shares, fold_state, read
-from acode.formats.agent_memory.look import Look
+from acode.formats.agent_memory.disk import Folder
+from acode.formats.agent_memory.event_files import EventFile
+from acode.formats.agent_memory.fold_shares import Shares
+from acode.formats.agent_memory.look import Cut, Look
 from acode.formats.agent_memory.values import APPROVED_ARTIFACTS
 from tests.agent_memory_lines import logs
 from tests.agent_memory_shares import LIMITS_OF_SHARES, shared_in_this_process
@@ -59,9 +63,18 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @settings(max_examples=120, deadline=None)
-@given(st.lists(logs, min_size=4, max_size=4), st.sets(st.sampled_from([0, 1, 2, 3])), st.integers(0, 4))
-def test_shares_say_what_one_process_says(files: list[list[list[bytes | None]]], torn: set[int], limited: int) -> None:
-    """Also of lines in no order of time, of the same ids in several files, and up against any of the limits."""
+@given(
+    st.lists(logs, min_size=4, max_size=4),
+    st.sets(st.sampled_from([0, 1, 2, 3])),
+    st.integers(0, len(LIMITS)),
+    st.none() | st.tuples(st.integers(0, 3), st.integers(0, 60)),
+)
+def test_shares_say_what_one_process_says(
+    files: list[list[list[bytes | None]]], torn: set[int], limited: int, cut: tuple[int, int] | None
+) -> None:
+    """Also of lines in no order of time, of the same ids in several files, cut behind any line, and up against any of
+    the limits.
+    """
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(event_fold, "LINES_AT_ONCE_MIN", 2)
         patch.setattr(disk, "READ_CHUNK_BYTES", 1_000)
@@ -77,8 +90,83 @@ def test_shares_say_what_one_process_says(files: list[list[list[bytes | None]]],
         assert read(run, cache=alone) == plain
         with pytest.MonkeyPatch.context() as sharing:
             shared_in_this_process(sharing)
+            if cut is not None:
+                sharing.setattr(fold_shares, "_shares", lambda _, found: cut_behind(run, found, *cut))
             assert read(run, cache=shared) == plain
         assert read(run, cache=shared) == plain  # from what the shares left
+        for at, name in enumerate(NAMES):  # its place is behind the last event of its file
+            with (run / "events" / name).open("ab") as file:
+                file.write(b'\n{"type": "task_failed", "task_id": "T%d"}\n' % at)
+        assert read(run, cache=shared) == read(run)
+
+
+def cut_behind(run: Path, files: tuple[EventFile, ...], number: int, line_number: int) -> Shares | None:
+    """Behind such a line of such a file, or before the file where it has no line there."""
+    if not files:
+        return None
+    number %= len(files)
+    data = (run / files[number].shown_as).read_bytes()
+    ends = [at + 1 for at, byte in enumerate(data) if byte == 10 and at + 1 < len(data)]
+    cut_at = ends[line_number % len(ends)] if ends else 0
+    return Shares(number, cut_at) if number or cut_at else None
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_long_file_is_cut_and_every_line_has_its_number(
+    tmp_path: Path, joined: list[bool], monkeypatch: pytest.MonkeyPatch, changed: bool
+) -> None:
+    """A file that is replaced in between is folded by one process alone, as it is then."""
+    lines = [line(number, f"T{number % 7}") for number in range(200)]
+    lines[3:3] = [b"nope\n"]
+    put(tmp_path / "run", "executor/a.jsonl", b"".join([*lines, b"nope\n", line(300, "T1", "task_failed")]))
+    right = fold_shares._later_share
+
+    def later_share(*given: Any) -> bytes:
+        if changed and not joined:
+            put(tmp_path / "run", "executor/a.jsonl", b"".join(lines[1:]))
+        return right(*given)
+
+    monkeypatch.setattr(fold_shares, "_later_share", later_share)
+    found = read(tmp_path / "run", cache=cache_at(tmp_path))
+    assert found == read(tmp_path / "run") == read(tmp_path / "run", cache=cache_at(tmp_path))
+    assert joined == ([False, True] if changed else [True])
+    assert found.run_events.lines_skipped == (1 if changed else 2)
+    assert [task.failed.line for task in found.run_events.tasks if task.failed] == ([] if changed else [203])
+
+
+def test_lines_without_a_time_right_behind_the_cut_take_their_place_from_the_lines_before_it(
+    tmp_path: Path, joined: list[bool]
+) -> None:
+    lines = [line(number) for number in range(20)]
+    untimed = [json.dumps({"type": "task_failed", "task_id": "T1"}).encode() + b"\n"] * 20
+    put(tmp_path / "run", "executor/a.jsonl", b"".join([*lines, *untimed, line(59)]))
+    found = read(tmp_path / "run", cache=cache_at(tmp_path))
+    assert joined == [False] and found == read(tmp_path / "run")
+
+
+def test_a_line_without_a_time_takes_its_place_from_before_the_cut_where_no_event_is_behind_it(
+    tmp_path: Path, joined: list[bool]
+) -> None:
+    file = "executor/a.jsonl"
+    events = b"".join([*(line(number) for number in range(20)), line(20, kind="task_completed")])
+    put(tmp_path / "run", file, events + (b" " * 100 + b"\n") * 40)
+    read(tmp_path / "run", cache=cache_at(tmp_path))
+    assert joined == [True]
+    with (tmp_path / "run" / "events" / file).open("ab") as log:
+        log.write(b'{"type": "task_failed", "task_id": "T1"}\n')
+    found = read(tmp_path / "run", cache=cache_at(tmp_path))
+    assert found == read(tmp_path / "run")
+    (task,) = found.run_events.tasks
+    assert task.failed is not None and task.completed is not None and task.failed.order > task.completed.order
+
+
+def test_no_cut_stands_within_a_line(tmp_path: Path, joined: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the line in the middle does not end soon, the log is cut between two files."""
+    monkeypatch.setattr(fold_shares, "EVENT_LINE_BYTES_MAX", 10)
+    for actor, count in (("executor", 10), ("verifier", 30)):
+        put(tmp_path / "run", f"{actor}/a.jsonl", b"".join(line(number) for number in range(count)))
+    found = read(tmp_path / "run", cache=cache_at(tmp_path))
+    assert joined == [True] and found == read(tmp_path / "run")
 
 
 def test_an_ordinary_log_is_merged_of_its_shares(tmp_path: Path, joined: list[bool]) -> None:
@@ -135,20 +223,36 @@ def test_a_secret_that_a_later_file_tells_is_in_no_cache(tmp_path: Path, joined:
     assert b"hunter2" not in file.read_bytes()
 
 
-def test_files_are_cut_where_the_shares_are_most_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shares = list[int]()
+@pytest.mark.parametrize(
+    ("lines", "files", "lines_before"),
+    [
+        ((10, 10, 10, 31), 1, 0),
+        ((10, 20, 20, 10), 2, 0),
+        ((80, 1, 1, 1), 4, 47),  # which are counted a second time there, so that fewer are left to fold
+        ((1, 1, 1, 80), 1, 43),
+    ],
+)
+def test_a_log_is_cut_where_both_shares_take_as_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: tuple[int, ...], files: int, lines_before: int
+) -> None:
+    shares = list[tuple[int, int]]()
     shared_in_this_process(monkeypatch)
     right = fold_shares._later_share
-    monkeypatch.setattr(fold_shares, "_later_share", lambda run, files: shares.append(len(files)) or right(run, files))
-    for name, lines in zip(NAMES, (10, 10, 10, 25), strict=True):
-        put(tmp_path / "run", name, b"".join(line(number) for number in range(lines)))
+
+    def later_share(run: Folder, files: tuple[EventFile, ...], cut: Cut | None) -> bytes:
+        shares.append((len(files), cut.at if cut is not None else 0))
+        return right(run, files, cut)
+
+    monkeypatch.setattr(fold_shares, "_later_share", later_share)
+    for name, count in zip(NAMES, lines, strict=True):
+        put(tmp_path / "run", name, b"".join(line(number) for number in range(10, 10 + count)))
     read(tmp_path / "run", cache=cache_at(tmp_path))
-    assert shares == [1]
+    assert shares == [(files, lines_before * len(line(10)))]
     for limit, value in (("SHARE_BYTES_MIN", 10_000), ("FILES_MAX", 3)):
         with monkeypatch.context() as patch:
             patch.setattr(fold_shares, limit, value)
             read(tmp_path / "run", cache=cache_at(tmp_path / limit))
-    assert shares == [1]
+    assert len(shares) == 1
 
 
 LOOK = """
@@ -161,7 +265,7 @@ fold_shares.SHARE_BYTES_MIN = 1
 fold_worker.ANSWER_WAIT_S_MAX = 0.2 if how == "hangs" else 60.0
 parent, right, joined = os.getpid(), fold_shares._later_share, []
 
-def later_share(run, files):
+def later_share(*given):
     assert os.getpid() != parent
     if how == "is killed":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -169,7 +273,7 @@ def later_share(run, files):
         raise MemoryError
     if how == "hangs":
         time.sleep(60)
-    return right(run, files)[: 100 if how == "answers in part" else None]
+    return right(*given)[: 100 if how == "answers in part" else None]
 
 right_join = fold_shares.Look.join
 fold_shares.Look.join = lambda self, later: joined.append(right_join(self, later)) or joined[-1]

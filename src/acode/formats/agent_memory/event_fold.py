@@ -137,6 +137,14 @@ class EventFold:
             self._files[file] = state
         return state
 
+    def begin_within(self, file: str, actor: str, *, lines: int, folded_bytes: int) -> None:
+        """The lines before these are folded elsewhere."""
+        state = self._begin(file, actor)
+        state.lines, state.folded_bytes = lines, folded_bytes
+
+    def lines_folded(self, file: str) -> int:
+        return self._files[file].lines
+
     def _fold_one_by_one(self, part: _Part, lines: list[bytes], ended: bool) -> None:
         state, file, folder_actor, ours = part.state, part.file, part.actor, part.ours
         place, after = state.place, state.folded_bytes

@@ -13,15 +13,23 @@ from typing import TypeVar
 
 import msgspec
 
-from acode.formats.agent_memory.fold_state import FoldState, Order, Point, Skipped
+from acode.formats.agent_memory.fold_state import FileState, FoldState, Order, Point, Skipped
 from acode.formats.agent_memory.values import SKIPPED_RANGES_MAX, TASKS_MAX, UNKNOWN_TYPES_SHOWN_MAX
 
 Key = TypeVar("Key")
 Found = TypeVar("Found")
 
 
+class PassedOver(msgspec.Struct, array_like=True, frozen=True):
+    """The beginning of a file that the other process folds: how many lines, and their SHA-256."""
+
+    file: str
+    lines: int
+    digest: bytes
+
+
 class LaterFiles(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """A fold of the last event files of a run, from which that of all can be made."""
+    """A fold of the last event files of a run, or of their last lines, from which that of all can be made."""
 
     state: FoldState
     texts: list[tuple[Order, str]]
@@ -29,12 +37,14 @@ class LaterFiles(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """File, actor, and the last line, which is in no state."""
     torn_bytes: int
     touched_us: list[int]
+    passed_over: PassedOver | None = None
 
 
 def merged(first: FoldState, later: FoldState) -> FoldState | None:
     """The state of both, made of the parts of these; None: a limit is in the way."""
     skipped = _skipped(first.skipped, later.skipped)
-    if skipped is None or not _all_admitted(first, later):
+    files = _files(first, later)
+    if skipped is None or files is None or not _all_admitted(first, later):
         return None
     ends = [state.latest["ended"][0] for state in (first, later) if "ended" in state.latest]
     ended_later = bool(ends) and later.latest.get("ended", (None,))[0] == max(ends)
@@ -46,12 +56,11 @@ def merged(first: FoldState, later: FoldState) -> FoldState | None:
     _merge_latest(first.phases, later.phases, lambda phase: phase[0][0])
     approvals = [state.approval for state in (first, later) if state.approval is not None]
     active = [state.last_activity_us for state in (first, later) if state.last_activity_us is not None]
-    folded = {file.file: (file, digest) for file, digest in zip(later.files, later.digests, strict=True)}
-    both = [folded.get(file.file, (file, digest)) for file, digest in zip(first.files, first.digests, strict=True)]
+    digests = dict(zip((file.file for file in later.files), later.digests, strict=True))
     return msgspec.structs.replace(
         first,
-        files=[file for file, _ in both],
-        digests=[digest for _, digest in both],
+        files=files,
+        digests=[digests.get(file.file, digest) for file, digest in zip(files, first.digests, strict=True)],
         newer=first.newer or later.newer,
         approval=max(approvals, key=lambda approval: approval[0][0], default=None),
         ending=later.ending if ended_later else first.ending,
@@ -62,6 +71,29 @@ def merged(first: FoldState, later: FoldState) -> FoldState | None:
         last_activity_us=max(active, default=None),
         events_read=first.events_read + later.events_read,
         skipped=skipped,
+    )
+
+
+def _files(first: FoldState, later: FoldState) -> list[FileState] | None:
+    folded = {file.file: file for file in later.files}
+    both = [_joined(file, folded.get(file.file)) for file in first.files]
+    joined = [file for file in both if file is not None]
+    return joined if len(joined) == len(both) else None
+
+
+def _joined(first: FileState, later: FileState | None) -> FileState | None:
+    """One file, of which each may have a part. None: the later lines depend on those before them."""
+    if later is None or not first.lines:
+        return later or first
+    torn_apart = first.skipped and later.skipped and later.skipped[0][0] == first.skipped[-1][1] + 1
+    if torn_apart or later.untimed:
+        return None
+    return msgspec.structs.replace(
+        later,
+        place=later.place if later.place[4] else first.place,  # there may be no event among the later lines
+        untimed=first.untimed,
+        first_untimed=first.first_untimed,
+        skipped=first.skipped + later.skipped,
     )
 
 
@@ -78,7 +110,7 @@ def _all_admitted(first: FoldState, later: FoldState) -> bool:
 
 
 def _skipped(first: Skipped, later: Skipped) -> Skipped | None:
-    """Ranges of lines of later files never continue one of earlier files."""
+    """No range of later lines continues one of earlier lines: `_joined` has seen to it."""
     if not later.lines:
         return first
     if later.untold or first.ranges + later.ranges >= SKIPPED_RANGES_MAX:
