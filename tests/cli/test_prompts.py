@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -10,6 +11,9 @@ import pexpect
 import pytest
 from rich.cells import cell_len
 
+from acode.cli.early_flags import Flags
+from acode.cli.prompts import ask_for_text
+from acode.cli.screen import Screen
 from tests.cli.plans import GATE, THREE_TASKS, save, slow
 from tests.driver import Acode
 from tests.terminals import WAIT_S_MAX, Terminal, ended
@@ -213,6 +217,23 @@ def test_ctrl_c_at_a_question_leaves_its_line(terminal: Terminal, workspace: Pat
     child.sendintr()
     assert ended(child) == 130
     assert "\r\nerror: nothing was started" in str(child.before)
+
+
+def test_ctrl_c_before_the_question_is_waited_for_leaves_its_line_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    screen = Screen(Flags(), os.environ)
+    right = screen.put
+
+    def put(text: str) -> None:
+        right(text)
+        if text.endswith("? "):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(screen, "put", put)
+    with pytest.raises(KeyboardInterrupt):
+        ask_for_text(screen, "Approve?")
+    assert capsys.readouterr().err == "Approve? \n"
 
 
 @pytest.mark.parametrize("columns", [50, 80, 120])

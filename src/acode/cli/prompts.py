@@ -30,8 +30,8 @@ def ask(screen: Screen, prompt: str) -> str | None:
 
 def ask_for_text(screen: Screen, prompt: str) -> str | None:
     """The typed text. The prompt stays off stdout, which is data."""
-    screen.put(f"{prompt} ")
     try:
+        screen.put(f"{prompt} ")
         line = sys.stdin.readline()
     except KeyboardInterrupt:
         screen.put("\n")  # the terminal has written ^C behind the question

@@ -97,14 +97,15 @@ class Processes:
 
 
 def _running() -> Iterator[Running]:
-    for process in psutil.process_iter():
+    for pid in psutil.pids():  # `process_iter` keeps what it once saw under a pid, whoever has that pid by now
         try:
+            process = psutil.Process(pid)
             with process.oneshot():
                 if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
                     continue
                 started = datetime.fromtimestamp(process.create_time(), UTC)
                 yield Running(
-                    pid=process.pid,
+                    pid=pid,
                     name=process.name(),
                     argv=_argv(process),
                     directory=_directory(process),
