@@ -153,6 +153,25 @@ class Running:
         return thread
 
 
+def freeze(pid: int) -> list[psutil.Process]:
+    """Stop a process and all that it started, whatever of it ends or begins meanwhile."""
+    frozen: list[psutil.Process] = []
+    new = [psutil.Process(pid)]
+    while new:
+        for process in new:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()
+        frozen += new
+        new = [one for one in frozen[0].children(recursive=True) if one not in frozen]
+    return frozen
+
+
+def thaw(frozen: Sequence[psutil.Process]) -> None:
+    for process in frozen:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.resume()
+
+
 def wait_for_deaths(processes: Sequence[psutil.Process], *, timeout_s: float = WAIT_S_MAX) -> None:
     """A zombie is dead, however long whoever inherited it takes to ask for its end: psutil would wait for that too."""
     for process in processes:

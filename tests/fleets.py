@@ -143,8 +143,11 @@ class Fleet:
 
 def processes_of_sessions(worker: Running) -> list[psutil.Process]:
     """Those of the attempts, with the server that forks them; their commands have keepers of their own."""
-    servers = psutil.Process(worker.pid).children()
-    return [*servers, *(attempt for server in servers for attempt in server.children())]
+    found = psutil.Process(worker.pid).children()
+    for server in list(found):
+        with contextlib.suppress(psutil.NoSuchProcess):  # some other child, which has ended
+            found += server.children()
+    return found
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import pytest
 
 from acode.events import types as ev
 from acode.fleet.worker import RETRY_S
+from tests.driver import freeze, thaw
 from tests.fleets import Fleet, processes_of_sessions
 from tests.postgres import Server
 
@@ -127,13 +128,10 @@ def test_a_worker_frozen_and_thawed_after_its_take_over_does_nothing_more(fleet:
     session_id = fleet.submit(slow(fleet, how="idempotent: true"))
     frozen = fleet.host("one", hasty=True).work()
     fleet.until(lambda: fleet.lines() == ["begun"])
-    stopped = [psutil.Process(frozen.pid), *psutil.Process(frozen.pid).children(recursive=True)]
-    for one in stopped:
-        one.suspend()
+    stopped = freeze(frozen.pid)
     fleet.host("two", hasty=True).work()
     fleet.until(lambda: fleet.lines().count("begun") == 2)
-    for one in stopped:
-        one.resume()
+    thaw(stopped)
     frozen.wait_for_line("another worker's by now")
     let_go(fleet)
     fleet.wait(session_id, "done")

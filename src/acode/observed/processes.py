@@ -97,7 +97,7 @@ class Processes:
 
 
 def _running() -> Iterator[Running]:
-    for pid in psutil.pids():  # `process_iter` keeps what it once saw under a pid, whoever has that pid by now
+    for pid in psutil.pids():  # `process_iter` keeps what it saw earlier under a pid that is another one's by now
         try:
             process = psutil.Process(pid)
             with process.oneshot():
