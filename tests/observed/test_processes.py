@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 
 from acode import lock
 from acode.observed import AGENTS
-from acode.observed.processes import Processes, Running, is_program, judge_record
+from acode.observed.processes import Running, is_program, judge_record
 from acode.observed.session import RecordedProcess
 from tests.driver import Acode
 from tests.observed.test_inspect import inspected, only
@@ -60,29 +59,32 @@ def test_a_pid_that_another_process_has_by_now_is_not_the_sessions(acode: Acode,
     assert only(acode)["state"] == in_this_namespace("dead")
 
 
+TWO_LOOKS = """
+import subprocess, time
+from pathlib import Path
+from acode.observed.processes import Processes
+
+def looked_at(*words):
+    with subprocess.Popen(words) as child:
+        found = [one for one in Processes().running if one.pid == child.pid]
+        child.kill()
+    return found[0]
+
+earlier = looked_at("sleep", "301")
+time.sleep(0.05)  # the start of a process is known to a hundredth of a second
+Path("/proc/sys/kernel/ns_last_pid").write_text(str(earlier.pid - 1))
+now = looked_at("sleep", "302")
+assert now.pid == earlier.pid and now.argv == ("sleep", "302") and now.started_at > earlier.started_at, (earlier, now)
+"""
+
+
 @linux
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a namespace everywhere")
 def test_a_second_look_sees_who_has_the_pid_by_now() -> None:
-    """As in `acode ui`, which looks again and again while pids are given out anew."""
-    last_pid = Path("/proc/sys/kernel/ns_last_pid")
-    if not os.access(last_pid, os.W_OK) or os.geteuid() != 0:
-        pytest.skip("only root may choose the next pid")
-
-    def looked_at(words: list[str]) -> tuple[int, Running]:
-        with subprocess.Popen(words) as child:
-            try:
-                return child.pid, next(one for one in Processes().running if one.pid == child.pid)
-            finally:
-                child.kill()
-
-    for _ in range(200):  # another process may take the pid first
-        pid, earlier = looked_at(["sleep", "301"])
-        time.sleep(0.05)  # the start of a process is known to a hundredth of a second
-        last_pid.write_text(str(pid - 1))
-        again, now = looked_at(["sleep", "302"])
-        if again == pid:
-            assert now.argv == ("sleep", "302") and now.started_at > earlier.started_at
-            return
-    pytest.fail("the pid was never given out again")
+    """As in `acode ui`, which looks again and again while pids are given out anew; here in a namespace of its own."""
+    inside = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", TWO_LOOKS]
+    ended = subprocess.run(inside, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
 
 
 def in_this_namespace(state: str) -> str:
