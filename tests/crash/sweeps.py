@@ -245,6 +245,9 @@ def kill_sweep(
                 continue
             if varies(ready) and number > len(stops) - STOPS_THAT_VARY:
                 break
+            ready.fresh()
+            if number >= len(_stops(ready, ready.act, ready.case.ends_with, everything=everything)):
+                break  # it had more when they were counted: how often a file is looked at depends on the clock
             raise
         if keeper_too:
             end_all_in(ready.place.root)
@@ -262,7 +265,7 @@ def varies(ready: Prepared) -> bool:
 
 def _kill_sooner_or_later(ready: Prepared, number: int, tally: Tally, *, everything: bool) -> None:
     """On a busy machine a run may have fewer stops than when they were counted; one that never has them raises."""
-    for _ in range(TRIES_MAX - 1 if varies(ready) else 0):
+    for _ in range(TRIES_MAX - 1):
         ready.fresh()
         with contextlib.suppress(NeverReached):
             _kill(ready, ready.act, number, tally, everything=everything)
@@ -278,9 +281,8 @@ def double_kill_sweep(ready: Prepared, *, every: int, second_every: int) -> Tall
     stops = _stops(ready, ready.act, ready.case.ends_with)
     for first in range(every // 2, len(stops), every):
         for second in _seconds(ready, first, second_every):
-            ready.fresh()
             try:
-                _kill(ready, ready.act, first, tally)
+                _kill_sooner_or_later(ready, first, tally, everything=False)
             except NeverReached:
                 if ready.case.waits:
                     continue

@@ -35,7 +35,7 @@ from tests.crash.harness.snapshots import fast_directory
 from tests.crash.oracle import files_in
 from tests.crash.place import Place
 from tests.crash.sweeps import STOPS_THAT_VARY
-from tests.lives import Person, end_all_in
+from tests.lives import Person, end_all_in, until
 from tests.sites import Bench
 from tests.worlds import plan_file, world
 
@@ -147,8 +147,8 @@ def sweep(trial: Trial, wanted: int, *, keeper_too: bool) -> None:
         try:
             killed(trial.run, at)
         except NeverReached:
-            if trial.kind in SLOW and at > stops - STOPS_THAT_VARY:
-                break  # how often it looks after its command depends on how long that takes
+            if at > stops - STOPS_THAT_VARY:
+                break  # how often it looks at its command, or at a file again, depends on the clock
             raise
         if keeper_too:
             end_all_in(trial.place)
@@ -194,7 +194,8 @@ def test_killed_again_and_again_while_it_is_settled_and_rolled_back(ground: Path
     recovery = len(stops_of(trial.resume))
     for at in spread(recovery, 4):
         to_the_middle()
-        killed(trial.resume, at)
+        with contextlib.suppress(NeverReached) if at > recovery - STOPS_THAT_VARY else contextlib.nullcontext():
+            killed(trial.resume, at)
         end_all_in(trial.place)
         with contextlib.suppress(NeverReached):  # the second recovery may have less to do, and then it has ended
             killed(trial.resume, (recovery - at) // 2)
@@ -275,6 +276,6 @@ def test_whoever_of_the_group_ignores_the_request_to_end_is_killed(bench: Bench)
 
     stops_of(work)
     stubborn = int((bench.workspace / "stubborn").read_text())
-    assert process_started(stubborn) is None, "dead, or never fetched"
+    until(lambda: process_started(stubborn) is None)  # dead, or never fetched; a kill takes a moment
     status = keeper_notes.read_status(directory)
     assert status is not None and status.stopped == "timeout"
