@@ -107,8 +107,12 @@ def asked(place: Place) -> Iterator[psycopg.Connection[Any]]:
 
 
 def rows(place: Place) -> list[tuple[str, int | None]]:
-    """Every session of the fleet: its state, and the exit status of its last attempt."""
+    """Every session of the fleet: its state, and the exit status of its last attempt. Before the first one is submitted
+    the server has no tables of a fleet.
+    """
     with asked(place) as connection:
+        if connection.execute("SELECT to_regclass('acode_fleet_sessions')").fetchone() == (None,):
+            return []
         return connection.execute("SELECT state, ended_with FROM acode_fleet_sessions ORDER BY 1").fetchall()
 
 
