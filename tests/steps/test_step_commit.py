@@ -14,7 +14,7 @@ from acode.errors import StepFailed
 from acode.events import make_key
 from acode.events.definition import Commit, Step
 from acode.plan import Outcome
-from acode.steps import git_locks
+from acode.steps import git_locks, repository
 from acode.steps.interface import Done, Failed
 from acode.steps.keeper_notes import run_directory
 from tests.lives import alive
@@ -50,6 +50,26 @@ def test_the_commit_carries_its_key_and_the_named_paths_only(bench: Bench, repo:
     assert git(repo, "log", "-1", "--format=%(trailers:key=Acode-Key,valueonly)").strip() == started.key
     assert files_of(repo) == ["M\ta"]
     assert status(repo) == [" M b"]
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_git_that_cannot_read_the_last_commit_makes_none_that_deletes_all_other_files(
+    bench: Bench, repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detached: bool
+) -> None:
+    """On a sick disk it says what it says where nothing was committed yet."""
+    if detached:
+        git(repo, "checkout", "-q", "--detach")
+    put(repo, a="two\n")
+    before, right = git(repo, "rev-parse", "HEAD"), repository.call
+
+    def call(place: repository.Repository, *arguments: Any, **more: Any) -> tuple[int, bytes, str]:
+        return (1, b"", "") if "HEAD^{commit}" in arguments else right(place, *arguments, **more)
+
+    started = bench.start(step_for("a"))
+    monkeypatch.setattr(repository, "call", call)
+    outcome = bench.execute(step_for("a"), started)
+    assert "could not read the commit" in failed(outcome).message
+    assert git(repo, "rev-parse", "HEAD") == before
 
 
 def test_new_files_deletions_modes_and_directories_are_committed(bench: Bench, repo: Path) -> None:

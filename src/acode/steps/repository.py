@@ -125,9 +125,14 @@ def in_repository(repository: Repository, rel: str) -> bytes:
 
 
 def head(repository: Repository) -> str | None:
-    """The commit that HEAD names; None where there is none yet."""
+    """The commit that HEAD names; None where there is none yet, which a git that cannot read says too."""
     code, out, _ = call(repository, "rev-parse", "--quiet", "--verify", "HEAD^{commit}")
-    return out.decode().strip() if code == 0 else None
+    if code == 0:
+        return out.decode().strip()
+    name = branch(repository)
+    if name is None or call(repository, "show-ref", "--quiet", "--verify", name)[0] == 0:
+        raise GitFailed("git could not read the commit that HEAD names")
+    return None
 
 
 def branch(repository: Repository) -> str | None:
