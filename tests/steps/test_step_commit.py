@@ -54,7 +54,7 @@ def test_the_commit_carries_its_key_and_the_named_paths_only(bench: Bench, repo:
 
 @pytest.mark.parametrize("detached", [False, True])
 def test_a_git_that_cannot_read_the_last_commit_makes_none_that_deletes_all_other_files(
-    bench: Bench, repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detached: bool
+    bench: Bench, repo: Path, monkeypatch: pytest.MonkeyPatch, detached: bool
 ) -> None:
     """On a sick disk it says what it says where nothing was committed yet."""
     if detached:

@@ -125,18 +125,26 @@ def in_repository(repository: Repository, rel: str) -> bytes:
 
 
 def head(repository: Repository) -> str | None:
-    """The commit that HEAD names; None where there is none yet, which a git that cannot read says too."""
-    code, out, _ = call(repository, "rev-parse", "--quiet", "--verify", "HEAD^{commit}")
+    """The commit that HEAD names; None where there is none yet."""
+    return _commit_of(repository, "HEAD")
+
+
+def _commit_of(repository: Repository, revision: str) -> str | None:
+    """None where no branch has the name. git ends in the same way where it cannot read."""
+    code, out, _ = call(repository, "rev-parse", "--quiet", "--verify", f"{revision}^{{commit}}")
     if code == 0:
         return out.decode().strip()
-    name = branch(repository)
+    name = branch(repository) if revision == "HEAD" else revision
     if name is None or call(repository, "show-ref", "--quiet", "--verify", name)[0] == 0:
-        raise GitFailed("git could not read the commit that HEAD names")
+        raise GitFailed(f"git could not read the commit that {revision} names")
     return None
 
 
 def branch(repository: Repository) -> str | None:
-    code, out, _ = call(repository, "symbolic-ref", "--quiet", "HEAD")
+    """The branch that HEAD names; None where it names a commit."""
+    code, out, said = call(repository, "symbolic-ref", "--quiet", "HEAD")
+    if code > 1:
+        raise GitFailed(said or "git could not read what HEAD names")
     return os.fsdecode(out.strip()) if code == 0 else None
 
 
@@ -154,8 +162,9 @@ def find_commit(repository: Repository, key: str, *, parent: str | None, on: str
         return None
     revisions = [now]
     for name, sign in ((on, ""), (parent, "^")):
-        if name is not None and call(repository, "cat-file", "-e", f"{name}^{{commit}}")[0] == 0:
-            revisions.append(sign + name)
+        commit = _commit_of(repository, name) if name is not None else None
+        if commit is not None:
+            revisions.append(sign + commit)
     wanted = f"{KEY}: {key}"
     options = ("--no-show-signature", "--no-notes", "--no-patch", "--encoding=UTF-8", "--format=%H%x00%B", "-z")
     answer = ask(repository, "log", *options, "--fixed-strings", f"--grep={wanted}", *revisions, "--").split(b"\0")
