@@ -52,6 +52,15 @@ def test_the_commit_carries_its_key_and_the_named_paths_only(bench: Bench, repo:
     assert status(repo) == [" M b"]
 
 
+def cannot_read(monkeypatch: pytest.MonkeyPatch, revision: str) -> None:
+    right = repository.call
+
+    def call(place: repository.Repository, *arguments: Any, **more: Any) -> tuple[int, bytes, str]:
+        return (1, b"", "") if f"{revision}^{{commit}}" in arguments else right(place, *arguments, **more)
+
+    monkeypatch.setattr(repository, "call", call)
+
+
 @pytest.mark.parametrize("detached", [False, True])
 def test_a_git_that_cannot_read_the_last_commit_makes_none_that_deletes_all_other_files(
     bench: Bench, repo: Path, monkeypatch: pytest.MonkeyPatch, detached: bool
@@ -60,13 +69,8 @@ def test_a_git_that_cannot_read_the_last_commit_makes_none_that_deletes_all_othe
     if detached:
         git(repo, "checkout", "-q", "--detach")
     put(repo, a="two\n")
-    before, right = git(repo, "rev-parse", "HEAD"), repository.call
-
-    def call(place: repository.Repository, *arguments: Any, **more: Any) -> tuple[int, bytes, str]:
-        return (1, b"", "") if "HEAD^{commit}" in arguments else right(place, *arguments, **more)
-
-    started = bench.start(step_for("a"))
-    monkeypatch.setattr(repository, "call", call)
+    before, started = git(repo, "rev-parse", "HEAD"), bench.start(step_for("a"))
+    cannot_read(monkeypatch, "HEAD")
     outcome = bench.execute(step_for("a"), started)
     assert "could not read the commit" in failed(outcome).message
     assert git(repo, "rev-parse", "HEAD") == before
@@ -258,6 +262,17 @@ def test_the_commit_is_found_under_later_ones_and_on_its_branch(bench: Bench, re
     git(repo, "reset", "-q", "--hard", "HEAD~3")
     git(repo, "commit", "-q", "--amend", "-m", f"reworded\n\nAcode-Key: {started.key}")
     assert bench.look(step_for("a"), started).outcome is Outcome.APPLIED
+
+
+def test_a_commit_on_a_branch_that_cannot_be_read_is_not_said_to_be_missing(
+    bench: Bench, repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(repo, a="two\n")
+    started = bench.start(step_for("a"))
+    committed(bench.execute(step_for("a"), started))
+    git(repo, "checkout", "-q", "-b", "other", "HEAD~1")
+    cannot_read(monkeypatch, "refs/heads/main")
+    assert bench.look(step_for("a"), started).outcome is Outcome.UNKNOWN
 
 
 def test_a_message_that_only_quotes_the_key_is_not_the_commit(bench: Bench, repo: Path) -> None:
